@@ -1,0 +1,34 @@
+"""The entry point: one grammar, lazy nouns, and the only place that turns an error into an exit code.
+
+Exit codes: 0 done, 1 error, 2 changes pending or a task failed, 3 unreachable, 4 bad input, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+EXIT_ERROR, EXIT_CHANGES, EXIT_UNREACHABLE, EXIT_BAD_INPUT, EXIT_INTERRUPTED = 1, 2, 3, 4, 130
+
+
+def run() -> None:
+    """Console entry."""
+    sys.exit(main(sys.argv[1:]))
+
+
+def main(argv: Sequence[str]) -> int:
+    """Runs one command line; answers its exit code. Never raises, but for a fault of its own under EMQ_OPS_DEBUG."""
+    if list(argv) == ["--version"]:
+        # Answered before anything heavy is imported.
+        from importlib.metadata import version
+
+        sys.stdout.write(f"emq-ops {version('emq-ops')}\n")
+        return 0
+    from emq_ops.cli import root
+
+    return root.invoke(list(argv), debug=bool(os.environ.get("EMQ_OPS_DEBUG")))
+
+
+if __name__ == "__main__":
+    run()

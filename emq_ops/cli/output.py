@@ -1,0 +1,99 @@
+"""Renderers of data: one table, JSON document, JSON lines or CSV on stdout, whatever the texts contain.
+
+Texts come from strangers (error messages, payloads): control characters are escaped in tables, and a CSV cell that a
+spreadsheet would take for a formula is led by an apostrophe.
+"""
+
+from __future__ import annotations
+
+import base64
+import csv
+import json
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from emq_ops.protocol.errors import one_line
+
+Row = Mapping[str, Any]
+
+
+def plain(value: Any) -> Any:
+    """`value` as JSON can say it: bytes become text, or ``{"base64": ...}`` where they are not UTF-8."""
+    if isinstance(value, bytes):
+        try:
+            return value.decode("utf-8")
+        except UnicodeDecodeError:
+            return {"base64": base64.b64encode(value).decode("ascii")}
+    if isinstance(value, Mapping):
+        return {str(plain(k)): plain(v) for k, v in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [plain(v) for v in value]
+    if value is None or isinstance(value, str | int | float | bool):
+        return value
+    return str(value)
+
+
+def cell(value: Any) -> str:
+    """`value` as one line of text that can't steer a terminal."""
+    value = plain(value)
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return one_line(
+        value if isinstance(value, str) else json.dumps(value) if isinstance(value, dict | list) else str(value)
+    )
+
+
+def csv_cell(value: Any) -> str:
+    """`value` for a CSV that may be opened in a spreadsheet: never a formula."""
+    text = cell(value)
+    return "'" + text if text[:1] in tuple("=+-@\t\r") and not isinstance(value, int | float) else text
+
+
+def emit_rows(rows: Iterable[Row], output: str, columns: Sequence[str]) -> None:
+    """Writes rows in the form `output`. JSON forms carry every field, the others just `columns`."""
+    out = sys.stdout
+    if output == "json":
+        out.write(json.dumps([plain(row) for row in rows], indent=2) + "\n")
+    elif output == "jsonl":
+        for row in rows:
+            out.write(json.dumps(plain(row), separators=(",", ":")) + "\n")
+    elif output == "csv":
+        writer = csv.writer(out, lineterminator="\n")
+        writer.writerow(columns)
+        writer.writerows([csv_cell(row.get(c)) for c in columns] for row in rows)
+    else:
+        from rich.console import Console
+        from rich.table import Table
+
+        table = Table(box=None, header_style="bold", pad_edge=False)
+        for column in columns:
+            table.add_column(column, overflow="fold")
+        for row in rows:
+            table.add_row(*[_text(row.get(c)) for c in columns])
+        Console(file=out, highlight=False, soft_wrap=False, width=None if out.isatty() else 200).print(table)
+
+
+def _text(value: Any) -> Any:
+    from rich.text import Text
+
+    return Text(cell(value))
+
+
+def emit_one(row: Row, output: str) -> None:
+    """Writes one object: a JSON object, or ``name  value`` lines."""
+    if output == "json":
+        sys.stdout.write(json.dumps(plain(row), indent=2) + "\n")
+    elif output in ("jsonl", "csv"):
+        emit_rows([row], output, list(row))
+    else:
+        width = max((len(k) for k in row), default=0)
+        for name, value in row.items():
+            sys.stdout.write(f"{name:<{width}}  {cell(value)}\n")
+
+
+def say(text: str) -> None:
+    """A word to the operator, on stderr."""
+    sys.stderr.write(text + "\n")

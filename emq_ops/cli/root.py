@@ -1,0 +1,101 @@
+"""The command tree: a table of nouns, each loaded only when it is named, and one handler of errors."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+
+from emq_ops.cli.context import global_options
+from emq_ops.cli.main import EXIT_BAD_INPUT, EXIT_ERROR, EXIT_INTERRUPTED, EXIT_UNREACHABLE
+from emq_ops.protocol.errors import BadInputError, EmqError, UnreachableError, one_line
+
+COMMANDS: dict[str, str] = {
+    # noun: module under emq_ops.cli that holds `app`, a Typer (one command: a verb; several: noun and verbs)
+    "conformance": "conformance",
+}
+
+
+class LazyGroup(TyperGroup):
+    """Imports a noun's module when the noun is asked for, and gives every leaf the global options."""
+
+    def list_commands(self, _ctx: Any) -> list[str]:
+        return sorted(COMMANDS)
+
+    def get_command(self, _ctx: Any, cmd_name: str) -> Any:
+        module = COMMANDS.get(cmd_name)
+        if module is None:
+            return None
+        command = typer.main.get_command(importlib.import_module(f"emq_ops.cli.{module}").app)
+        command.name = cmd_name
+        add_globals(command)
+        return command
+
+
+def add_globals(command: Any) -> None:
+    """Gives `command`, or every leaf below it, the global options."""
+    children = getattr(command, "commands", None)
+    if children is None or not children:
+        command.params.extend(global_options())
+        return
+    for child in children.values():
+        add_globals(child)
+
+
+app = typer.Typer(cls=LazyGroup, no_args_is_help=True, add_completion=False, rich_markup_mode=None)
+
+
+@app.callback()
+def root() -> None:
+    """Operate EchoMQ queues: plan, apply, sweep, trim, archive, audit, play."""
+
+
+def _report(error: EmqError) -> None:
+    sys.stderr.write(f"emq-ops: {error}\n")
+
+
+def exit_code(error: EmqError) -> int:
+    """The exit code of an error, by its branch."""
+    if isinstance(error, BadInputError):
+        return EXIT_BAD_INPUT
+    if isinstance(error, UnreachableError):
+        return EXIT_UNREACHABLE
+    return EXIT_ERROR
+
+
+def invoke(argv: list[str], *, debug: bool = False) -> int:
+    """Runs a command line, prints one line for whatever goes wrong, and answers the exit code."""
+    command = typer.main.get_command(app)
+    command.params.extend(global_options())
+    try:
+        code = command.main(args=argv, prog_name="emq-ops", standalone_mode=False)
+        sys.stdout.flush()
+        return code if isinstance(code, int) else 0
+    except EmqError as error:
+        if debug:
+            raise
+        _report(error)
+        return exit_code(error)
+    except (typer.Abort, KeyboardInterrupt):
+        sys.stderr.write("emq-ops: interrupted\n")
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        # The reader of our stdout went away (`| head`): nothing is wrong, but the interpreter must not flush again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except Exception as fault:
+        if debug:
+            raise
+        show = getattr(fault, "format_message", None)
+        if show is not None:  # typer's own usage errors
+            sys.stderr.write(f"emq-ops: {one_line(str(show()))}\n")
+            return EXIT_BAD_INPUT
+        text = one_line(f"{type(fault).__name__}: {fault}")
+        sys.stderr.write(
+            f"emq-ops: fault of emq-ops itself: {text} (set EMQ_OPS_DEBUG=1 for the traceback and report it)\n"
+        )
+        return EXIT_ERROR

@@ -1,0 +1,108 @@
+"""Every error of emq-ops: one base, one branch a layer, fields instead of text to match.
+
+An error says *what* is wrong, *where*, and what to do (*fix*). ``str()`` of it is one line; only ``cli``
+turns an error into an exit code.
+"""
+
+from __future__ import annotations
+
+
+def one_line(text: str) -> str:
+    """`text` with control characters escaped, so that it stays one line and can't steer a terminal."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+
+
+class EmqError(Exception):
+    """The base. `what`: the fault; `where`: file, key, queue or address; `fix`: what to do about it."""
+
+    def __init__(self, what: str, *, where: str | None = None, fix: str | None = None) -> None:
+        self.what = what
+        self.where = where
+        self.fix = fix
+        super().__init__(what, where, fix)
+
+    def __str__(self) -> str:
+        text = f"{self.where}: {self.what}" if self.where else self.what
+        return one_line(f"{text} ({self.fix})" if self.fix else text)
+
+
+class BadInputError(EmqError, ValueError):
+    """What the caller gave can't be taken: a malformed id, a flag, a YAML value. Nothing was sent."""
+
+
+class UnreachableError(EmqError):
+    """A server, database or store does not answer, or refuses the connection. Nothing was changed."""
+
+
+class OutcomeUnknownError(EmqError):
+    """A write was sent and its reply was lost: it may have happened or not. Look before sending it again."""
+
+
+class ServerError(EmqError):
+    """The server answered with an error that is none of the wire's own classes.
+
+    `code`: the first word of its reply (``OOM``, ``BUSY``, ``NOPERM``, ``WRONGTYPE`` ...).
+    """
+
+    def __init__(self, what: str, *, code: str = "ERR", where: str | None = None, fix: str | None = None) -> None:
+        super().__init__(what, where=where, fix=fix)
+        self.code = code
+
+
+class WireError(EmqError):
+    """A transition refused, with its class on the wire in `code`. A refusal changes nothing."""
+
+    code = "EMQ"
+
+
+class KindError(WireError):
+    """``EMQKIND``: an id of the wrong namespace."""
+
+    code = "EMQKIND"
+
+
+class StaleTokenError(WireError):
+    """``EMQSTALE``: the fencing token is not the row's; somebody else holds the job, or it is gone."""
+
+    code = "EMQSTALE"
+
+
+class HeldError(WireError):
+    """``EMQLOCK``: a worker holds this job."""
+
+    code = "EMQLOCK"
+
+
+class StateError(WireError):
+    """``EMQSTATE``: the job or queue is in a state that this verb does not take."""
+
+    code = "EMQSTATE"
+
+
+class RateError(WireError):
+    """``EMQRATE``: the queue is at its ceiling."""
+
+    code = "EMQRATE"
+
+
+class DamagedError(WireError):
+    """``EMQDATA`` (ours): stored data does not fit the wire format: a key of another type, a row without
+    ``attempts``, a count or a score that is no number. Nothing was changed; ``doctor`` explains and mends."""
+
+    code = "EMQDATA"
+
+
+class FenceError(WireError):
+    """``EMQFENCE`` (ours): the queue's lease is not ours any more: absent, expired, another token or another
+    life of the server. Nothing was written."""
+
+    code = "EMQFENCE"
+
+
+class IncompatibleError(EmqError):
+    """The server speaks another wire version than this tool accepts."""
+
+
+WIRE_ERRORS: dict[str, type[WireError]] = {
+    cls.code: cls for cls in (KindError, StaleTokenError, HeldError, StateError, RateError, DamagedError, FenceError)
+}

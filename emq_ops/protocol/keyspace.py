@@ -1,0 +1,203 @@
+"""Key names: the one module that joins strings into keys (protocol page, *Keys*).
+
+Every key of a queue shares the hash tag ``{queue}``, so one Cluster slot. Our own keys live under ``emq-ops:{queue}:``
+on the same slot.
+"""
+
+from __future__ import annotations
+
+import binascii
+import re
+from dataclasses import dataclass
+
+from emq_ops.protocol.errors import BadInputError, one_line
+from emq_ops.protocol.ids import group_id, job_id
+
+VERSION_KEY = "{emq}:version"
+MAX_QUEUE_BYTES = 200
+JOB_BOOKS = ("logs", "lock", "dependencies", "processed", "failed", "unsuccessful")
+"""Suffixes of the keys that may stand beside a row."""
+
+
+def queue_name(name: str | bytes) -> str:
+    """`name` checked: 1..200 UTF-8 bytes, no braces, no control characters. Spaces and globs are legal.
+
+    Raises BadInputError before any key is built from it.
+    """
+    try:
+        text = name.decode("utf-8") if isinstance(name, bytes) else name
+        size = len(text.encode("utf-8"))
+    except UnicodeError:
+        raise BadInputError("a queue name must be UTF-8 text", fix="check where it was copied from") from None
+    shown = one_line(text[:40])
+    if not text:
+        raise BadInputError("empty queue name", fix="name a queue")
+    if size > MAX_QUEUE_BYTES:
+        raise BadInputError(f"queue name '{shown}...' has {size} bytes", fix=f"at most {MAX_QUEUE_BYTES}")
+    if "{" in text or "}" in text:
+        raise BadInputError(f"queue name '{shown}' has a brace", fix="braces mark the Cluster slot; leave them out")
+    if any(ord(c) < 32 or ord(c) == 127 for c in text):
+        raise BadInputError(f"queue name '{shown}' has a control character", fix="leave it out")
+    return text
+
+
+def stream_name(name: str | bytes) -> str:
+    """`name` of an event stream checked: 1..200 UTF-8 bytes, no braces, control characters, no ``:archived`` end."""
+    try:
+        text = name.decode("utf-8") if isinstance(name, bytes) else name
+        size = len(text.encode("utf-8"))
+    except UnicodeError:
+        raise BadInputError("a stream name must be UTF-8 text") from None
+    if not text or size > MAX_QUEUE_BYTES or any(c in "{}" or ord(c) < 32 or ord(c) == 127 for c in text):
+        raise BadInputError(
+            f"'{one_line(text[:40])}' can't name a stream", fix="1 to 200 bytes, no braces, no control characters"
+        )
+    if text.endswith(":archived"):
+        raise BadInputError(f"stream name '{one_line(text)}' would be another stream's watermark key")
+    return text
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """The keys of one queue. `queue` is checked when it is made by `keys_of`."""
+
+    queue: str
+
+    @property
+    def base(self) -> str:
+        """``emq:{q}:``, from which scripts derive the keys of rows and lanes."""
+        return "emq:{" + self.queue + "}:"
+
+    @property
+    def ops_base(self) -> str:
+        """``emq-ops:{q}:``, where this tool keeps its own keys."""
+        return "emq-ops:{" + self.queue + "}:"
+
+    @property
+    def pending(self) -> str:
+        return self.base + "pending"
+
+    @property
+    def active(self) -> str:
+        return self.base + "active"
+
+    @property
+    def schedule(self) -> str:
+        return self.base + "schedule"
+
+    @property
+    def dead(self) -> str:
+        return self.base + "dead"
+
+    @property
+    def ring(self) -> str:
+        return self.base + "ring"
+
+    @property
+    def paused(self) -> str:
+        return self.base + "paused"
+
+    @property
+    def glimit(self) -> str:
+        return self.base + "glimit"
+
+    @property
+    def gactive(self) -> str:
+        return self.base + "gactive"
+
+    @property
+    def gweight(self) -> str:
+        return self.base + "gweight"
+
+    @property
+    def wake(self) -> str:
+        return self.base + "wake"
+
+    @property
+    def meta(self) -> str:
+        return self.base + "meta"
+
+    @property
+    def completed(self) -> str:
+        return self.base + "metrics:completed"
+
+    @property
+    def failed(self) -> str:
+        return self.base + "metrics:failed"
+
+    @property
+    def repeat(self) -> str:
+        return self.base + "repeat"
+
+    @property
+    def outbox(self) -> str:
+        return self.base + "flow:outbox"
+
+    @property
+    def events(self) -> str:
+        """The pub/sub channel."""
+        return self.base + "events"
+
+    @property
+    def lease(self) -> str:
+        """Who leads this queue: our lease."""
+        return self.ops_base + "lease"
+
+    @property
+    def exempt(self) -> str:
+        """Exemptions in a row, a field a job."""
+        return self.ops_base + "exempt"
+
+    def repeatable(self, name: str) -> str:
+        return self.repeat + ":" + name
+
+    def row(self, job: str) -> str:
+        return self.base + "job:" + job_id(job)
+
+    def book(self, job: str, book: str) -> str:
+        """A key beside a row: one of JOB_BOOKS."""
+        if book not in JOB_BOOKS:
+            raise BadInputError(f"'{book}' is no book of a row", fix=", ".join(JOB_BOOKS))
+        return self.row(job) + ":" + book
+
+    def lane(self, group: str) -> str:
+        return self.base + "g:" + group_id(group) + ":pending"
+
+    def dedup(self, dedup_id: str) -> str:
+        return self.base + "de:" + dedup_id
+
+    def stream(self, name: str) -> str:
+        return self.base + "stream:" + stream_name(name)
+
+    def watermark(self, name: str) -> str:
+        return self.stream(name) + ":archived"
+
+
+def keys_of(queue: str | bytes) -> Keys:
+    """The keys of `queue`; raises BadInputError for a name that can't be one."""
+    return Keys(queue_name(queue))
+
+
+_QUEUE_KEY = re.compile(r"emq:\{([^{}]+)\}:(.+)", re.DOTALL)
+
+
+def queue_of_key(key: bytes) -> str | None:
+    """The queue that `key` belongs to, or None where it is no EchoMQ key."""
+    match = _QUEUE_KEY.fullmatch(key.decode("utf-8", "replace"))
+    if not match:
+        return None
+    try:
+        return queue_name(match[1])
+    except BadInputError:
+        return None
+
+
+def slot(key: str | bytes) -> int:
+    """The Cluster slot of `key`: CRC-16/XMODEM of its hash tag, modulo 16,384."""
+    raw = key.encode("utf-8") if isinstance(key, str) else key
+    start = raw.find(b"{")
+    if start >= 0:
+        end = raw.find(b"}", start + 1)
+        if end > start + 1:
+            raw = raw[start + 1 : end]
+    return binascii.crc_hqx(raw, 0) % 16384

@@ -1,0 +1,58 @@
+"""The one loader of ``lua/``: finds a transition from a checkout, an editable install and a wheel alike.
+
+A line ``--#include lib/<name>.lua`` at the start of a line is replaced by that file, once a script, so that the lane
+and ring rules exist in one place.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import re
+from dataclasses import dataclass, field
+from importlib import resources
+
+from emq_ops.protocol.errors import BadInputError
+
+_INCLUDE = re.compile(r"^--#include (lib/[a-z_]+\.lua)\s*$", re.MULTILINE)
+_PACKAGE = "emq_ops_lua"
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """One transition: its name, full source and SHA-1 (as the server names it)."""
+
+    name: str
+    source: bytes = field(repr=False)
+    sha: str
+
+
+def _read(path: str) -> str:
+    try:
+        return resources.files(_PACKAGE).joinpath(*path.split("/")).read_text("utf-8")
+    except (FileNotFoundError, ModuleNotFoundError) as fault:
+        raise BadInputError(f"no script lua/{path}", fix="reinstall emq-ops") from fault
+
+
+@functools.cache
+def load(name: str) -> Script:
+    """The script ``lua/<name>.lua`` with its includes in place. Raises BadInputError when there is none."""
+    included: set[str] = set()
+
+    def expand(text: str) -> str:
+        def put(match: re.Match[str]) -> str:
+            if match[1] in included:
+                return ""
+            included.add(match[1])
+            return expand(_read(match[1]))
+
+        return _INCLUDE.sub(put, text)
+
+    source = expand(_read(f"{name}.lua")).encode("utf-8")
+    return Script(name, source, hashlib.sha1(source, usedforsecurity=False).hexdigest())
+
+
+def names() -> list[str]:
+    """The names of all transitions that ship, sorted."""
+    found = resources.files(_PACKAGE).iterdir()
+    return sorted(entry.name[:-4] for entry in found if entry.name.endswith(".lua"))

@@ -1,0 +1,1 @@
+"""The transitions, as data files; ``emq_ops.protocol.scripts`` loads them."""

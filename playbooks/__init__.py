@@ -1,0 +1,1 @@
+"""The playbooks that ship with the tool, as data files."""
