@@ -14,6 +14,4 @@ def conformance(
     ctx: typer.Context, files: list[str] = typer.Argument(..., help="Files of recorded transitions.")
 ) -> None:
     """Replay recorded transitions against a server and compare replies and whole keyspaces."""
-    from emq_ops.cli.context import globals_of
 
-    print(globals_of(ctx), files)

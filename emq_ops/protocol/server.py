@@ -82,7 +82,7 @@ class Server:
         """A section of INFO from the node that owns the queue's slot, as text."""
         text = self.read_on(queue, "INFO", section).decode("utf-8", "replace")
         pairs = (line.split(":", 1) for line in text.splitlines() if ":" in line)
-        return {name: value for name, value in pairs}
+        return dict(pairs)
 
     def run_id(self, queue: str) -> str:
         """The run id (one life of the server process) of the node that owns the queue's slot."""
