@@ -1,0 +1,62 @@
+"""Faults of the archive: what an operator must do differs, so each has a class."""
+
+from __future__ import annotations
+
+from emq_ops.protocol.errors import EmqError, UnreachableError
+
+
+class ArchiveError(EmqError):
+    """The base of this layer."""
+
+
+class DeadlineError(ArchiveError):
+    """The time given to a pass is up. What was committed stays; nothing is half done."""
+
+
+class StoreRefusedError(ArchiveError):
+    """The object store answers, and says no: rights, a missing bucket, a wrong region, a clock that is off.
+
+    `code`: the store's own code (``AccessDenied``, ``NoSuchBucket`` ...).
+    """
+
+    def __init__(self, what: str, *, code: str = "", where: str | None = None, fix: str | None = None) -> None:
+        super().__init__(what, where=where, fix=fix)
+        self.code = code
+
+
+class StoreUnreachableError(UnreachableError):
+    """The object store does not answer within the attempts and the time that it was given."""
+
+
+class DiskFullError(ArchiveError):
+    """No room on the disk of the local database or of a directory remote. Nothing of the batch was kept."""
+
+
+class LocalError(ArchiveError):
+    """The local database refuses: locked, read-only, of a newer schema, damaged."""
+
+
+class LocalUnreachableError(UnreachableError):
+    """The local database does not answer."""
+
+
+class DamagedArchiveError(ArchiveError):
+    """The remote archive is not what its log says: `faults` names each missing or altered object."""
+
+    def __init__(
+        self, what: str, *, faults: tuple[str, ...] = (), where: str | None = None, fix: str | None = None
+    ) -> None:
+        super().__init__(what, where=where, fix=fix)
+        self.faults = faults
+
+
+class ForeignStateError(ArchiveError):
+    """The log was begun by another state. Two states must not archive into one log."""
+
+
+class LostRaceError(ArchiveError):
+    """Another writer committed the number that we were about to: re-read the log and go on from its head."""
+
+
+class DeposedError(ArchiveError):
+    """The log's head carries a higher fencing token than ours: somebody else leads this queue now."""
