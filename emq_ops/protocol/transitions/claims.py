@@ -1,0 +1,52 @@
+"""Claiming: the lowest of pending, or of the next lane in rotation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from emq_ops.protocol.queue import Queue, positive
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A job in hand. `token` is its attempts, to be presented at complete, retry and extend."""
+
+    job: str
+    payload: bytes
+    token: int
+    group: str | None = None
+
+
+def _claims(replies: list[list[Any]]) -> list[Claim]:
+    return [Claim(r[0].decode("ascii"), r[1], int(r[2]), r[3].decode("ascii") if len(r) > 3 else None) for r in replies]
+
+
+def claim_batch(q: Queue, lease_ms: int, count: int, *, gate: bool = True, flows: bool = True) -> list[Claim]:
+    """Claims up to `count` flat jobs, lowest id first; an empty list where there is none or the queue is paused.
+
+    `gate`: look at ``meta.paused`` and the concurrency ceiling first (RateError at the ceiling). `flows`: whether jobs
+    with a flow parent may be claimed (StateError where not). Raises DamagedError for a row that can't be a job's.
+    """
+    args = (q.keys.base, positive(lease_ms, "lease_ms"), positive(count, "count"))
+    keys = [q.keys.pending, q.keys.active]
+    return _claims(q.run("claim", keys, *args, "gate" if gate else "", "" if flows else "refuse"))
+
+
+def claim_lane_batch(q: Queue, lease_ms: int, count: int, *, gate: bool = True, flows: bool = True) -> list[Claim]:
+    """As claim_batch, from the lanes in rotation, one job a lane a turn."""
+    args = (q.keys.base, positive(lease_ms, "lease_ms"), positive(count, "count"))
+    keys = [q.keys.ring, q.keys.active]
+    return _claims(q.run("claim_lane", keys, *args, "gate" if gate else "", "" if flows else "refuse"))
+
+
+def claim(q: Queue, lease_ms: int, *, gate: bool = True, flows: bool = True) -> Claim | None:
+    """Claims the lowest flat job, or None. See claim_batch."""
+    found = claim_batch(q, lease_ms, 1, gate=gate, flows=flows)
+    return found[0] if found else None
+
+
+def claim_lane(q: Queue, lease_ms: int, *, gate: bool = True, flows: bool = True) -> Claim | None:
+    """Claims the lowest job of the next lane in rotation, or None. See claim_batch."""
+    found = claim_lane_batch(q, lease_ms, 1, gate=gate, flows=flows)
+    return found[0] if found else None

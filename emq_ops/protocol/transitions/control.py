@@ -1,0 +1,68 @@
+"""Controlling a queue: pause, limit, drain, obliterate."""
+
+from __future__ import annotations
+
+from emq_ops.protocol.ids import group_id
+from emq_ops.protocol.queue import Queue, positive
+
+DRAIN_SLICE = 1000
+
+
+def pause_queue(q: Queue) -> None:
+    """Nothing is claimed from the queue until it is resumed."""
+    q.run("pause_queue", [q.keys.meta])
+
+
+def resume_queue(q: Queue) -> None:
+    """Undoes pause_queue."""
+    q.run("resume_queue", [q.keys.meta])
+
+
+def pause_lane(q: Queue, group: str) -> None:
+    """Nothing is claimed from the lane until it is resumed."""
+    q.run("pause_lane", [q.keys.paused, q.keys.ring], group_id(group))
+
+
+def resume_lane(q: Queue, group: str) -> None:
+    """Undoes pause_lane."""
+    q.run("resume_lane", [q.keys.paused], q.keys.base, group_id(group))
+
+
+def limit_lane(q: Queue, group: str, limit: int) -> None:
+    """At most `limit` (1 or more) of the lane's jobs are in flight at once."""
+    q.run("limit_lane", [q.keys.glimit], q.keys.base, group_id(group), positive(limit, "limit"))
+
+
+def unlimit_lane(q: Queue, group: str) -> None:
+    """Takes the lane's ceiling away."""
+    q.run("limit_lane", [q.keys.glimit], q.keys.base, group_id(group), "")
+
+
+def drain(q: Queue, *, include_schedule: bool = False) -> int:
+    """Deletes the pending jobs (and the scheduled ones), rows, logs and books; answers how many. Active jobs and lanes
+    stay. In slices: a producer that adds all the while does not keep it going, since it ends at the first short one."""
+    total = _drain(q, q.keys.pending, "")
+    return total + _drain(q, q.keys.schedule, "") if include_schedule else total
+
+
+def drain_lane(q: Queue, group: str) -> int:
+    """As drain, for one lane."""
+    return _drain(q, q.keys.lane(group), group_id(group))
+
+
+def _drain(q: Queue, key: str, group: str) -> int:
+    total = 0
+    while True:
+        slice_size = int(q.run("drain", [key], q.keys.base, DRAIN_SLICE, group))
+        total += slice_size
+        if slice_size < DRAIN_SLICE:
+            return total
+
+
+def obliterate(q: Queue, *, force: bool = False, budget: int = 1000) -> bool:
+    """Takes a paused queue away, at most `budget` jobs a call. True: gone; False: call again.
+
+    `force`: though jobs are active. Event streams and the flow outbox stay. Raises StateError (not paused, active jobs).
+    """
+    reply = q.run("obliterate", [q.keys.meta], q.keys.base, "1" if force else "0", positive(budget, "budget"))
+    return int(reply) == 0

@@ -1,0 +1,61 @@
+"""Repeatables: templates that become a job every so often."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from emq_ops.protocol.errors import BadInputError, one_line
+from emq_ops.protocol.ids import job_id
+from emq_ops.protocol.queue import Queue, blob, not_negative, positive
+
+
+@dataclass(frozen=True, slots=True)
+class Repeatable:
+    """`next_ms`: when its next occurrence is due, unix ms."""
+
+    name: str
+    every_ms: int
+    template: bytes
+    next_ms: int
+
+
+def _name(name: str) -> str:
+    if not name or len(name.encode("utf-8")) > 200 or any(ord(c) < 32 or c in "{}" for c in name):
+        raise BadInputError(f"'{one_line(name[:40])}' can't name a repeatable", fix="1 to 200 bytes, no braces")
+    return name
+
+
+def register(q: Queue, name: str, every_ms: int, template: bytes | str, *, first_in_ms: int | None = None) -> bool:
+    """Registers a repeatable; its first occurrence is due after `first_in_ms` (one period). False: the name lives."""
+    first = every_ms if first_in_ms is None else first_in_ms
+    keys = [q.keys.repeat, q.keys.repeatable(_name(name))]
+    args = (name, positive(every_ms, "every_ms"), blob(template, "template"), not_negative(first, "first_in_ms"))
+    return bool(q.run("repeat_register", keys, *args))
+
+
+def cancel(q: Queue, name: str) -> bool:
+    """Cancels a repeatable. False: there is none of that name."""
+    return bool(q.run("repeat_cancel", [q.keys.repeat, q.keys.repeatable(_name(name))], name))
+
+
+def due(q: Queue, limit: int = 100) -> list[str]:
+    """The names that are due by the server's clock, longest due first."""
+    names = q.run("repeat_due", [q.keys.repeat], positive(limit, "limit"), readonly=True)
+    return [name.decode("utf-8", "surrogateescape") for name in names]
+
+
+def advance(q: Queue, name: str, job: str) -> bool:
+    """Enqueues one due occurrence as the fresh `job` and sets the next instant. False: not due any more, or gone."""
+    keys = [q.keys.repeat, q.keys.repeatable(_name(name)), q.keys.row(job), q.keys.pending]
+    return int(q.run("repeat_advance", keys, name, job_id(job))) > 0
+
+
+def repeatables(q: Queue) -> list[Repeatable]:
+    """All repeatables, soonest first."""
+    flat = q.server.read("ZRANGE", q.keys.repeat, 0, -1, "WITHSCORES")
+    names = [name.decode("utf-8", "surrogateescape") for name in flat[::2]]
+    rows = q.server.read_many([("HMGET", q.keys.repeatable(n), "every_ms", "template") for n in names])
+    return [
+        Repeatable(name, int(row[0] or 0), row[1] or b"", int(float(score)))
+        for name, row, score in zip(names, rows, flat[1::2], strict=True)
+    ]

@@ -1,0 +1,77 @@
+-- Checks that come before the first write. A failed one ends the script with a refusal; nothing has changed then.
+
+-- Plausible instants, unix ms: 2020-01-01 to 2100-01-01. Seconds or microseconds taken for milliseconds fall outside.
+local MIN_MS, MAX_MS = 1577836800000, 4102444800000
+
+local function refuse(class, text)
+  error({ err = class .. ' ' .. text })
+end
+
+-- `value` shortened and with odd bytes escaped, for a message.
+local function shown(value)
+  return (string.sub(tostring(value), 1, 40):gsub('[^%w%p ]', function(c)
+    return string.format('\\x%02x', string.byte(c))
+  end))
+end
+
+local function now_ms()
+  local t = redis.call('TIME')
+  return t[1] * 1000 + math.floor(t[2] / 1000)
+end
+
+-- A whole number as text. Lua's own conversion loses digits past 14.
+local function digits(number)
+  return string.format('%.0f', number)
+end
+
+local function expect(key, kind)
+  local found = redis.call('TYPE', key)['ok']
+  if found ~= 'none' and found ~= kind then
+    refuse('EMQDATA', key .. ' is a ' .. found .. ', not a ' .. kind)
+  end
+  return found ~= 'none'
+end
+
+local function is_id(value, namespace)
+  return #value == 14 and string.sub(value, 1, 3) == namespace and not string.find(value, '[^%w]')
+    and string.sub(value, 4) <= 'AzL8n0Y58m7' -- 2^63 - 1: same length, so byte order is number order
+end
+
+local function expect_id(value, namespace, place)
+  if not is_id(value, namespace) then
+    refuse('EMQDATA', place .. ' holds "' .. shown(value) .. '", which is no ' .. namespace .. ' id')
+  end
+end
+
+-- The whole number in `text` (at most 15 digits, so exact in Lua), or a refusal that names its place.
+local function whole(text, place)
+  if type(text) ~= 'string' or not string.find(text, '^%-?%d+$') or #text > 16 then
+    refuse('EMQDATA', place .. ' is "' .. shown(text) .. '", not a whole number')
+  end
+  return tonumber(text)
+end
+
+local function expect_instant(score, place)
+  local ms = tonumber(score)
+  if not ms or ms < MIN_MS or ms > MAX_MS then
+    refuse('EMQDATA', place .. ' has the score ' .. shown(score) .. ', which is no unix time in ms of our days')
+  end
+  return ms
+end
+
+-- The values of `fields` in a row; false for each that is not there. Refuses a key that is no hash.
+local function row_fields(row, ...)
+  local values = redis.pcall('HMGET', row, ...)
+  if values.err then
+    refuse('EMQDATA', row .. ' is no hash')
+  end
+  return values
+end
+
+-- The row's attempts (the fencing token). Refuses a row without.
+local function attempts_of(row, value)
+  if not value then
+    refuse('EMQDATA', row .. ' has no attempts')
+  end
+  return whole(value, row .. ' attempts')
+end

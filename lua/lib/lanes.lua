@@ -1,0 +1,59 @@
+--#include lib/check.lua
+-- Lanes: the lane rule (a grouped job leaves active) and the ring rule (a lane may have become servable), for one job.
+
+local WAKE_MAX = 64
+
+local function lane_key(base, group)
+  return base .. 'g:' .. group .. ':pending'
+end
+
+-- Checks every key that the two rules may write, before the first write.
+local function expect_lane(base, group)
+  expect_id(group, 'GRP', base .. 'job:* group')
+  expect(lane_key(base, group), 'zset')
+  expect(base .. 'ring', 'list')
+  expect(base .. 'wake', 'list')
+  expect(base .. 'paused', 'set')
+  expect(base .. 'gactive', 'hash')
+  expect(base .. 'glimit', 'hash')
+  local in_flight = redis.call('HGET', base .. 'gactive', group)
+  if in_flight then whole(in_flight, base .. 'gactive ' .. group) end
+  local limit = redis.call('HGET', base .. 'glimit', group)
+  if limit then whole(limit, base .. 'glimit ' .. group) end
+end
+
+-- Lane rule: one job fewer in flight; no field at zero or below.
+local function leave_flight(base, group)
+  if redis.call('HINCRBY', base .. 'gactive', group, -1) <= 0 then
+    redis.call('HDEL', base .. 'gactive', group)
+  end
+end
+
+local function below_limit(base, group)
+  local limit = tonumber(redis.call('HGET', base .. 'glimit', group) or '')
+  if not limit then return true end
+  return (tonumber(redis.call('HGET', base .. 'gactive', group) or '') or 0) < limit
+end
+
+local function wake_one(base)
+  redis.call('LPUSH', base .. 'wake', '1')
+  redis.call('LTRIM', base .. 'wake', 0, WAKE_MAX - 1)
+end
+
+-- Ring rule: a lane that has work, is not paused, is below its limit and not on the ring yet goes on it.
+local function ring_rule(base, group)
+  if redis.call('EXISTS', lane_key(base, group)) == 1
+    and redis.call('SISMEMBER', base .. 'paused', group) == 0
+    and below_limit(base, group)
+    and not redis.call('LPOS', base .. 'ring', group) then
+    redis.call('RPUSH', base .. 'ring', group)
+    wake_one(base)
+  end
+end
+
+-- An empty lane has no place on the ring.
+local function leave_ring_if_empty(base, group)
+  if redis.call('EXISTS', lane_key(base, group)) == 0 then
+    redis.call('LREM', base .. 'ring', 0, group)
+  end
+end

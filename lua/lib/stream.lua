@@ -1,0 +1,51 @@
+-- Facts of a stream: its life, its groups, the order of its ids. Ids are compared as text: a sequence has 64 bits,
+-- a Lua number 53.
+
+local function less_digits(a, b)
+  if #a ~= #b then return #a < #b end
+  return a < b -- digits alone, of one length: the same order in every locale
+end
+
+local function id_below(a, b)
+  local a_ms, a_seq = string.match(a, '^0*(%d+)%-0*(%d+)$')
+  local b_ms, b_seq = string.match(b, '^0*(%d+)%-0*(%d+)$')
+  if not a_ms or not b_ms then refuse('EMQDATA', shown(a_ms and b or a) .. ' is no stream id') end
+  if a_ms ~= b_ms then return less_digits(a_ms, b_ms) end
+  return less_digits(a_seq, b_seq)
+end
+
+-- A flat reply of names and values as a table.
+local function named(reply)
+  local out = {}
+  for i = 1, #reply, 2 do out[reply[i]] = reply[i + 1] end
+  return out
+end
+
+local function stream_info(key)
+  return named(redis.call('XINFO', 'STREAM', key))
+end
+
+-- What an entry holds, names and values in order, each led by its length.
+local function entry_digest(entry)
+  local parts = {}
+  for i, text in ipairs(entry[2]) do parts[i] = #text .. ':' .. text end
+  return redis.sha1hex(table.concat(parts))
+end
+
+-- Each group: {name, pending (how many), lag (undelivered; -1 unknown), floor (the lowest entry it still needs, if any)}.
+-- Pending ids below `first` belong to entries that are gone already and hold nothing up.
+local function groups_of(key, first)
+  local out = {}
+  for _, reply in ipairs(redis.call('XINFO', 'GROUPS', key)) do
+    local group = named(reply)
+    local floor
+    if group['pending'] > 0 then
+      local lowest = redis.call('XPENDING', key, group['name'], first, '+', 1)[1]
+      floor = lowest and lowest[1]
+    end
+    local undelivered = redis.call('XRANGE', key, '(' .. group['last-delivered-id'], '+', 'COUNT', 1)[1]
+    if undelivered and (not floor or id_below(undelivered[1], floor)) then floor = undelivered[1] end
+    out[#out + 1] = { name = group['name'], pending = group['pending'], lag = group['lag'] or -1, floor = floor }
+  end
+  return out
+end

@@ -1,0 +1,14 @@
+-- Remove one job from wherever it is, with its row, logs and books.
+-- KEYS: row, lock [, dedup key]        ARGV: base, id
+-- Replies: 1; -1 no row; EMQLOCK a worker holds it. The dedup key goes only if it holds this id.
+--#include lib/row.lua
+local base, id, row = ARGV[1], ARGV[2], KEYS[1]
+if redis.call('EXISTS', KEYS[2]) == 1 then return redis.error_reply('EMQLOCK job is locked') end
+if not expect(row, 'hash') then return -1 end
+local group = redis.call('HGET', row, 'group')
+expect_leave(base, group)
+if KEYS[3] then expect(KEYS[3], 'string') end
+leave_everywhere(base, id, group)
+delete_row(row)
+if KEYS[3] and redis.call('GET', KEYS[3]) == id then redis.call('UNLINK', KEYS[3]) end
+return 1

@@ -1,0 +1,8 @@
+-- Cancel a repeatable.
+-- KEYS: repeat, repeat:<name>        ARGV: name
+-- Replies: 1; 0 there is none of that name.
+--#include lib/check.lua
+expect(KEYS[1], 'zset')
+local listed = redis.call('ZREM', KEYS[1], ARGV[1])
+local kept = redis.call('UNLINK', KEYS[2])
+return math.max(listed, kept)

@@ -1,0 +1,72 @@
+#!lua flags=allow-oom
+-- Trim one slice off the head of a stream, as far as it is proven to be archived and nobody needs it.
+-- KEYS: stream, lease
+-- ARGV: holder, token, run id (lib/fence); bound (what is below it may go); last generated id, entries added and
+--       highest deleted id as read; first id read; id and digest of the first entry as read ("" for none);
+--       "respect" or "ignore" (consumer groups); then the ids that could not be archived and so must stay
+-- Replies: {verdict, removed, first id found, bound used, 1 if the slice left work below it,
+--           {name, pending, lowest id needed, undelivered (-1: unknown)} for each group that holds the trim up}
+--   verdict: "trimmed" (maybe of nothing), "gone" (no stream), "life" (the stream was made anew since it was read),
+--   "below" (entries below the first one read). Only "trimmed" changes anything. EMQFENCE, EMQDATA.
+--#include lib/check.lua
+--#include lib/fence.lua
+--#include lib/stream.lua
+local key = KEYS[1]
+local bound, last, added, deleted = ARGV[4], ARGV[5], tonumber(ARGV[6]), ARGV[7]
+local first_read, head_id, head_digest, groups = ARGV[8], ARGV[9], ARGV[10], ARGV[11]
+local SLICE, STEP = 1000, 100
+
+check_fence(KEYS[2], ARGV[1], ARGV[2], ARGV[3])
+if not expect(key, 'stream') then return { 'gone', 0, '', bound, 0, {} } end
+local info = stream_info(key)
+local head = info['first-entry']
+local first = head and head[1] or ''
+if id_below(info['last-generated-id'], last) or (info['entries-added'] or added) < added
+  or id_below(info['max-deleted-entry-id'] or deleted, deleted)
+  or (head and head_id == first and head_digest ~= '' and entry_digest(head) ~= head_digest) then
+  return { 'life', 0, first, bound, 0, {} }
+end
+if not head then return { 'trimmed', 0, '', bound, 0, {} } end
+if id_below(first, first_read) then return { 'below', 0, first, bound, 0, {} } end
+
+local held = {}
+if groups ~= 'ignore' then
+  for _, group in ipairs(groups_of(key, first)) do
+    if group.floor and id_below(group.floor, bound) then
+      held[#held + 1] = { group.name, group.pending, group.floor, group.lag }
+    end
+  end
+  for _, group in ipairs(held) do
+    if id_below(group[3], bound) then bound = group[3] end
+  end
+end
+
+local spared, edge = {}, bound
+for i = 12, #ARGV do
+  spared[ARGV[i]] = true
+  if id_below(ARGV[i], edge) then edge = ARGV[i] end
+end
+
+-- The first write is below this line.
+local removed = redis.call('XTRIM', key, 'MINID', '=', edge)
+local more = 0
+if edge ~= bound then
+  -- Something that must stay stands below the bound: what is around it goes one by one.
+  local from, seen = edge, 0
+  while true do
+    local page = redis.call('XRANGE', key, from, '(' .. bound, 'COUNT', STEP)
+    local doomed = {}
+    for i, entry in ipairs(page) do
+      if not spared[entry[1]] then doomed[#doomed + 1] = entry[1] end
+    end
+    if #doomed > 0 then removed = removed + redis.call('XDEL', key, unpack(doomed)) end
+    seen = seen + #page
+    if #page < STEP then break end
+    if seen >= SLICE then
+      more = 1
+      break
+    end
+    from = '(' .. page[#page][1]
+  end
+end
+return { 'trimmed', removed, first, bound, more, held }
