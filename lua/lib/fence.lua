@@ -1,0 +1,35 @@
+--#include lib/check.lua
+-- The fence: what a pass writes goes through only while its lease of the queue stands, checked in the same atomic step.
+--
+-- The lease is a hash, `emq-ops:{q}:lease`: state (UUID of the database that owns the queue), token (never repeats), run
+-- (run id of the server's life it was taken under), until (server clock, ms; 0 = given up), ms (its length), and of the
+-- holder: role, host, machine, pid, start, nonce. It is never deleted, so that the state and the highest token stay known.
+
+local LEASE_FIELDS = { 'state', 'token', 'run', 'until', 'ms', 'role', 'host', 'machine', 'pid', 'start', 'nonce' }
+
+local function run_id()
+  return string.match(redis.call('INFO', 'server'), 'run_id:(%x+)')
+end
+
+-- The lease's fields by name ('' where absent). Refuses a key that is no hash.
+local function read_lease(key)
+  local values = redis.pcall('HMGET', key, unpack(LEASE_FIELDS))
+  if values.err then refuse('EMQDATA', key .. ' is no hash') end
+  local lease = {}
+  for i, name in ipairs(LEASE_FIELDS) do lease[name] = values[i] or '' end
+  return lease
+end
+
+-- Refuses with EMQFENCE unless the lease is present, unexpired, and has exactly this state, token and run id, and the
+-- server still lives under that run id. Call it before the first write. Answers the server's time, ms.
+local function check_fence(key, state, token, run)
+  local lease, now = read_lease(key), now_ms()
+  if lease.token == '' then refuse('EMQFENCE', 'no lease of this queue') end
+  if lease.state ~= state then refuse('EMQFENCE', 'the lease belongs to state ' .. shown(lease.state)) end
+  if lease.token ~= token then
+    refuse('EMQFENCE', 'the lease has token ' .. shown(lease.token) .. ', ours is ' .. shown(token))
+  end
+  if lease.run ~= run or run_id() ~= run then refuse('EMQFENCE', 'the lease is of another life of the server') end
+  if (tonumber(lease['until']) or 0) <= now then refuse('EMQFENCE', 'the lease has expired') end
+  return now
+end
