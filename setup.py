@@ -1,5 +1,7 @@
-"""The packages of the distribution. Metadata is in pyproject.toml; this file only lists what is where, since ``lua/`` and
-``playbooks/`` are mapped to import packages of another name, which setuptools' automatic search can't say."""
+"""The packages of the distribution. Metadata is in pyproject.toml; this file only lists what is where.
+
+``lua/`` and ``playbooks/`` are mapped to import packages of another name, which setuptools' own search can't say.
+"""
 
 from setuptools import find_namespace_packages, setup
 

@@ -1,22 +1,20 @@
 #!lua flags=allow-oom
 -- Trim one slice off the head of a stream, as far as it is proven to be archived and nobody needs it.
 -- KEYS: stream, lease
--- ARGV: holder, token, run id (lib/fence); bound (what is below it may go); last generated id, entries added and
+-- ARGV: state, token, run id of the fence ("" for none: then nobody may lead the queue); bound (what is below it may go); last generated id, entries added and
 --       highest deleted id as read; first id read; id and digest of the first entry as read ("" for none);
 --       "respect" or "ignore" (consumer groups); then the ids that could not be archived and so must stay
 -- Replies: {verdict, removed, first id found, bound used, 1 if the slice left work below it,
 --           {name, pending, lowest id needed, undelivered (-1: unknown)} for each group that holds the trim up}
 --   verdict: "trimmed" (maybe of nothing), "gone" (no stream), "life" (the stream was made anew since it was read),
 --   "below" (entries below the first one read). Only "trimmed" changes anything. EMQFENCE, EMQDATA.
---#include lib/check.lua
---#include lib/fence.lua
 --#include lib/stream.lua
 local key = KEYS[1]
 local bound, last, added, deleted = ARGV[4], ARGV[5], tonumber(ARGV[6]), ARGV[7]
 local first_read, head_id, head_digest, groups = ARGV[8], ARGV[9], ARGV[10], ARGV[11]
-local SLICE, STEP = 1000, 100
+local SLICE, STEP = 1000, 50
 
-check_fence(KEYS[2], ARGV[1], ARGV[2], ARGV[3])
+fence_or_unled(KEYS[2], ARGV[1], ARGV[2], ARGV[3])
 if not expect(key, 'stream') then return { 'gone', 0, '', bound, 0, {} } end
 local info = stream_info(key)
 local head = info['first-entry']

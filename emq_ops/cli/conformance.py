@@ -1,17 +1,55 @@
-"""``emq-ops conformance``."""
+"""``emq-ops conformance``: does a server build, with its modules, speak the wire as it was recorded?"""
 
 from __future__ import annotations
 
+import contextlib
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+
 import typer
 
-from emq_ops.cli.context import new_app
+from emq_ops.cli.context import globals_of, new_app
+from emq_ops.cli.output import emit_rows
+from emq_ops.protocol.conformance.replay import read_vectors, replay_all
+from emq_ops.protocol.server import Server, connect
 
 app = new_app()
 
 
+@contextlib.contextmanager
+def _server(url: str | None) -> Iterator[Server]:
+    """The server named, else an embedded one of our own that goes afterwards."""
+    if url is not None:
+        with connect(url) as server:
+            yield server
+        return
+    with tempfile.TemporaryDirectory(prefix="emq-") as folder, connect(f"embedded:{folder}") as server:
+        yield server
+
+
 @app.command()
 def conformance(
-    ctx: typer.Context, files: list[str] = typer.Argument(..., help="Files of recorded transitions.")
+    ctx: typer.Context,
+    files: Annotated[list[Path], typer.Argument(help="Files of recorded transitions.", metavar="FILE...")],
 ) -> None:
-    """Replay recorded transitions against a server and compare replies and whole keyspaces."""
+    """Replay recorded transitions against a server and compare replies and whole keyspaces.
 
+    Refuses a server that holds keys. Exit 0 only if every transition agrees.
+    """
+    given = globals_of(ctx)
+    vectors = [vector for path in files for vector in read_vectors(path)]
+    agreeing = 0
+    rows = []
+    with _server(given.url) as server:
+        for verdict in replay_all(server, vectors):
+            agreeing += verdict.agrees
+            rows.append({"vector": verdict.vector, "agrees": verdict.agrees, "differences": verdict.lines})
+            if not verdict.agrees and given.output == "table":
+                typer.echo("\n".join([verdict.vector, *(f"  {line}" for line in verdict.lines)]))
+    if given.output != "table":
+        emit_rows(rows, given.output, ["vector", "agrees", "differences"])
+    typer.echo(f"{agreeing} of {len(vectors)} transitions agree", err=given.output != "table")
+    if agreeing != len(vectors):
+        raise typer.Exit(1)

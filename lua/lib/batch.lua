@@ -51,6 +51,14 @@ local function batch_leave_flight(lane)
   lane.left = lane.left + 1
 end
 
+-- Ring rule in memory.
+local function batch_ring(batch, lane, group)
+  if lane.work and not lane.on_ring and not lane.paused and (not lane.limit or lane.in_flight < lane.limit) then
+    lane.on_ring = true
+    batch.pushes[#batch.pushes + 1] = group
+  end
+end
+
 -- `id` is to wait again: in its lane (ring rule in memory) or in flat pending.
 local function batch_pending(batch, id, group)
   if not group then
@@ -64,12 +72,11 @@ local function batch_pending(batch, id, group)
   list[#list + 1] = 0
   list[#list + 1] = id
   lane.work = true
-  if not lane.on_ring and not lane.paused and (not lane.limit or lane.in_flight < lane.limit) then
-    lane.on_ring = true
-    batch.pushes[#batch.pushes + 1] = group
-  end
+  batch_ring(batch, lane, group)
 end
 
+-- `id` is dead. As recorded, the place that it leaves in a lane at its limit does not put that lane on the ring: the next
+-- enqueue, completion or resume in the lane does, or `doctor`.
 local function batch_dead(batch, id)
   local list = batch.dead
   list[#list + 1] = 0

@@ -62,7 +62,8 @@ def _drain(q: Queue, key: str, group: str) -> int:
 def obliterate(q: Queue, *, force: bool = False, budget: int = 1000) -> bool:
     """Takes a paused queue away, at most `budget` jobs a call. True: gone; False: call again.
 
-    `force`: though jobs are active. Event streams and the flow outbox stay. Raises StateError (not paused, active jobs).
+    `force`: though jobs are active. Event streams and the flow outbox stay. Raises StateError (not paused, active
+    jobs).
     """
     reply = q.run("obliterate", [q.keys.meta], q.keys.base, "1" if force else "0", positive(budget, "budget"))
     return int(reply) == 0

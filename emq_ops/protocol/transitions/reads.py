@@ -63,7 +63,7 @@ def job_state(q: Queue, job: str) -> JobState:
 
 def is_paused(q: Queue) -> bool:
     """Whether the whole queue is paused."""
-    return q.server.read("HEXISTS", q.keys.meta, "paused") == 1
+    return int(q.server.read("HEXISTS", q.keys.meta, "paused")) == 1
 
 
 def concurrency(q: Queue) -> int | None:

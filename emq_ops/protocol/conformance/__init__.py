@@ -1,0 +1,1 @@
+"""Replaying recorded transitions against a server, through the public calls (``emq-ops conformance``)."""
