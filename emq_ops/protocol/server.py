@@ -115,6 +115,8 @@ class Server:
     def _send(self, *command: Arg) -> Any:
         try:
             return self._client.execute_command(*command)
+        except redis.exceptions.NoScriptError as fault:
+            raise ServerError("NOSCRIPT " + str(fault), code="NOSCRIPT", where=self.where) from fault
         except redis.ResponseError as fault:
             raise reply_error(str(fault), self.where) from fault
 
