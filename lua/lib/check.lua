@@ -32,9 +32,18 @@ local function expect(key, kind)
   return found ~= 'none'
 end
 
+-- Whether `a` comes before `b` in byte order (both of one length). Lua's own `<` follows the server's locale.
+local function bytes_below(a, b)
+  for i = 1, #a do
+    local x, y = string.byte(a, i), string.byte(b, i)
+    if x ~= y then return x < y end
+  end
+  return false
+end
+
 local function is_id(value, namespace)
-  return #value == 14 and string.sub(value, 1, 3) == namespace and not string.find(value, '[^%w]')
-    and string.sub(value, 4) <= 'AzL8n0Y58m7' -- 2^63 - 1: same length, so byte order is number order
+  return #value == 14 and string.sub(value, 1, 3) == namespace and not string.find(value, '[^0-9A-Za-z]')
+    and not bytes_below('AzL8n0Y58m7', string.sub(value, 4)) -- 2^63 - 1: same length, so byte order is number order
 end
 
 local function expect_id(value, namespace, place)

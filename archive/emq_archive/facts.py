@@ -1,0 +1,88 @@
+"""What is known of a stream at one moment, and whether two moments belong to one life of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from emq_archive.model import FIRST_ID, StreamId, parse_id
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A consumer group: how many entries it has `pending`, how many are not delivered to it (None: the server can't
+    tell), and the lowest entry that it still needs (None: none)."""
+
+    name: str
+    pending: int
+    needs: StreamId | None
+    undelivered: int | None
+
+    @classmethod
+    def of(cls, reply: Any) -> Group:
+        """From ``{name, pending, lowest id needed, undelivered}`` as the scripts answer it."""
+        name, pending, needs, undelivered = reply
+        return cls(
+            name.decode("utf-8", "backslashreplace"),
+            int(pending),
+            parse_id(needs) if needs else None,
+            None if int(undelivered) < 0 else int(undelivered),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """A stream at one moment of the server's clock (`now_ms`, unix ms).
+
+    `last_generated` is the highest id that was ever added in this life, `entries_added` how many were, `max_deleted`
+    the highest id that was deleted by name. The digests are of the entries that stand first and last.
+    """
+
+    now_ms: int
+    run_id: str
+    exists: bool = False
+    length: int = 0
+    last_generated: StreamId = FIRST_ID
+    entries_added: int = 0
+    max_deleted: StreamId = FIRST_ID
+    first: StreamId | None = None
+    first_digest: bytes = b""
+    last: StreamId | None = None
+    last_digest: bytes = b""
+    groups: tuple[Group, ...] = ()
+
+    @classmethod
+    def of(cls, reply: Any) -> Facts:
+        """From the reply of ``stream_facts``."""
+        now_ms, run_id, exists = int(reply[0]), reply[1].decode("ascii"), reply[2] == 1
+        if not exists:
+            return cls(now_ms, run_id)
+        length, generated, added, deleted, first, first_digest, last, last_digest, groups = reply[3:]
+        return cls(
+            now_ms=now_ms,
+            run_id=run_id,
+            exists=True,
+            length=int(length),
+            last_generated=parse_id(generated),
+            entries_added=int(added),
+            max_deleted=parse_id(deleted),
+            first=parse_id(first) if first else None,
+            first_digest=first_digest,
+            last=parse_id(last) if last else None,
+            last_digest=last_digest,
+            groups=tuple(Group.of(group) for group in groups),
+        )
+
+    def same_life(self, before: Facts) -> bool:
+        """Whether the stream was not made anew since `before`: nothing fell that only rises, and an entry that stood
+        first or last then still has its bytes."""
+        if not self.exists:
+            return not before.exists
+        fell = (
+            self.last_generated < before.last_generated
+            or self.entries_added < before.entries_added
+            or self.max_deleted < before.max_deleted
+        )
+        other_first = self.first is not None and self.first == before.first and self.first_digest != before.first_digest
+        other_last = self.last is not None and self.last == before.last and self.last_digest != before.last_digest
+        return not (fell or other_first or other_last)

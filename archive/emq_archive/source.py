@@ -1,0 +1,212 @@
+"""Reading a stream in raw pages: from its head once per process and stream life, from the frontier after that."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from operator import itemgetter
+
+from emq_archive.deadline import NEVER, Deadline
+from emq_archive.facts import Facts
+from emq_archive.marks import SPAN, Marks
+from emq_archive.model import FIRST_ID, Frontier, RawEntry, StreamId, StreamRef, parse_id, show_id
+from emq_ops.protocol.queue import Queue
+
+PAGE = 128
+"""Entries a read at most. Small pages stay in the processor's cache (they are faster than large ones), and bound the
+memory of both sides when entries grow suddenly (the server builds a whole reply before it sends)."""
+PAGE_BYTES = 16 * 1024 * 1024
+"""What a reply should not exceed, by the largest entry of the page before."""
+BATCH_BYTES = 16 * 1024 * 1024
+"""What is held at once before it goes to the local database."""
+
+_FIELDS = itemgetter(1)
+
+
+@dataclass(slots=True)
+class Batch:
+    """Raw entries in order. `size`: bytes of names and values; `frontier`: to store in one transaction with them."""
+
+    entries: list[RawEntry]
+    size: int
+    first: StreamId
+    last: StreamId
+    frontier: Frontier
+
+
+class PageSize:
+    """How many entries to ask for, so that a reply stays near PAGE_BYTES."""
+
+    def __init__(self) -> None:
+        self.count = PAGE
+
+    def fit(self, got: Sequence[RawEntry]) -> int:
+        """Bytes of a page; sizes the next one by it."""
+        size = sum(map(len, chain.from_iterable(map(_FIELDS, got))))
+        if size > PAGE_BYTES // 8:
+            largest = max(sum(map(len, entry[1])) for entry in got)
+            self.count = max(1, min(PAGE, PAGE_BYTES // (largest + 1)))
+        elif self.count < PAGE:
+            self.count = min(PAGE, self.count * 2)
+        return size
+
+
+class StreamSource:
+    """One stream of one queue. Remembers, for this process, which life of the stream it knows and how far it read.
+
+    Not thread-safe: one driver reads it.
+    """
+
+    def __init__(self, queue: Queue, stream: str) -> None:
+        self.queue = queue
+        self.ref = StreamRef(queue.name, stream)
+        self.key = queue.keys.stream(stream)
+        self.facts: Facts | None = None
+        self.position: StreamId | None = None
+        self.first_read: StreamId | None = None
+        self.marks = Marks()
+        self._life = 0
+        self._added = 0  # how many had been added to the stream when the entry at `position` was
+        self._stored: Frontier | None = None
+        self._page = PageSize()
+
+    def observe(self, stored: Frontier | None) -> tuple[Facts, bool]:
+        """The stream's facts now (one request), and whether a life of it ended since the last look. `stored` is the
+        frontier in the local database. Raises DamagedError where the key is of another type."""
+        facts = Facts.of(self.queue.run("stream_facts", [self.key], readonly=True))
+        if self.facts is not None:
+            ended = not facts.same_life(self.facts)
+        else:
+            ended = stored is not None and _fell(facts, stored)
+            self._life = stored.life if stored else 0
+        if ended:
+            self._life += 1
+            self.forget()
+        self.facts, self._stored = facts, stored
+        self.marks.drop_below(facts.first)
+        if self.position is None and facts.exists and facts.first is None:
+            self.position = facts.last_generated  # nothing stands below it, and nothing can come there
+        return facts, ended
+
+    def forget(self) -> None:
+        """The next cycle reads from the head of the stream again."""
+        self.position = self.first_read = None
+        self.marks.clear()
+
+    @property
+    def behind(self) -> int:
+        """How many entries of the stream, as of `observe`, were not read yet."""
+        facts = self._seen()
+        if self.position is None:
+            return facts.length
+        return 0 if self.position >= facts.last_generated else max(0, facts.entries_added - self._added)
+
+    def batches(self, page: int, batch: int, deadline: Deadline = NEVER) -> Iterator[Batch]:
+        """Everything from where reading stands to the top of the stream as of `observe`, in order. `page` and `batch`
+        are entries at most. What was yielded counts as read when the next batch is asked for. Ends early, between
+        pages, when the time is up."""
+        entries: list[RawEntry] = []
+        size = 0
+        for got in self._pages(page, deadline):
+            entries += got
+            size += self._page.fit(got)
+            if len(entries) >= batch or size >= BATCH_BYTES:
+                yield from self._hand_out(entries, size)
+                entries, size = [], 0
+        if entries:
+            yield from self._hand_out(entries, size)
+
+    def _hand_out(self, entries: list[RawEntry], size: int) -> Iterator[Batch]:
+        facts = self._seen()
+        first, last = parse_id(entries[0][0]), parse_id(entries[-1][0])
+        before = facts.entries_added - facts.length if self.position is None else self._added
+        added = facts.entries_added if last >= facts.last_generated else max(0, before) + len(entries)
+        first_read = self.first_read or first
+        yield Batch(entries, size, first, last, self._frontier(first_read, last, added))
+        # The caller came back: the batch is stored.
+        self.first_read, self.position, self._added = first_read, last, added
+        for start in range(0, len(entries), SPAN):
+            part = entries[start : start + SPAN]
+            self.marks.add(parse_id(part[0][0]), parse_id(part[-1][0]), len(part))
+
+    def _frontier(self, first: StreamId, last: StreamId, added: int) -> Frontier:
+        facts, stored = self._seen(), self._stored
+        if stored is not None and stored.life == self._life:
+            # Reading from the head again must not take the stored frontier back.
+            last, added = max(last, stored.last or last), max(added, stored.entries_added)
+        return Frontier(
+            last=last,
+            first=first,
+            life=self._life,
+            last_generated=facts.last_generated,
+            entries_added=min(added, facts.entries_added),
+            run_id=facts.run_id,
+            folded=stored.folded if stored else 0,
+            updated_ms=facts.now_ms,
+        )
+
+    def _pages(self, most: int, deadline: Deadline) -> Iterator[list[RawEntry]]:
+        after, top = self.position, self._seen().last_generated
+        start = "-" if after is None else "(" + show_id(after)
+        end = show_id(top)
+        read, key = self.queue.server.read, self.key
+        while (after is None or after < top) and not deadline.passed:
+            count = min(self._page.count, most)
+            got = read("XRANGE", key, start, end, "COUNT", count)
+            if not got:
+                return
+            yield got
+            if len(got) < count:
+                return
+            raw: bytes = got[-1][0]
+            start, after = "(" + raw.decode("ascii"), parse_id(raw)
+
+    def nth_newest(self, count: int) -> StreamId | None:
+        """The id of the `count`-th newest of the entries that were read and are still there; None where there are not
+        so many. Where none of them was deleted by name a mark is near, else it is a walk over all of them."""
+        if count < 1 or self.position is None:
+            return None
+        found = self.marks.newest(count)
+        if found is not None and self._seen().max_deleted < found[0].first:
+            mark, place = found
+            return self._walk_down(mark.last, mark.first, place)
+        return self._walk_down(self.position, FIRST_ID, count)
+
+    def _walk_down(self, top: StreamId, floor: StreamId, count: int) -> StreamId | None:
+        read = self.queue.server.read
+        end = show_id(top)
+        while True:
+            most = min(count, self._page.count)
+            got = read("XREVRANGE", self.key, end, show_id(floor), "COUNT", most)
+            count -= len(got)
+            if count == 0:
+                return parse_id(got[-1][0])
+            if len(got) < most:
+                return None
+            self._page.fit(got)
+            end = "(" + got[-1][0].decode("ascii")
+
+    def pages(self, start: StreamId, end: StreamId) -> Iterator[Sequence[RawEntry]]:
+        """The live tail, for readers: entries of [start, end], whatever was read before."""
+        size = PageSize()
+        begin = show_id(start)
+        while True:
+            count = size.count
+            got = self.queue.server.read("XRANGE", self.key, begin, show_id(end), "COUNT", count)
+            if got:
+                yield got
+            if len(got) < count:
+                return
+            size.fit(got)
+            begin = "(" + got[-1][0].decode("ascii")
+
+    def _seen(self) -> Facts:
+        assert self.facts is not None, "observe comes first"
+        return self.facts
+
+
+def _fell(facts: Facts, stored: Frontier) -> bool:
+    if not facts.exists:
+        return stored.last is not None
+    return facts.last_generated < stored.last_generated or facts.entries_added < stored.entries_added
