@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal, Protocol
 
+from emq_archive.chunk import Batch
 from emq_archive.deadline import NEVER, Deadline
 from emq_archive.model import (
+    FIRST_ID,
     Added,
     Frontier,
     Outbox,
@@ -40,14 +43,15 @@ class LocalStore(Protocol):
     def add(
         self,
         ref: StreamRef,
-        entries: Sequence[RawEntry],
+        batch: Batch,
         frontier: Frontier | None,
         policy: Policy,
         *,
         deadline: Deadline = NEVER,
     ) -> Added:
-        """Stores a page and the frontier (None: leaves it) in one transaction. Adding a record again changes nothing.
-        `entries` are raw replies of the server, or `dead_entry`."""
+        """Stores a batch and the frontier (None: leaves it) in one transaction. Adding a record again changes nothing.
+        A batch holds pages of raw replies, or `dead_entry`; a commit costs an fsync, so make it 10,000 records or
+        some MiB: ``batch = Batch(); batch.append(page); ...; store.add(ref, batch, frontier, policy)``."""
 
     def frontier(self, ref: StreamRef) -> Frontier | None:
         """What was stored last, None at first."""
@@ -66,8 +70,8 @@ class LocalStore(Protocol):
     ) -> Iterator[Record]:
         """Rows of [start, end] in order, in bounded pages."""
 
-    def proven(self, ref: StreamRef, entry_ids: Sequence[StreamId]) -> set[StreamId]:
-        """Which of these ids have a shipped row (for dead jobs: which victims may go)."""
+    def proven(self, ref: StreamRef, entries: Sequence[RawEntry]) -> set[StreamId]:
+        """The ids of those entries whose very bytes are in a shipped row (for dead jobs: which victims may go)."""
 
     def stats(self, ref: StreamRef) -> Stats: ...
 
@@ -93,8 +97,10 @@ class Remote(Protocol):
     def probe(self, *, deadline: Deadline = NEVER) -> None:
         """Proves once a process that creating twice is refused; StoreRefusedError says what to do otherwise."""
 
-    def create(self, key: str, body: bytes, *, deadline: Deadline = NEVER) -> Literal["created", "exists"]:
-        """Writes a new object, durable when this returns. ``exists``: one is there (it may be our own lost reply)."""
+    def create(self, key: str, body: bytes | Path, *, deadline: Deadline = NEVER) -> Literal["created", "exists"]:
+        """Writes a new object (from bytes or from a file), durable when this returns.
+
+        ``exists``: one is there (it may be our own lost reply)."""
 
     def get(self, key: str, *, deadline: Deadline = NEVER) -> bytes | None:
         """The whole object, None where there is none."""
@@ -128,11 +134,12 @@ class Shipper(Protocol):
     def due(self, now_ms: int) -> bool:
         """Whether `ship` without force would ship something."""
 
-    def prove(self, below: StreamId | None, *, deadline: Deadline = NEVER) -> Receipt:
-        """The receipt for a trim: up to which id (at most `below`, exclusive) every record that was added is proven,
-        with segments that this process did not yet read back read again. With `trim_after: local` no request is
-        made. The caller bounds `below` by what it knows to be unstorable. Raises DamagedArchiveError where the archive
-        is not what its log says."""
+    def prove(self, below: StreamId | None, *, start: StreamId = FIRST_ID, deadline: Deadline = NEVER) -> Receipt:
+        """The receipt for a trim: up to which id (at most `below`, exclusive) every record that was added is proven.
+
+        `start`: the first id in the stream; segments of [start, bound) that this process did not read back are read
+        now. With `trim_after: local` no request is made. The caller bounds `below` by what it knows to be unstorable.
+        Raises DamagedArchiveError where the archive is not what its log says."""
 
     def watermark(self) -> str | None:
         """The ``EVT`` id of the newest archived record as this host knows it."""

@@ -1,0 +1,244 @@
+"""Many records as columns: what travels between a page of the server, a row of the local database and a segment.
+
+The stored form of a chunk (README, *The local database*): one tag byte (0 as it is, 1 zstd), the body's length as eight
+bytes little-endian, the body: ``records`` and ``pairs`` (u64 each), then the columns one after the other: ms (u64 a
+record), seq (u64 a record), pairs of each record (i32), length of each name (i32), length of each value (i32), all
+names, all values. Numbers are little-endian.
+"""
+
+from __future__ import annotations
+
+import struct
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain, pairwise
+from typing import Any, Literal
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from emq_archive.codec import Columns, columns_of
+from emq_archive.model import Pair, RawEntry, Record, StreamId
+
+if sys.byteorder != "little":  # the buffers below are written as they lie in memory
+    raise ImportError("emq_archive runs on little-endian machines only")
+
+_HEAD = struct.Struct("<BQ")
+_COUNTS = struct.Struct("<QQ")
+_CODEC = pa.Codec("zstd", compression_level=1)
+_SMALL = 512
+PAIR_OVERHEAD = 8
+RECORD_OVERHEAD = 24
+
+
+def _offsets(lengths: pa.Array) -> pa.Array:
+    return pa.concat_arrays([pa.array([0], pa.int32()), pc.cumulative_sum(lengths)])
+
+
+def _texts(lengths: pa.Array, data: Any) -> pa.Array:
+    return pa.BinaryArray.from_buffers(pa.binary(), len(lengths), [None, _offsets(lengths).buffers()[1], data])
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """`ms`, `seq` (uint64) and `pairs` (int32) a record; `names`, `values` (binary) a pair, in the records' order."""
+
+    ms: Any
+    seq: Any
+    pairs: Any
+    names: Any
+    values: Any
+
+    @classmethod
+    def of(cls, entries: Sequence[RawEntry]) -> Chunk:
+        """From raw replies of the server. Raises ValueError for what is no entry."""
+        parts = pc.split_pattern(pa.array([e[0] for e in entries], pa.string()), "-").flatten().cast(pa.uint64())
+        if len(parts) != 2 * len(entries):
+            raise ValueError("an entry's id is not <ms>-<seq>")
+        flat = list(chain.from_iterable([e[1] for e in entries]))
+        index = pa.array(range(0, 2 * len(entries), 2), pa.int32())
+        return cls(
+            parts.take(index),
+            parts.take(pc.add(index, 1)),
+            pa.array([len(e[1]) >> 1 for e in entries], pa.int32()),
+            pa.array(flat[::2], pa.binary()),
+            pa.array(flat[1::2], pa.binary()),
+        )
+
+    @classmethod
+    def concat(cls, chunks: Sequence[Chunk]) -> Chunk:
+        """One after the other; the caller sees to the order."""
+        if len(chunks) == 1:
+            return chunks[0]
+        if not chunks:
+            return cls.of([])
+        return cls(
+            *(
+                pa.concat_arrays([getattr(c, name) for c in chunks])
+                for name in ("ms", "seq", "pairs", "names", "values")
+            )
+        )
+
+    def __len__(self) -> int:
+        return len(self.ms)
+
+    @cached_property
+    def weight(self) -> int:
+        """About what the records take uncompressed."""
+        texts = sum(pc.sum(pc.binary_length(t)).as_py() or 0 for t in (self.names, self.values))
+        return int(texts) + PAIR_OVERHEAD * len(self.names) + RECORD_OVERHEAD * len(self)
+
+    @cached_property
+    def ends(self) -> Any:
+        """Where each record's pairs begin, and one more (int32, ``len(self) + 1``)."""
+        return _offsets(self.pairs)
+
+    @cached_property
+    def starts(self) -> list[int]:
+        return self.ends.to_pylist()  # type: ignore[no-any-return]  # pyarrow has no types
+
+    @property
+    def first(self) -> StreamId:
+        return self.id(0)
+
+    @property
+    def last(self) -> StreamId:
+        return self.id(len(self) - 1)
+
+    def id(self, i: int) -> StreamId:
+        return self.ms[i].as_py(), self.seq[i].as_py()
+
+    def ids(self) -> list[StreamId]:
+        """All ids, in order."""
+        return list(zip(self.ms.to_pylist(), self.seq.to_pylist(), strict=True))
+
+    @property
+    def sorted(self) -> bool:
+        """Whether the ids go up strictly."""
+        found = self.ids()
+        return all(a < b for a, b in pairwise(found))
+
+    def fields(self, i: int) -> tuple[Pair, ...]:
+        """The pairs of record `i`."""
+        a, n = self.starts[i], self.starts[i + 1] - self.starts[i]
+        return tuple(zip(self.names.slice(a, n).to_pylist(), self.values.slice(a, n).to_pylist(), strict=True))
+
+    def slice(self, start: int, length: int) -> Chunk:
+        """Records `start` .. `start + length`, without copying."""
+        length = max(0, min(length, len(self) - start))
+        a, b = self.ends[start].as_py(), self.ends[start + length].as_py()
+        return Chunk(
+            self.ms.slice(start, length),
+            self.seq.slice(start, length),
+            self.pairs.slice(start, length),
+            self.names.slice(a, b - a),
+            self.values.slice(a, b - a),
+        )
+
+    def take(self, indices: Sequence[int]) -> Chunk:
+        """The records at these places, in that order."""
+        if len(indices) == len(self) and all(i == j for i, j in enumerate(indices)):
+            return self
+        at = pa.array(indices, pa.int64())
+        pairs = pa.array(
+            list(chain.from_iterable(range(self.starts[i], self.starts[i + 1]) for i in indices)), pa.int64()
+        )
+        return Chunk(
+            self.ms.take(at), self.seq.take(at), self.pairs.take(at), self.names.take(pairs), self.values.take(pairs)
+        )
+
+    def entries(self) -> list[RawEntry]:
+        """Back to the form that the server sends."""
+        names, values, starts = self.names.to_pylist(), self.values.to_pylist(), self.starts
+        return [
+            [f"{ms}-{seq}".encode("ascii"), [x for j in range(a, b) for x in (names[j], values[j])]]
+            for (ms, seq), a, b in zip(self.ids(), starts, starts[1:], strict=False)
+        ]
+
+    def records(self, incarnation: int, kind: Literal["stream", "dead"]) -> Iterator[Record]:
+        """As records, in order."""
+        names, values, starts = self.names.to_pylist(), self.values.to_pylist(), self.starts
+        for stream_id, a, b in zip(self.ids(), starts, starts[1:], strict=False):
+            yield Record(stream_id, tuple(zip(names[a:b], values[a:b], strict=True)), incarnation, kind)
+
+    def usual(self, i: int, kind: str) -> Columns:
+        """The usual fields of record `i`."""
+        return columns_of(self.ms[i].as_py(), [x for pair in self.fields(i) for x in pair], kind)
+
+    def encode(self) -> bytes:
+        """The stored form."""
+        parts: list[Any] = [_COUNTS.pack(len(self), len(self.names))]
+        for column in (self.ms, self.seq, self.pairs, pc.binary_length(self.names), pc.binary_length(self.values)):
+            width = column.type.bit_width // 8
+            buffer = column.buffers()[1]
+            parts.append(memoryview(buffer)[column.offset * width : (column.offset + len(column)) * width])
+        for texts in (self.names, self.values):
+            _, ends, data = texts.buffers()
+            if len(texts):
+                view = memoryview(ends).cast("i")
+                parts.append(memoryview(data)[view[texts.offset] : view[texts.offset + len(texts)]])
+        body = b"".join(parts)
+        if len(body) < _SMALL:
+            return _HEAD.pack(0, len(body)) + body
+        return _HEAD.pack(1, len(body)) + _CODEC.compress(body, asbytes=True)  # type: ignore[no-any-return]
+
+    @classmethod
+    def decode(cls, stored: bytes) -> Chunk:
+        """Back from `encode`. Raises ValueError for what it did not make."""
+        tag, size = _HEAD.unpack_from(stored)
+        rest = pa.py_buffer(stored).slice(_HEAD.size)
+        body = rest if tag == 0 else _CODEC.decompress(rest, decompressed_size=size)
+        records, pairs = _COUNTS.unpack_from(memoryview(body))
+        at = _COUNTS.size
+
+        def column(kind: Any, count: int) -> Any:
+            nonlocal at
+            array = pa.Array.from_buffers(kind, count, [None, body.slice(at, count * kind.bit_width // 8)])
+            at += count * kind.bit_width // 8
+            return array
+
+        ms, seq = column(pa.uint64(), records), column(pa.uint64(), records)
+        counts = column(pa.int32(), records)
+        name_lengths, value_lengths = column(pa.int32(), pairs), column(pa.int32(), pairs)
+        name_bytes = pc.sum(name_lengths).as_py() or 0
+        value_bytes = pc.sum(value_lengths).as_py() or 0
+        if tag > 1 or at + name_bytes + value_bytes != body.size or (pc.sum(counts).as_py() or 0) != pairs:
+            raise ValueError("a stored chunk is damaged")
+        names = _texts(name_lengths, body.slice(at, name_bytes))
+        values = _texts(value_lengths, body.slice(at + name_bytes, value_bytes))
+        return cls(ms, seq, counts, names, values)
+
+
+class Batch:
+    """Pages on their way into one transaction: columns at once, so that memory stays small."""
+
+    def __init__(self) -> None:
+        self._chunks: list[Chunk] = []
+        self.records = 0
+        self.bytes = 0
+
+    def append(self, entries: Sequence[RawEntry]) -> None:
+        """Takes over one page of raw replies, in the stream's order."""
+        if entries:
+            chunk = Chunk.of(entries)
+            self._chunks.append(chunk)
+            self.records += len(chunk)
+            self.bytes += chunk.weight
+
+    @property
+    def last(self) -> StreamId | None:
+        """The last id so far."""
+        return self._chunks[-1].last if self._chunks else None
+
+    def chunk(self) -> Chunk:
+        """All of it."""
+        return Chunk.concat(self._chunks)
+
+
+def batch_of(entries: Iterable[RawEntry]) -> Batch:
+    """A batch of one page."""
+    batch = Batch()
+    batch.append(list(entries))
+    return batch
