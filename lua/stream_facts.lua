@@ -11,10 +11,8 @@ if not expect(key, 'stream') then return { digits(now), run, 0 } end
 local info = stream_info(key)
 local head, tail = info['first-entry'], info['last-entry']
 local groups = {}
-if info['groups'] > 0 then
-  for i, group in ipairs(groups_of(key, head and head[1] or '-')) do
-    groups[i] = { group.name, group.pending, group.floor or '', group.lag }
-  end
+for i, group in ipairs(groups_of(key, info)) do
+  groups[i] = { group.name, group.pending, group.floor or '', group.lag }
 end
 local function id_and_digest(entry)
   if not entry then return '', '' end

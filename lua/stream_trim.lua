@@ -29,7 +29,7 @@ if id_below(first, first_read) then return { 'below', 0, first, bound, 0, {} } e
 
 local held = {}
 if groups ~= 'ignore' then
-  for _, group in ipairs(groups_of(key, first)) do
+  for _, group in ipairs(groups_of(key, info)) do
     if group.floor and id_below(group.floor, bound) then
       held[#held + 1] = { group.name, group.pending, group.floor, group.lag }
     end

@@ -1,5 +1,16 @@
+--#include lib/fence.lua
 -- Facts of a stream: its life, its groups, the order of its ids. Ids are compared as text: a sequence has 64 bits,
 -- a Lua number 53.
+
+-- The fence of a pass; without one (state ""), refuses where somebody leads the queue.
+local function fence_or_unled(key, state, token, run)
+  if state ~= '' then return check_fence(key, state, token, run) end
+  local lease, now = read_lease(key), now_ms()
+  if (tonumber(lease['until']) or 0) > now then
+    refuse('EMQFENCE', 'the queue is led by ' .. shown(lease.role .. ' on ' .. lease.host) .. ', and we have no lease')
+  end
+  return now
+end
 
 local function less_digits(a, b)
   if #a ~= #b then return #a < #b end
@@ -33,19 +44,22 @@ local function entry_digest(entry)
 end
 
 -- Each group: {name, pending (how many), lag (undelivered; -1 unknown), floor (the lowest entry it still needs, if any)}.
--- Pending ids below `first` belong to entries that are gone already and hold nothing up.
-local function groups_of(key, first)
-  local out = {}
-  for _, reply in ipairs(redis.call('XINFO', 'GROUPS', key)) do
+-- Pending ids below the first entry belong to entries that are gone already and hold nothing up.
+local function groups_of(key, info)
+  local out, head = {}, info['first-entry']
+  if info['groups'] == 0 then return out end
+  for i, reply in ipairs(redis.call('XINFO', 'GROUPS', key)) do
     local group = named(reply)
-    local floor
-    if group['pending'] > 0 then
-      local lowest = redis.call('XPENDING', key, group['name'], first, '+', 1)[1]
+    local delivered, floor = group['last-delivered-id'], nil
+    if head and group['pending'] > 0 then
+      local lowest = redis.call('XPENDING', key, group['name'], head[1], '+', 1)[1]
       floor = lowest and lowest[1]
     end
-    local undelivered = redis.call('XRANGE', key, '(' .. group['last-delivered-id'], '+', 'COUNT', 1)[1]
-    if undelivered and (not floor or id_below(undelivered[1], floor)) then floor = undelivered[1] end
-    out[#out + 1] = { name = group['name'], pending = group['pending'], lag = group['lag'] or -1, floor = floor }
+    if head and id_below(delivered, info['last-generated-id']) then
+      local waiting = redis.call('XRANGE', key, '(' .. delivered, '+', 'COUNT', 1)[1]
+      if waiting and (not floor or id_below(waiting[1], floor)) then floor = waiting[1] end
+    end
+    out[i] = { name = group['name'], pending = group['pending'], lag = group['lag'] or -1, floor = floor }
   end
   return out
 end
