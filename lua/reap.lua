@@ -5,14 +5,13 @@
 local base, limit, only = ARGV[1], tonumber(ARGV[2]), ARGV[3]
 local batch = new_batch(base)
 local now = now_ms()
-local taken = {}
+local taken, jobs = {}, {}
 
 local function take(id)
   local group = row_fields(base .. 'job:' .. id, 'group')[1]
   if only ~= '' and group ~= only then return end
-  if group then batch_leave_flight(batch_lane(batch, group)) end
-  batch_pending(batch, id, group)
   taken[#taken + 1] = id
+  jobs[#jobs + 1] = { group = group }
 end
 
 if only == '' then
@@ -30,6 +29,12 @@ else
     end
     offset = offset + #page / 2
   end
+end
+load_lanes(batch, jobs)
+for i, id in ipairs(taken) do
+  local group = jobs[i].group
+  if group then batch_leave_flight(batch, group) end
+  batch_pending(batch, id, group)
 end
 remove_members(KEYS[1], taken)
 for _, id in ipairs(taken) do redis.call('HSET', base .. 'job:' .. id, 'state', 'pending') end

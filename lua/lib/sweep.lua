@@ -11,9 +11,10 @@ end
 -- Counts the stall of each lease and settles it, in order. Answers {recovered = ids, dead = ids}.
 local function settle_stalled(base, leases, max_stalled)
   local batch = new_batch(base)
+  load_lanes(batch, leases)
   local swept = { recovered = {}, dead = {} }
   for _, lease in ipairs(leases) do
-    if lease.group then batch_leave_flight(batch_lane(batch, lease.group)) end
+    if lease.group then batch_leave_flight(batch, lease.group) end
     if lease.stalled + 1 >= max_stalled then
       swept.dead[#swept.dead + 1] = lease.id
       batch_dead(batch, lease.id)
