@@ -1,0 +1,101 @@
+"""Alerts that passes raised, and what competes with us for a queue."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlalchemy import Connection, delete, select
+
+from emq_ops.ledger.ledger import Ledger, insert
+from emq_ops.ledger.schema import alerts, competitors, watches
+
+RECOVERER, SWEEPER, ARCHIVER = "recoverer", "sweeper", "archiver"
+
+
+@dataclass(frozen=True, slots=True)
+class Alert:
+    """Something an operator should know. `at_ms`: server clock."""
+
+    queue: str
+    kind: str
+    text: str
+    at_ms: int
+    facts: dict[str, Any] = field(default_factory=dict)
+    run: str | None = None
+    id: int = 0
+
+
+def add_alert(connection: Connection, alert: Alert) -> None:
+    """Keeps an alert."""
+    values = {name: getattr(alert, name) for name in ("queue", "kind", "text", "at_ms", "run")}
+    connection.execute(alerts.insert().values(**values, facts=json.dumps(alert.facts)))
+
+
+def listing(ledger: Ledger, *, after: int = 0, limit: int = 1000) -> list[Alert]:
+    """Alerts with an id above `after`, oldest first."""
+    wanted = select(alerts).where(alerts.c.id > after).order_by(alerts.c.id).limit(limit)
+    with ledger.read() as connection:
+        rows = connection.execute(wanted).mappings()
+        return [Alert(**{**row, "facts": json.loads(row["facts"])}) for row in rows]
+
+
+@dataclass(frozen=True, slots=True)
+class Competitor:
+    """Who else does our work on a queue: a ``recoverer`` (leases leave `active` past their deadline, no stall counted,
+    no pass of ours), a ``sweeper`` (stalls are counted, not by us), an ``archiver``. Times: server clock."""
+
+    queue: str
+    kind: str
+    first_ms: int
+    last_ms: int
+    times: int
+    evidence: dict[str, Any] = field(default_factory=dict)
+
+
+def note_competitor(connection: Connection, queue: str, kind: str, at_ms: int, times: int, evidence: Any) -> bool:
+    """Notes that one was seen `times` more; True where it is the first time."""
+    key = (competitors.c.queue == queue, competitors.c.kind == kind)
+    first = connection.execute(select(competitors.c.times).where(*key)).scalar()
+    values = {"queue": queue, "kind": kind, "first_ms": at_ms, "last_ms": at_ms, "evidence": json.dumps(evidence)}
+    new = insert(connection, competitors).values(**values, times=times)
+    changed = {"last_ms": at_ms, "times": competitors.c.times + times, "evidence": values["evidence"]}
+    keys = [competitors.c.queue, competitors.c.kind]
+    connection.execute(new.on_conflict_do_update(index_elements=keys, set_=changed))
+    return first is None
+
+
+def competing(ledger: Ledger, queue: str | None = None, *, since_ms: int = 0) -> list[Competitor]:
+    """Who was seen competing at `since_ms` or later."""
+    wanted = select(competitors).where(competitors.c.last_ms >= since_ms).order_by(competitors.c.queue)
+    if queue is not None:
+        wanted = wanted.where(competitors.c.queue == queue)
+    with ledger.read() as connection:
+        rows = connection.execute(wanted).mappings()
+        return [Competitor(**{**row, "evidence": json.loads(row["evidence"])}) for row in rows]
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """A lease as it was sampled: looked at again by the next pass. `error_hash` of the row's `last_error`."""
+
+    job: str
+    token: int
+    deadline_ms: int
+    stalls: int
+    error_hash: str
+
+
+def watched(connection: Connection, queue: str) -> list[Watched]:
+    """The sample of the last pass."""
+    columns = [watches.c[name] for name in Watched.__slots__]
+    return [Watched(*row) for row in connection.execute(select(*columns).where(watches.c.queue == queue))]
+
+
+def watch(connection: Connection, queue: str, sample: list[Watched]) -> None:
+    """Replaces the sample."""
+    connection.execute(delete(watches).where(watches.c.queue == queue))
+    if sample:
+        rows = [{"queue": queue, **{name: getattr(w, name) for name in Watched.__slots__}} for w in sample]
+        connection.execute(watches.insert(), rows)

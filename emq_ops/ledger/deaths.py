@@ -1,0 +1,246 @@
+"""Deaths: each time that a job was seen dead, why, by which pass, and what became of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection, bindparam, func, select, update
+
+from emq_ops.ledger.ledger import Ledger, insert, pages
+from emq_ops.ledger.schema import deaths
+from emq_ops.ledger.snapshot import Snapshot, unpack
+
+STALLED, ERROR, FLOW, UNKNOWN = "stalled", "error", "flow", "unknown"
+TRIMMED, REVIVED, REMOVED, VANISHED = "trimmed", "revived", "removed", "vanished"
+NO_ATTEMPTS = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Death:
+    """What is recorded when a job is seen dead.
+
+    `attempts` is -1 where the row says none. `first_seen_ms` is server time. `killed_by`: our pass that dead-lettered
+    it, None where somebody else did; `found_by`: the pass that saw it. Of the lease that lapsed: `deadline_ms`,
+    `epoch`, the `evidence` on which it was counted, and the `interruption` that it may belong to. `snapshot`: see
+    `snapshot.pack`; None where the row was gone before it could be read.
+    """
+
+    job: str
+    attempts: int
+    stalls: int
+    first_seen_ms: int
+    cause: str = UNKNOWN
+    last_error: bytes | None = None
+    killed_by: str | None = None
+    found_by: str | None = None
+    deadline_ms: int | None = None
+    epoch: str | None = None
+    evidence: str | None = None
+    interruption: int | None = None
+    snapshot: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded(Death):
+    """A death as the ledger has it, with what became of it (`gone_ms` None: still dead, as far as we know)."""
+
+    id: int = 0
+    queue: str = ""
+    gone_ms: int | None = None
+    gone_how: str | None = None
+    gone_by: str | None = None
+
+    def contents(self) -> Snapshot:
+        """The row and logs as they were; empty where they could not be read, or retention let them go."""
+        return unpack(self.snapshot) if self.snapshot is not None else Snapshot()
+
+
+def cause_of(last_error: bytes | None, stalls: int, *, flow: bool = False) -> str:
+    """Why a job is dead, by what its row says. `flow`: it is a flow parent with failed children on its books."""
+    if last_error == b"stalled":
+        return STALLED
+    if last_error is not None:
+        return ERROR
+    return FLOW if flow else STALLED if stalls > 0 else UNKNOWN
+
+
+def known(connection: Connection, queue: str, jobs: Sequence[str]) -> dict[str, tuple[int, int]]:
+    """Of these jobs, those that the ledger has as dead now: attempts and stalls."""
+    found: dict[str, tuple[int, int]] = {}
+    for page in pages(jobs):
+        wanted = select(deaths.c.job, deaths.c.attempts, deaths.c.stalls).where(
+            deaths.c.queue == queue, deaths.c.gone_ms.is_(None), deaths.c.job.in_(page)
+        )
+        found.update({row.job: (row.attempts, row.stalls) for row in connection.execute(wanted)})
+    return found
+
+
+def record(connection: Connection, queue: str, seen: Sequence[Death]) -> int:
+    """Records deaths; one that is known is only told who killed it, if that was not known. A job that died again
+    (other attempts or stalls) gets a new row, and its old one is marked revived. Answers how many are new."""
+    before = known(connection, queue, [death.job for death in seen])
+    fresh = [death for death in seen if before.get(death.job) != (death.attempts, death.stalls)]
+    again = [death for death in fresh if death.job in before]
+    if again:
+        now = max(death.first_seen_ms for death in again)
+        close(connection, queue, [death.job for death in again], REVIVED, now)
+    if fresh:
+        new = insert(connection, deaths).on_conflict_do_nothing()
+        connection.execute(new, [{"queue": queue, **_values(death)} for death in fresh])
+    new_jobs = {death.job for death in fresh}
+    explained = [death for death in seen if death.killed_by is not None and death.job not in new_jobs]
+    if explained:
+        statement = (
+            update(deaths)
+            .where(deaths.c.queue == queue, deaths.c.job == bindparam("_job"), deaths.c.gone_ms.is_(None))
+            .where(deaths.c.killed_by.is_(None))
+            .values({name: bindparam(f"_{name}") for name in _EXPLAINING})
+        )
+        connection.execute(
+            statement,
+            [{"_job": d.job, **{f"_{name}": getattr(d, name) for name in _EXPLAINING}} for d in explained],
+        )
+    return len(fresh)
+
+
+_EXPLAINING = ("cause", "killed_by", "deadline_ms", "epoch", "evidence", "interruption")
+_NAMES = tuple(Death.__dataclass_fields__)
+
+
+def _values(death: Death) -> dict[str, Any]:
+    return {name: getattr(death, name) for name in _NAMES}
+
+
+def close(connection: Connection, queue: str, jobs: Iterable[str], how: str, at_ms: int, by: str | None = None) -> int:
+    """Marks the open deaths of these jobs as gone; answers how many there were."""
+    gone = 0
+    for page in pages(list(jobs)):
+        statement = update(deaths).where(deaths.c.queue == queue, deaths.c.gone_ms.is_(None), deaths.c.job.in_(page))
+        gone += connection.execute(statement.values(gone_ms=at_ms, gone_how=how, gone_by=by, listed_by=None)).rowcount
+    return gone
+
+
+def count_open(connection: Connection, queue: str) -> int:
+    """How many jobs of the queue the ledger has as dead now."""
+    wanted = select(func.count()).select_from(deaths).where(deaths.c.queue == queue, deaths.c.gone_ms.is_(None))
+    return int(connection.execute(wanted).scalar_one())
+
+
+def open_jobs(connection: Connection, queue: str, *, after: str = "", limit: int = 1000) -> list[tuple[str, int]]:
+    """A page of those, by id: job and when it was first seen dead."""
+    wanted = (
+        select(deaths.c.job, deaths.c.first_seen_ms)
+        .where(deaths.c.queue == queue, deaths.c.gone_ms.is_(None), deaths.c.job > after)
+        .order_by(deaths.c.job)
+        .limit(limit)
+    )
+    return [(row.job, row.first_seen_ms) for row in connection.execute(wanted)]
+
+
+def iterate(
+    ledger: Ledger,
+    *,
+    queue: str | None = None,
+    job: str | None = None,
+    since_ms: int | None = None,
+    until_ms: int | None = None,
+    cause: str | None = None,
+    run: str | None = None,
+    interruption: int | None = None,
+    only_open: bool = False,
+    snapshots: bool = True,
+    page: int = 1000,
+) -> Iterator[Recorded]:
+    """Deaths in the order they were recorded, in bounded pages; filters by queue, job, first seen within
+    [since_ms, until_ms), cause, the pass that killed it, interruption. `snapshots` False leaves them out (None)."""
+    columns = [c for c in deaths.c if c.name != "listed_by" and (snapshots or c.name != "snapshot")]
+    wanted = select(*columns).order_by(deaths.c.id).limit(page)
+    equal = {"queue": queue, "job": job, "cause": cause, "killed_by": run, "interruption": interruption}
+    for name, value in equal.items():
+        if value is not None:
+            wanted = wanted.where(deaths.c[name] == value)
+    if since_ms is not None:
+        wanted = wanted.where(deaths.c.first_seen_ms >= since_ms)
+    if until_ms is not None:
+        wanted = wanted.where(deaths.c.first_seen_ms < until_ms)
+    if only_open:
+        wanted = wanted.where(deaths.c.gone_ms.is_(None))
+    last = 0
+    while True:
+        with ledger.read() as connection:
+            found = [Recorded(**row) for row in connection.execute(wanted.where(deaths.c.id > last)).mappings()]
+        yield from found
+        if len(found) < page:
+            return
+        last = found[-1].id
+
+
+@dataclass(frozen=True, slots=True)
+class Victim:
+    """A job that a trim may remove: `attempts` and `stalls` as they were when it was last seen dead."""
+
+    job: str
+    attempts: int
+    stalls: int
+    first_seen_ms: int
+
+
+def victims(
+    connection: Connection,
+    queue: str,
+    *,
+    keep: int | None,
+    seen_before_ms: int | None = None,
+    minted_before: str | None = None,
+    by_mint: bool = False,
+) -> list[Victim]:
+    """Who goes, oldest first: all but the newest `keep`, and whoever was first seen dead before `seen_before_ms`. With
+    `by_mint` ages are those of the ids: the order is theirs, and `minted_before` (an id) is the bound."""
+    rank = [deaths.c.job] if by_mint else [deaths.c.first_seen_ms, deaths.c.job]
+    here = (deaths.c.queue == queue, deaths.c.gone_ms.is_(None))
+    count = 0 if keep is None else max(0, count_open(connection, queue) - keep)
+    aged = []
+    if seen_before_ms is not None and not by_mint:
+        aged.append(deaths.c.first_seen_ms < seen_before_ms)
+    if minted_before is not None and by_mint:
+        aged.append(deaths.c.job < minted_before)
+    if aged:
+        # Age and rank go the same way: whoever is too old comes first, so the larger number holds both.
+        old = select(func.count()).select_from(deaths).where(*here, *aged)
+        count = max(count, int(connection.execute(old).scalar_one()))
+    wanted = select(deaths.c.job, deaths.c.attempts, deaths.c.stalls, deaths.c.first_seen_ms).where(*here)
+    return [Victim(*row) for row in connection.execute(wanted.order_by(*rank).limit(count))]
+
+
+def list_victims(connection: Connection, queue: str, jobs: Sequence[str], run: str) -> None:
+    """Notes that `run` is about to remove these, so that the next pass can tell whose work it was if `run` dies."""
+    for page in pages(jobs):
+        statement = update(deaths).where(deaths.c.queue == queue, deaths.c.gone_ms.is_(None), deaths.c.job.in_(page))
+        connection.execute(statement.values(listed_by=run))
+
+
+def listed(connection: Connection, queue: str) -> dict[str, str]:
+    """Jobs that a trim was about to remove and that are not closed yet: job and run."""
+    wanted = select(deaths.c.job, deaths.c.listed_by).where(
+        deaths.c.queue == queue, deaths.c.gone_ms.is_(None), deaths.c.listed_by.is_not(None)
+    )
+    return {row.job: row.listed_by for row in connection.execute(wanted)}
+
+
+def unlist(connection: Connection, queue: str) -> None:
+    """Takes back every note of `list_victims` on jobs that are still dead."""
+    statement = update(deaths).where(
+        deaths.c.queue == queue, deaths.c.gone_ms.is_(None), deaths.c.listed_by.is_not(None)
+    )
+    connection.execute(statement.values(listed_by=None))
+
+
+def close_listed(connection: Connection, queue: str, at_ms: int) -> int:
+    """Marks as trimmed every job still listed, each by the run that listed it."""
+    statement = update(deaths).where(
+        deaths.c.queue == queue, deaths.c.gone_ms.is_(None), deaths.c.listed_by.is_not(None)
+    )
+    values = {"gone_ms": at_ms, "gone_how": TRIMMED, "gone_by": deaths.c.listed_by, "listed_by": None}
+    return connection.execute(statement.values(values)).rowcount

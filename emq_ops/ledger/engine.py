@@ -1,0 +1,141 @@
+"""Connections to the state database: SQLite (one host) or PostgreSQL (several), and its faults as our errors.
+
+SQLite: WAL, synchronous FULL, a busy timeout and foreign keys on every pooled connection; a writing transaction takes
+the write lock when it begins, so that it can't fail half-way for having read first.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Connection, Engine, create_engine, event, make_url
+from sqlalchemy.engine import URL
+from sqlalchemy.exc import ArgumentError, DBAPIError, OperationalError, SQLAlchemyError
+
+from emq_ops.ledger.errors import LedgerError, LedgerFullError, LedgerLockedError, LedgerUnreachableError
+from emq_ops.protocol.errors import BadInputError
+
+BUSY_MS = 10_000
+"""How long a connection waits for another writer."""
+CONNECT_SECONDS = 10
+STATEMENT_MS = 30_000
+"""How long PostgreSQL may take over one statement, or wait for a lock."""
+_POSTGRES_FULL = ("53100",)
+_POSTGRES_LOCKED = ("55P03", "57014")
+
+
+def parse_url(url: str) -> URL:
+    """`url` checked: ``sqlite:///file`` or ``postgresql://...``. Raises BadInputError."""
+    try:
+        parsed = make_url(url)
+    except (ArgumentError, ValueError):
+        raise BadInputError("no database URL", where=url, fix="sqlite:///state.db or postgresql://host/name") from None
+    backend = parsed.get_backend_name()
+    if backend == "postgresql":
+        return parsed.set(drivername="postgresql+psycopg")
+    if backend != "sqlite":
+        raise BadInputError(f"no state database on '{backend}'", fix="sqlite:///state.db or postgresql://host/name")
+    if not parsed.database or parsed.database == ":memory:":
+        raise BadInputError("a state must outlive the process", where=url, fix="name a file: sqlite:///state.db")
+    return parsed
+
+
+def shown(url: URL | str) -> str:
+    """The URL without its password."""
+    return make_url(url).render_as_string(hide_password=True) if isinstance(url, str) else url.render_as_string()
+
+
+def open_engine(url: str, *, busy_ms: int = BUSY_MS) -> Engine:
+    """An engine for `url`; makes the folder of a SQLite file. No connection is tried yet, but for that folder.
+
+    Raises BadInputError, LedgerError.
+    """
+    parsed = parse_url(url)
+    if parsed.get_backend_name() == "sqlite":
+        return _sqlite(parsed, busy_ms)
+    options = f"-c statement_timeout={STATEMENT_MS} -c lock_timeout={min(busy_ms, STATEMENT_MS)}"
+    return create_engine(
+        parsed,
+        pool_pre_ping=True,
+        pool_size=8,
+        max_overflow=24,
+        connect_args={"connect_timeout": CONNECT_SECONDS, "options": options, "application_name": "emq-ops"},
+    )
+
+
+def _sqlite(url: URL, busy_ms: int) -> Engine:
+    if "uri" not in url.query:  # with it the database is a file: URI, for SQLite alone to read
+        path = Path(str(url.database)).expanduser()
+        try:
+            path.absolute().parent.mkdir(parents=True, exist_ok=True)
+        except OSError as fault:
+            raise LedgerError(
+                f"can't make the folder {path.parent}: {fault.strerror}", fix="check the path and rights"
+            ) from fault
+        url = url.set(database=str(path))
+    engine = create_engine(url, connect_args={"timeout": busy_ms / 1000, "check_same_thread": False})
+
+    @event.listens_for(engine, "connect")
+    def _connected(raw: Any, _record: Any) -> None:
+        raw.isolation_level = None  # we say BEGIN ourselves, see below
+        cursor = raw.cursor()
+        cursor.execute(f"PRAGMA busy_timeout={busy_ms}")
+        # Asked first: changing the mode of a file in use fails at once, whatever the timeout.
+        if cursor.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
+            cursor.execute("PRAGMA journal_mode=WAL")
+        cursor.execute("PRAGMA synchronous=FULL")
+        cursor.execute("PRAGMA foreign_keys=ON")
+        cursor.close()
+
+    @event.listens_for(engine, "begin")
+    def _begun(connection: Connection) -> None:
+        writes = connection.get_execution_options().get("emq_writes", False)
+        connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+    return engine
+
+
+@contextlib.contextmanager
+def transaction(engine: Engine, *, writes: bool) -> Iterator[Connection]:
+    """One transaction; committed at the end, rolled back on any error, which leaves as one of ours."""
+    where = shown(engine.url)
+    try:
+        with engine.connect() as connection:
+            if writes:
+                connection = connection.execution_options(emq_writes=True)
+            with connection.begin():
+                yield connection
+    except SQLAlchemyError as fault:
+        raise as_ours(fault, where) from fault
+
+
+def as_ours(fault: SQLAlchemyError, where: str) -> LedgerError | LedgerUnreachableError:
+    """The fault of a database as one of our errors, told apart by its code."""
+    cause = fault.orig if isinstance(fault, DBAPIError) else None
+    said = str(cause or fault).splitlines()[0] if str(cause or fault) else type(fault).__name__
+    name = str(getattr(cause, "sqlite_errorname", ""))
+    if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
+        return LedgerLockedError("another process keeps the database locked", where=where, fix="wait, or end it")
+    if name.startswith("SQLITE_FULL"):
+        return LedgerFullError("no room on the disk", where=where, fix="make room; nothing was lost")
+    if name.startswith("SQLITE_READONLY"):
+        return LedgerError("the database is read-only", where=where, fix="check the rights of the file and its folder")
+    if name.startswith(("SQLITE_NOTADB", "SQLITE_CORRUPT")):
+        return LedgerError(f"damaged, or no SQLite database ({said})", where=where, fix="restore it from a backup")
+    if name.startswith("SQLITE_CANTOPEN"):
+        return LedgerError("can't open the database file", where=where, fix="check the path and rights")
+    state = str(getattr(cause, "sqlstate", None) or "")
+    if state in _POSTGRES_LOCKED:
+        return LedgerLockedError("another session keeps what we need locked", where=where, fix="wait, or end it")
+    if state in _POSTGRES_FULL:
+        return LedgerFullError("no room on the disk", where=where, fix="make room; nothing was lost")
+    if not name and not state and isinstance(fault, OperationalError):
+        return LedgerUnreachableError(
+            f"does not answer: {said}", where=where, fix="check the address, and that it runs"
+        )
+    if state.startswith(("08", "57P")):
+        return LedgerUnreachableError(f"the connection is gone: {said}", where=where, fix="check that it runs")
+    return LedgerError(said, where=where, fix="this is a fault of the state database; see its log")

@@ -1,0 +1,197 @@
+"""What was last seen of a queue's node, the interruptions of it, and who was in flight across each."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlalchemy import Connection, RowMapping, bindparam, func, select, update
+
+from emq_ops.ledger.ledger import Ledger, insert, pages
+from emq_ops.ledger.schema import census, contacts, interruptions, vanished
+
+RESTART, FAILOVER, OUTAGE, REWIND = "restart", "failover", "outage", "rewind"
+
+
+@dataclass(frozen=True, slots=True)
+class Contact:
+    """The last sight of the node that owns a queue's slot (times: its clock, unix ms).
+
+    `lost`: it did not answer since. `token`: our highest lease token that it had. `completed`, `failed`: its counters.
+    `agreed_dead`, `agreed_failed`: size of the dead set and counter of failures when the ledger last agreed with the
+    dead set (-1 never). `swept_ms`: when a sweep last found nothing more to do.
+    """
+
+    run_id: str
+    replid: str
+    seen_ms: int
+    lost: bool = False
+    token: int = 0
+    completed: int = 0
+    failed: int = 0
+    agreed_dead: int = -1
+    agreed_failed: int = -1
+    swept_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Interruption:
+    """An interruption of a queue (times: server clock, unix ms).
+
+    `kind`: restart, failover, outage (seen by us), rewind (the keyspace went back in time under a living server).
+    `started_ms`: the last contact before it, None where there was none. `census_ms`: when the census was made, None
+    where nobody made one in time. `horizon_ms`: the last lease that may be of the earlier life lapses then.
+    `in_flight`: members of `active` at first contact. `recovered` (counted or not), `exempted`, `died`: leases of the
+    earlier life as sweeps of ours settled them. `vanished`: jobs that the ledger knew and the server lost.
+    """
+
+    queue: str
+    kind: str
+    run_before: str | None
+    run_after: str
+    started_ms: int | None
+    ended_ms: int
+    seen_ms: int
+    census_ms: int | None = None
+    horizon_ms: int = 0
+    went_back: bool = False
+    evidence: dict[str, Any] = field(default_factory=dict)
+    in_flight: int = 0
+    recovered: int = 0
+    exempted: int = 0
+    died: int = 0
+    vanished: int = 0
+    id: int = 0
+
+    def as_row(self) -> dict[str, Any]:
+        """As a plain dict, for renderers."""
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """A lease of a census: job, token (None: a ghost, or a row without attempts) and deadline."""
+
+    job: str
+    token: int | None
+    deadline_ms: int
+
+
+def contact_of(connection: Connection, queue: str) -> Contact | None:
+    """What was last seen, None before the first time."""
+    columns = [contacts.c[name] for name in Contact.__dataclass_fields__]
+    row = connection.execute(select(*columns).where(contacts.c.queue == queue)).first()
+    return Contact(*row) if row is not None else None
+
+
+def save_contact(connection: Connection, queue: str, **values: Any) -> None:
+    """Stores these fields of a contact; a first one needs `run_id`, `replid` and `seen_ms`."""
+    done = connection.execute(update(contacts).where(contacts.c.queue == queue).values(values))
+    if done.rowcount == 0 and "run_id" in values:
+        new = insert(connection, contacts).values(queue=queue, **values)
+        connection.execute(new.on_conflict_do_update(index_elements=[contacts.c.queue], set_=values))
+
+
+def save_seen(connection: Connection, seen: Mapping[str, int]) -> None:
+    """Moves the last sight of many queues at once (idle passes: queue and server time)."""
+    statement = update(contacts).where(contacts.c.queue == bindparam("_queue")).values(seen_ms=bindparam("_seen"))
+    if seen:
+        connection.execute(statement, [{"_queue": queue, "_seen": at} for queue, at in seen.items()])
+
+
+def mark_lost(ledger: Ledger, queues: Sequence[str]) -> None:
+    """Notes that the nodes of these queues do not answer: the next contact under the same run id is the end of an
+    outage."""
+    with ledger.write() as connection:
+        for page in pages(queues):
+            connection.execute(update(contacts).where(contacts.c.queue.in_(page)).values(lost=True))
+
+
+def add(connection: Connection, found: Interruption, leases: Sequence[Counted] | None) -> int:
+    """Records an interruption with its census (None: there is none); answers its id."""
+    values = {name: getattr(found, name) for name in Interruption.__dataclass_fields__ if name != "id"}
+    values["evidence"] = json.dumps(found.evidence)
+    number = int(connection.execute(interruptions.insert().values(values).returning(interruptions.c.id)).scalar_one())
+    if leases:
+        rows = [{"interruption": number, "job": c.job, "token": c.token, "deadline_ms": c.deadline_ms} for c in leases]
+        connection.execute(insert(connection, census).on_conflict_do_nothing(), rows)
+    return number
+
+
+def _interruption(row: RowMapping) -> Interruption:
+    facts = dict(row)
+    facts["evidence"] = json.loads(facts["evidence"] or "{}")
+    return Interruption(**facts)
+
+
+def latest(connection: Connection, queue: str) -> Interruption | None:
+    """The newest interruption of a queue."""
+    wanted = select(interruptions).where(interruptions.c.queue == queue).order_by(interruptions.c.id.desc()).limit(1)
+    row = connection.execute(wanted).mappings().first()
+    return _interruption(row) if row is not None else None
+
+
+def of_run(connection: Connection, queue: str, run_id: str) -> list[Interruption]:
+    """Those that ended under this run id, oldest first."""
+    wanted = select(interruptions).where(interruptions.c.queue == queue, interruptions.c.run_after == run_id)
+    return [_interruption(row) for row in connection.execute(wanted.order_by(interruptions.c.id)).mappings()]
+
+
+def listing(ledger: Ledger, queue: str | None = None, *, since_ms: int = 0) -> list[Interruption]:
+    """All that are kept, oldest first."""
+    wanted = select(interruptions).where(interruptions.c.ended_ms >= since_ms).order_by(interruptions.c.id)
+    if queue is not None:
+        wanted = wanted.where(interruptions.c.queue == queue)
+    with ledger.read() as connection:
+        return [_interruption(row) for row in connection.execute(wanted).mappings()]
+
+
+def census_of(connection: Connection, interruption: int, jobs: Sequence[str]) -> dict[str, Counted]:
+    """Of these jobs, those that the census has."""
+    found: dict[str, Counted] = {}
+    for page in pages(jobs):
+        wanted = select(census.c.job, census.c.token, census.c.deadline_ms).where(
+            census.c.interruption == interruption, census.c.job.in_(page)
+        )
+        found.update({row.job: Counted(*row) for row in connection.execute(wanted)})
+    return found
+
+
+def settle(connection: Connection, interruption: int, outcomes: Mapping[str, str]) -> None:
+    """Adds to an interruption what a slice did with leases of the earlier life (job -> exempted, recovered, died)."""
+    totals = {"exempted": 0, "recovered": 0, "died": 0}
+    for outcome in outcomes.values():
+        totals["died" if outcome == "died" else "recovered"] += 1
+        totals["exempted"] += outcome == "exempted"
+    row = update(interruptions).where(interruptions.c.id == interruption)
+    connection.execute(row.values({name: interruptions.c[name] + n for name, n in totals.items()}))
+    if outcomes:
+        statement = update(census).where(census.c.interruption == interruption, census.c.job == bindparam("_job"))
+        connection.execute(
+            statement.values(outcome=bindparam("_outcome")),
+            [{"_job": job, "_outcome": outcome} for job, outcome in outcomes.items()],
+        )
+
+
+def add_vanished(connection: Connection, interruption: int, jobs: Iterable[str], was: str) -> None:
+    """Notes jobs that the ledger knew and the server lost."""
+    rows = [{"interruption": interruption, "job": job, "was": was} for job in jobs]
+    if rows:
+        connection.execute(insert(connection, vanished).on_conflict_do_nothing(), rows)
+        total = select(func.count()).select_from(vanished).where(vanished.c.interruption == interruption)
+        row = update(interruptions).where(interruptions.c.id == interruption)
+        connection.execute(row.values(vanished=total.scalar_subquery()))
+
+
+def vanished_of(connection: Connection, interruption: int) -> dict[str, str]:
+    """Job -> what it was, for each job that vanished in that interruption."""
+    wanted = select(vanished.c.job, vanished.c.was).where(vanished.c.interruption == interruption)
+    return {row.job: row.was for row in connection.execute(wanted)}
+
+
+def outcomes_of(connection: Connection, interruption: int) -> dict[str, str | None]:
+    """Job -> how its lease ended (None: not through a sweep of ours), for each job of the census."""
+    wanted = select(census.c.job, census.c.outcome).where(census.c.interruption == interruption)
+    return {row.job: row.outcome for row in connection.execute(wanted)}

@@ -1,0 +1,96 @@
+"""`Ledger`: an open state database of this version's schema, with its identity."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+from sqlalchemy import Connection, Engine, Table, select
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.exc import SQLAlchemyError
+
+from emq_ops.ledger import migrate, schema
+from emq_ops.ledger.engine import BUSY_MS, as_ours, open_engine, shown, transaction
+
+
+class Ledger:
+    """One state. `state` is its UUID, which stands in the lease of each queue it owns; `where` its URL without secrets.
+
+    Thread-safe. A forked child must open its own.
+    """
+
+    def __init__(self, engine: Engine, state: str) -> None:
+        self.engine = engine
+        self.state = state
+        self.where = shown(engine.url)
+
+    @property
+    def shared(self) -> bool:
+        """Whether several hosts can use it."""
+        return self.engine.dialect.name == "postgresql"
+
+    def read(self) -> contextlib.AbstractContextManager[Connection]:
+        """A reading transaction: one consistent sight."""
+        return transaction(self.engine, writes=False)
+
+    def write(self) -> contextlib.AbstractContextManager[Connection]:
+        """A writing transaction; on SQLite it holds the write lock from its beginning."""
+        return transaction(self.engine, writes=True)
+
+    def close(self) -> None:
+        """Gives back every connection."""
+        self.engine.dispose()
+
+    def __enter__(self) -> Ledger:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def open_ledger(url: str, *, busy_ms: int = BUSY_MS) -> Ledger:
+    """Opens the state database at `url`, making it or bringing it up to this version where needed.
+
+    Raises BadInputError, LedgerError (read-only, damaged, newer schema), LedgerLockedError, LedgerUnreachableError.
+    """
+    engine = open_engine(url, busy_ms=busy_ms)
+    try:
+        migrate.upgrade(engine)
+        return Ledger(engine, _state(engine))
+    except SQLAlchemyError as fault:
+        engine.dispose()
+        raise as_ours(fault, shown(engine.url)) from fault
+    except BaseException:
+        engine.dispose()
+        raise
+
+
+def _state(engine: Engine) -> str:
+    wanted = select(schema.identity.c.value).where(schema.identity.c.name == "state")
+    with transaction(engine, writes=False) as connection:
+        found = connection.execute(wanted).scalar()
+    if found is None:
+        with transaction(engine, writes=True) as connection:
+            fresh = {"name": "state", "value": str(uuid.uuid4())}
+            connection.execute(insert(connection, schema.identity).values(fresh).on_conflict_do_nothing())
+            found = connection.execute(wanted).scalar_one()
+    return str(found)
+
+
+def insert(connection: Connection, table: Table) -> Any:
+    """An INSERT that can say ON CONFLICT, whichever of the two databases it is."""
+    return (postgresql if connection.dialect.name == "postgresql" else sqlite).insert(table)
+
+
+def host_ms() -> int:
+    """The host's clock, unix ms: for runs and requests, never for leases."""
+    return time.time_ns() // 1_000_000
+
+
+def pages(values: Any, size: int = 500) -> Iterator[list[Any]]:
+    """`values` (a sequence) in lists of at most `size`: databases bound the parameters of one statement."""
+    for first in range(0, len(values), size):
+        yield list(values[first : first + size])

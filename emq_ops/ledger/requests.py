@@ -1,0 +1,103 @@
+"""Run requests: a command asks the daemon that leads a queue to run a pass, and waits for its report.
+
+A request is ``waiting`` until a leader takes it (``running``), then ``done`` with a report or ``failed`` with an error.
+One that its asker gave up on is ``withdrawn``; one whose leader died is put back to waiting by the next leader.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import RowMapping, select, update
+
+from emq_ops.ledger.ledger import Ledger, host_ms
+from emq_ops.ledger.schema import requests
+from emq_ops.protocol.ids import mint
+
+WAITING, RUNNING, DONE, FAILED, WITHDRAWN = "waiting", "running", "done", "failed", "withdrawn"
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A wish for a pass of `kind` on `queue`. `options`: what the command said, as JSON says it. Times: host clock."""
+
+    id: str
+    kind: str
+    queue: str
+    options: dict[str, Any]
+    status: str
+    holder: str
+    asked_ms: int
+    taken_by: str | None
+    done_ms: int | None
+    report: dict[str, Any] | None
+    error: str | None
+
+    @property
+    def over(self) -> bool:
+        return self.status in (DONE, FAILED, WITHDRAWN)
+
+
+def _request(row: RowMapping) -> Request:
+    facts = dict(row)
+    facts["options"] = json.loads(facts["options"])
+    facts["report"] = json.loads(facts["report"]) if facts["report"] else None
+    return Request(**facts)
+
+
+def ask(ledger: Ledger, kind: str, queue: str, options: dict[str, Any], holder: str) -> str:
+    """Leaves a request; answers its id."""
+    request = mint("REQ")
+    values = {"id": request, "kind": kind, "queue": queue, "status": WAITING, "holder": holder}
+    with ledger.write() as connection:
+        connection.execute(requests.insert().values(**values, options=json.dumps(options), asked_ms=host_ms()))
+    return request
+
+
+def get(ledger: Ledger, request: str) -> Request | None:
+    """The request as it stands, None where retention took it."""
+    with ledger.read() as connection:
+        row = connection.execute(select(requests).where(requests.c.id == request)).mappings().first()
+    return _request(row) if row is not None else None
+
+
+def waiting(ledger: Ledger, queues: Sequence[str] | None = None) -> list[Request]:
+    """What waits (for these queues), oldest first."""
+    wanted = select(requests).where(requests.c.status == WAITING).order_by(requests.c.id)
+    with ledger.read() as connection:
+        found = [_request(row) for row in connection.execute(wanted).mappings()]
+    return found if queues is None else [request for request in found if request.queue in set(queues)]
+
+
+def take(ledger: Ledger, request: str, holder: str) -> bool:
+    """Takes a waiting request; False where another leader, or its asker, was quicker."""
+    with ledger.write() as connection:
+        statement = update(requests).where(requests.c.id == request, requests.c.status == WAITING)
+        return bool(connection.execute(statement.values(status=RUNNING, taken_by=holder)).rowcount)
+
+
+def answer(ledger: Ledger, request: str, *, report: dict[str, Any] | None = None, error: str | None = None) -> None:
+    """Ends a request with a report, or with an error."""
+    values: dict[str, Any] = {"status": FAILED if error else DONE, "error": error, "done_ms": host_ms()}
+    values["report"] = None if report is None else json.dumps(report)
+    with ledger.write() as connection:
+        connection.execute(update(requests).where(requests.c.id == request).values(values))
+
+
+def withdraw(ledger: Ledger, request: str) -> bool:
+    """Takes back a request that nobody took yet; False where somebody did."""
+    with ledger.write() as connection:
+        statement = update(requests).where(requests.c.id == request, requests.c.status == WAITING)
+        return bool(connection.execute(statement.values(status=WITHDRAWN, done_ms=host_ms())).rowcount)
+
+
+def put_back(ledger: Ledger, queue: str, holder: str) -> int:
+    """What another holder took for this queue and did not end (its lease is ours now) waits again."""
+    with ledger.write() as connection:
+        statement = update(requests).where(
+            requests.c.queue == queue, requests.c.status == RUNNING, requests.c.taken_by != holder
+        )
+        return int(connection.execute(statement.values(status=WAITING, taken_by=None)).rowcount)

@@ -1,0 +1,174 @@
+"""Runs: every pass, what it did, by whom. Idle passes share one row, flushed now and then."""
+
+from __future__ import annotations
+
+import json
+import threading
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlalchemy import Connection, RowMapping, select, update
+
+from emq_ops.ledger.ledger import Ledger, host_ms
+from emq_ops.ledger.schema import runs
+from emq_ops.protocol.errors import BadInputError, EmqError
+from emq_ops.protocol.ids import mint, require
+
+RUNNING, DONE, FAILED, STOPPED, INTERRUPTED, IDLE = "running", "done", "failed", "stopped", "interrupted", "idle"
+IDLE_FLUSH_MS = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A pass as recorded. `status`: running, done, failed (`error` says why), stopped (a guard refused), interrupted
+    (its process ended; the next pass made it whole), idle (many passes that found nothing). `slices`: how many of its
+    slices are recorded. Times are unix ms of the host."""
+
+    id: str
+    kind: str
+    queue: str
+    status: str
+    started_ms: int
+    ended_ms: int | None
+    trigger: str
+    holder: str
+    token: int
+    slices: int
+    policy: dict[str, Any]
+    counts: dict[str, Any]
+    error: str | None
+
+    def as_row(self) -> dict[str, Any]:
+        """As a plain dict, for renderers."""
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+def _run(row: RowMapping) -> Run:
+    facts = dict(row)
+    facts["policy"], facts["counts"] = json.loads(facts["policy"]), json.loads(facts["counts"])
+    return Run(**facts)
+
+
+def start(
+    ledger: Ledger,
+    kind: str,
+    queue: str,
+    *,
+    holder: str,
+    trigger: str = "command",
+    token: int = 0,
+    policy: dict[str, Any] | None = None,
+) -> str:
+    """Records that a pass begins; answers its run id. Runs of this kind and queue that an older lease left running
+    are marked interrupted."""
+    run = mint("RUN")
+    now = host_ms()
+    with ledger.write() as connection:
+        if token:
+            stale = update(runs).where(runs.c.queue == queue, runs.c.kind == kind, runs.c.status == RUNNING)
+            connection.execute(stale.where(runs.c.token < token).values(status=INTERRUPTED, ended_ms=now))
+        connection.execute(
+            runs.insert().values(
+                id=run,
+                kind=kind,
+                queue=queue,
+                status=RUNNING,
+                started_ms=now,
+                trigger=trigger,
+                holder=holder,
+                token=token,
+                policy=json.dumps(policy or {}),
+            )
+        )
+    return run
+
+
+def finish(
+    connection: Connection, run: str, status: str, *, counts: dict[str, Any] | None = None, error: str | None = None
+) -> None:
+    """Records how a pass ended. `counts` None leaves those that its slices added up."""
+    values: dict[str, Any] = {"status": status, "ended_ms": host_ms(), "error": error}
+    if counts is not None:
+        values["counts"] = json.dumps(counts)
+    connection.execute(update(runs).where(runs.c.id == run).values(values))
+
+
+def add_slice(connection: Connection, run: str, number: int, counts: dict[str, int]) -> bool:
+    """Adds the counts of slice `number` (from 1) to a run; False where that slice is recorded already."""
+    row = connection.execute(select(runs.c.slices, runs.c.counts).where(runs.c.id == run).with_for_update()).first()
+    if row is None or row.slices >= number:
+        return False
+    total = json.loads(row.counts)
+    for name, count in counts.items():
+        total[name] = total.get(name, 0) + count
+    connection.execute(update(runs).where(runs.c.id == run).values(slices=number, counts=json.dumps(total)))
+    return True
+
+
+def adopt(connection: Connection, run: str, kind: str, queue: str) -> None:
+    """Makes a row for a run that this database never heard of (its own was lost), so that its slices have a place."""
+    known = connection.execute(select(runs.c.id).where(runs.c.id == run)).first()
+    if known is None:
+        values = {"id": run, "kind": kind, "queue": queue, "status": INTERRUPTED, "started_ms": host_ms()}
+        connection.execute(runs.insert().values(**values, trigger="unknown", holder="unknown"))
+
+
+def get(ledger: Ledger, run: str) -> Run:
+    """The run of that id; raises BadInputError where there is none."""
+    with ledger.read() as connection:
+        row = connection.execute(select(runs).where(runs.c.id == require(run, "RUN"))).mappings().first()
+    if row is None:
+        raise BadInputError(f"no run {run}", where=ledger.where, fix="see `emq-ops runs ls`")
+    return _run(row)
+
+
+def latest(ledger: Ledger, *, queue: str | None = None, kind: str | None = None, limit: int = 100) -> list[Run]:
+    """The newest runs first."""
+    wanted = select(runs).order_by(runs.c.id.desc()).limit(limit)
+    if queue is not None:
+        wanted = wanted.where(runs.c.queue == queue)
+    if kind is not None:
+        wanted = wanted.where(runs.c.kind == kind)
+    with ledger.read() as connection:
+        return [_run(row) for row in connection.execute(wanted).mappings()]
+
+
+@dataclass
+class IdleBook:
+    """Counts passes that found nothing; one row (queue ``*``) holds them, written at most every 10 s. Thread-safe."""
+
+    ledger: Ledger
+    holder: str
+    _counts: dict[str, int] = field(default_factory=dict)
+    _first_ms: int = 0
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def note(self, kind: str, passes: int = 1) -> None:
+        """One more idle pass of `kind`; flushes when it is time."""
+        with self._lock:
+            now = host_ms()
+            if not self._counts:
+                self._first_ms = now
+            self._counts[kind] = self._counts.get(kind, 0) + passes
+            due = now - self._first_ms >= IDLE_FLUSH_MS
+        if due:
+            self.flush()
+
+    def flush(self) -> None:
+        """Writes what was counted."""
+        with self._lock:
+            counts, self._counts = self._counts, {}
+            first = self._first_ms
+        if not counts:
+            return
+        values: dict[str, Any] = {"id": mint("RUN"), "kind": "idle", "queue": "*", "status": IDLE, "trigger": "daemon"}
+        values |= {"started_ms": first, "ended_ms": host_ms(), "holder": self.holder, "counts": json.dumps(counts)}
+        try:
+            with self.ledger.write() as connection:
+                connection.execute(runs.insert().values(values))
+        except EmqError:
+            with self._lock:  # kept for the next flush
+                for kind, passes in counts.items():
+                    self._counts[kind] = self._counts.get(kind, 0) + passes
+                self._first_ms = first
+            raise

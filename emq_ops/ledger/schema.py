@@ -1,0 +1,250 @@
+"""The tables. Times are unix ms; those of jobs, leases and interruptions are by the server's clock, those of runs and
+requests by the host's. A job that dies again has a new row in `deaths`; the open one has `gone_ms` null.
+
+Another package that adds tables (revisions, journal ...) puts them on `metadata` and adds its own migration.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    ForeignKey,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    String,
+    Table,
+    Text,
+    text,
+)
+from sqlalchemy.dialects.postgresql import VARCHAR
+
+metadata = MetaData()
+
+# Branded ids sort by byte; PostgreSQL would sort them by the database's locale.
+_Id = String(14).with_variant(VARCHAR(14, collation="C"), "postgresql")
+# SQLite numbers rows by itself only where the column is exactly INTEGER.
+_Serial = BigInteger().with_variant(Integer(), "sqlite")
+
+identity = Table(
+    "ledger_identity",
+    metadata,
+    Column("name", String(64), primary_key=True),
+    Column("value", Text, nullable=False),
+)
+
+tokens = Table(
+    "fencing_tokens",
+    metadata,
+    Column("queue", String(255), primary_key=True),
+    Column("token", BigInteger, nullable=False),
+)
+
+contacts = Table(
+    "contacts",
+    metadata,
+    # What was last seen of the node that owns the queue's slot.
+    Column("queue", String(255), primary_key=True),
+    Column("run_id", String(64), nullable=False),
+    Column("replid", String(64), nullable=False),
+    Column("seen_ms", BigInteger, nullable=False),
+    Column("lost", Boolean, nullable=False, server_default=text("false")),  # it did not answer since
+    Column("token", BigInteger, nullable=False, server_default="0"),
+    # When a sweep last found nothing more to do.
+    Column("swept_ms", BigInteger, nullable=False, server_default="0"),
+    Column("completed", BigInteger, nullable=False, server_default="0"),
+    Column("failed", BigInteger, nullable=False, server_default="0"),
+    # The dead set when the ledger last agreed with it: its size and the counter of failures; -1 never.
+    Column("agreed_dead", BigInteger, nullable=False, server_default="-1"),
+    Column("agreed_failed", BigInteger, nullable=False, server_default="-1"),
+)
+
+interruptions = Table(
+    "interruptions",
+    metadata,
+    Column("id", _Serial, primary_key=True, autoincrement=True),
+    Column("queue", String(255), nullable=False),
+    Column("kind", String(16), nullable=False),  # restart, failover, outage, rewind
+    Column("run_before", String(64)),
+    Column("run_after", String(64), nullable=False),
+    Column("started_ms", BigInteger),  # the last contact before it; null where there was none
+    Column("ended_ms", BigInteger, nullable=False),
+    Column("seen_ms", BigInteger, nullable=False),
+    Column("census_ms", BigInteger),  # null: nobody made one in time
+    # When the last lease that may be of the earlier life lapses.
+    Column("horizon_ms", BigInteger, nullable=False),
+    Column("went_back", Boolean, nullable=False, server_default=text("false")),
+    Column("evidence", Text, nullable=False, server_default=""),
+    Column("in_flight", BigInteger, nullable=False, server_default="0"),
+    Column("recovered", BigInteger, nullable=False, server_default="0"),
+    Column("exempted", BigInteger, nullable=False, server_default="0"),
+    Column("died", BigInteger, nullable=False, server_default="0"),
+    Column("vanished", BigInteger, nullable=False, server_default="0"),
+    Index("interruptions_by_queue", "queue", "ended_ms"),
+)
+
+census = Table(
+    "census",
+    metadata,
+    Column("interruption", _Serial, ForeignKey("interruptions.id", ondelete="CASCADE"), primary_key=True),
+    Column("job", _Id, primary_key=True),
+    Column("token", BigInteger),
+    Column("deadline_ms", BigInteger, nullable=False),
+    # How it ended, once a sweep took it: exempted, recovered, died.
+    Column("outcome", String(16)),
+)
+
+vanished = Table(
+    "vanished",
+    metadata,
+    Column("interruption", _Serial, ForeignKey("interruptions.id", ondelete="CASCADE"), primary_key=True),
+    Column("job", _Id, primary_key=True),
+    Column("was", String(16), nullable=False),  # dead, active
+)
+
+runs = Table(
+    "runs",
+    metadata,
+    Column("id", _Id, primary_key=True),  # RUN..., so byte order is order of starting
+    Column("kind", String(24), nullable=False),
+    Column("queue", String(255), nullable=False),
+    Column("status", String(16), nullable=False),  # running, done, failed, stopped, interrupted, idle
+    Column("started_ms", BigInteger, nullable=False),
+    Column("ended_ms", BigInteger),
+    Column("trigger", String(24), nullable=False),  # command, daemon, playbook, request ...
+    Column("holder", String(255), nullable=False),  # user@host:pid
+    Column("token", BigInteger, nullable=False, server_default="0"),
+    Column("slices", BigInteger, nullable=False, server_default="0"),  # how many are recorded
+    Column("policy", Text, nullable=False, server_default="{}"),
+    Column("counts", Text, nullable=False, server_default="{}"),
+    Column("error", Text),
+    Index("runs_by_queue", "queue", "id"),
+    Index("runs_by_status", "status", "ended_ms"),
+)
+
+deaths = Table(
+    "deaths",
+    metadata,
+    Column("id", _Serial, primary_key=True, autoincrement=True),
+    Column("queue", String(255), nullable=False),
+    Column("job", _Id, nullable=False),
+    Column("attempts", BigInteger, nullable=False),  # -1: the row says none
+    Column("stalls", BigInteger, nullable=False),
+    Column("first_seen_ms", BigInteger, nullable=False),
+    Column("cause", String(16), nullable=False),  # stalled, error, flow, unknown
+    Column("last_error", LargeBinary),
+    # The pass that killed it (null: somebody else did), and the one that found it dead.
+    Column("killed_by", _Id),
+    Column("found_by", _Id),
+    Column("deadline_ms", BigInteger),
+    Column("epoch", String(64)),
+    Column("evidence", String(64)),
+    Column("interruption", _Serial),
+    Column("snapshot", LargeBinary),
+    Column("gone_ms", BigInteger),
+    Column("gone_how", String(16)),  # trimmed, revived, removed, vanished
+    Column("gone_by", _Id),
+    Column("listed_by", _Id),  # the trim that is about to remove it
+)
+Index(
+    "deaths_open",
+    deaths.c.queue,
+    deaths.c.job,
+    unique=True,
+    sqlite_where=deaths.c.gone_ms.is_(None),
+    postgresql_where=deaths.c.gone_ms.is_(None),
+)
+Index(
+    "deaths_by_age",
+    deaths.c.queue,
+    deaths.c.first_seen_ms,
+    deaths.c.job,
+    sqlite_where=deaths.c.gone_ms.is_(None),
+    postgresql_where=deaths.c.gone_ms.is_(None),
+)
+Index("deaths_by_job", deaths.c.job)
+Index("deaths_gone", deaths.c.gone_ms)
+Index(
+    "deaths_listed",
+    deaths.c.listed_by,
+    sqlite_where=deaths.c.listed_by.is_not(None),
+    postgresql_where=deaths.c.listed_by.is_not(None),
+)
+
+watches = Table(
+    "watches",
+    metadata,
+    # A sample of leases, looked at again by the next pass: who lets them go, if not we?
+    Column("queue", String(255), primary_key=True),
+    Column("job", _Id, primary_key=True),
+    Column("token", BigInteger, nullable=False),
+    Column("deadline_ms", BigInteger, nullable=False),
+    Column("stalls", BigInteger, nullable=False),
+    Column("error_hash", String(40), nullable=False),
+)
+
+competitors = Table(
+    "competitors",
+    metadata,
+    Column("queue", String(255), primary_key=True),
+    Column("kind", String(24), primary_key=True),  # recoverer, sweeper, archiver
+    Column("first_ms", BigInteger, nullable=False),
+    Column("last_ms", BigInteger, nullable=False),
+    Column("times", BigInteger, nullable=False),
+    Column("evidence", Text, nullable=False),
+)
+
+holds = Table(
+    "holds",
+    metadata,
+    Column("queue", String(255), primary_key=True),
+    Column("since_ms", BigInteger, nullable=False),
+    Column("until_ms", BigInteger, nullable=False),
+    Column("holder", String(255), nullable=False),
+    Column("why", Text, nullable=False, server_default=""),
+)
+
+windows = Table(
+    "maintenance_windows",
+    metadata,
+    Column("id", _Serial, primary_key=True, autoincrement=True),
+    Column("queues", String(255), nullable=False),
+    Column("is_glob", Boolean, nullable=False),
+    Column("start_ms", BigInteger, nullable=False),
+    Column("end_ms", BigInteger, nullable=False),
+    Column("holder", String(255), nullable=False),
+    Column("why", Text, nullable=False, server_default=""),
+)
+
+requests = Table(
+    "run_requests",
+    metadata,
+    Column("id", _Id, primary_key=True),  # REQ...
+    Column("kind", String(24), nullable=False),
+    Column("queue", String(255), nullable=False),
+    Column("options", Text, nullable=False),
+    Column("status", String(16), nullable=False),  # waiting, running, done, failed, withdrawn
+    Column("holder", String(255), nullable=False),
+    Column("asked_ms", BigInteger, nullable=False),
+    Column("taken_by", String(255)),
+    Column("done_ms", BigInteger),
+    Column("report", Text),
+    Column("error", Text),
+    Index("requests_by_status", "status", "queue"),
+)
+
+alerts = Table(
+    "alerts",
+    metadata,
+    Column("id", _Serial, primary_key=True, autoincrement=True),
+    Column("at_ms", BigInteger, nullable=False),
+    Column("queue", String(255), nullable=False),
+    Column("kind", String(32), nullable=False),
+    Column("text", Text, nullable=False),
+    Column("facts", Text, nullable=False, server_default="{}"),
+    Column("run", _Id),
+    Index("alerts_by_time", "at_ms"),
+)

@@ -1,0 +1,26 @@
+"""Fencing tokens: numbers that never repeat for a queue, whatever the server forgot."""
+
+from __future__ import annotations
+
+from sqlalchemy import case, select
+
+from emq_ops.ledger.ledger import Ledger, insert
+from emq_ops.ledger.schema import tokens
+
+
+def next_token(ledger: Ledger, queue: str, seen: int = 0) -> int:
+    """A token above every one this state gave out for `queue` and above `seen` (the lease's), committed before it is
+    used."""
+    with ledger.write() as connection:
+        new = insert(connection, tokens).values(queue=queue, token=seen + 1)
+        known = tokens.c.token
+        statement = new.on_conflict_do_update(
+            index_elements=[tokens.c.queue], set_={"token": case((known > seen, known), else_=seen) + 1}
+        )
+        return int(connection.execute(statement.returning(tokens.c.token)).scalar_one())
+
+
+def last_token(ledger: Ledger, queue: str) -> int:
+    """The highest token that was given out for `queue`, 0 for none."""
+    with ledger.read() as connection:
+        return int(connection.execute(select(tokens.c.token).where(tokens.c.queue == queue)).scalar() or 0)
