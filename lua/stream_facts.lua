@@ -2,7 +2,7 @@
 -- KEYS: stream
 -- Replies: {now ms, run id, 0} where there is no stream; else {now ms, run id, 1, length, last generated id, entries
 --           added, highest deleted id, first id, digest of the first entry, last id, digest of the last entry,
---           {name, pending, lowest id needed ("" none), undelivered (-1: unknown)} for each group}.
+--           {name, pending, lowest id needed ("" none), undelivered (-1: unknown), last delivered} for each group}.
 --           Ids and digests are "" in an empty stream. EMQDATA for a key of another type.
 --#include lib/stream.lua
 local key = KEYS[1]
@@ -12,7 +12,7 @@ local info = stream_info(key)
 local head, tail = info['first-entry'], info['last-entry']
 local groups = {}
 for i, group in ipairs(groups_of(key, info)) do
-  groups[i] = { group.name, group.pending, group.floor or '', group.lag }
+  groups[i] = told(group)
 end
 local function id_and_digest(entry)
   if not entry then return '', '' end

@@ -5,7 +5,8 @@
 --       highest deleted id as read; first id read; id and digest of the first entry as read ("" for none);
 --       "respect" or "ignore" (consumer groups); then the ids that could not be archived and so must stay
 -- Replies: {verdict, removed, first id found, bound used, 1 if the slice left work below it,
---           {name, pending, lowest id needed, undelivered (-1: unknown)} for each group that holds the trim up}
+--           {name, pending, lowest id needed, undelivered (-1: unknown), last delivered} for each group that holds
+--           the trim up}
 --   verdict: "trimmed" (maybe of nothing), "gone" (no stream), "life" (the stream was made anew since it was read),
 --   "below" (entries below the first one read). Only "trimmed" changes anything. EMQFENCE, EMQDATA.
 --#include lib/stream.lua
@@ -31,7 +32,7 @@ local held = {}
 if groups ~= 'ignore' then
   for _, group in ipairs(groups_of(key, info)) do
     if group.floor and id_below(group.floor, bound) then
-      held[#held + 1] = { group.name, group.pending, group.floor, group.lag }
+      held[#held + 1] = told(group)
     end
   end
   for _, group in ipairs(held) do

@@ -11,22 +11,24 @@ from emq_archive.model import FIRST_ID, StreamId, parse_id
 @dataclass(frozen=True, slots=True)
 class Group:
     """A consumer group: how many entries it has `pending`, how many are not delivered to it (None: the server can't
-    tell), and the lowest entry that it still needs (None: none)."""
+    tell), the last that was `delivered`, and the lowest entry that it still needs (None: none)."""
 
     name: str
     pending: int
     needs: StreamId | None
     undelivered: int | None
+    delivered: StreamId
 
     @classmethod
     def of(cls, reply: Any) -> Group:
-        """From ``{name, pending, lowest id needed, undelivered}`` as the scripts answer it."""
-        name, pending, needs, undelivered = reply
+        """From ``{name, pending, lowest id needed, undelivered, last delivered}`` as the scripts answer it."""
+        name, pending, needs, undelivered, delivered = reply
         return cls(
             name.decode("utf-8", "backslashreplace"),
             int(pending),
             parse_id(needs) if needs else None,
             None if int(undelivered) < 0 else int(undelivered),
+            parse_id(delivered),
         )
 
 

@@ -4,34 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain
-from operator import itemgetter
 
+from emq_archive.chunk import Batch
 from emq_archive.deadline import NEVER, Deadline
 from emq_archive.facts import Facts
-from emq_archive.marks import SPAN, Marks
-from emq_archive.model import FIRST_ID, Frontier, RawEntry, StreamId, StreamRef, parse_id, show_id
+from emq_archive.marks import Marks
+from emq_archive.model import FIRST_ID, LAST_ID, Frontier, RawEntry, StreamId, StreamRef, next_id, parse_id, show_id
 from emq_ops.protocol.queue import Queue
 
 PAGE = 128
 """Entries a read at most. Small pages stay in the processor's cache (they are faster than large ones), and bound the
 memory of both sides when entries grow suddenly (the server builds a whole reply before it sends)."""
 PAGE_BYTES = 16 * 1024 * 1024
-"""What a reply should not exceed, by the largest entry of the page before."""
+"""What a reply should not exceed, by the largest entries of the page before."""
+SAMPLES = 8
+GROUP = 1000
+"""Entries that become columns at once."""
 BATCH_BYTES = 16 * 1024 * 1024
 """What is held at once before it goes to the local database."""
 
-_FIELDS = itemgetter(1)
-
 
 @dataclass(slots=True)
-class Batch:
-    """Raw entries in order. `size`: bytes of names and values; `frontier`: to store in one transaction with them."""
+class Reading:
+    """A batch of entries in order, `spans` of (first id, last id, how many), and the frontier to store with it."""
 
-    entries: list[RawEntry]
-    size: int
-    first: StreamId
-    last: StreamId
+    batch: Batch
+    spans: list[tuple[StreamId, StreamId, int]]
     frontier: Frontier
 
 
@@ -42,14 +40,16 @@ class PageSize:
         self.count = PAGE
 
     def fit(self, got: Sequence[RawEntry]) -> int:
-        """Bytes of a page; sizes the next one by it."""
-        size = sum(map(len, chain.from_iterable(map(_FIELDS, got))))
-        if size > PAGE_BYTES // 8:
-            largest = max(sum(map(len, entry[1])) for entry in got)
-            self.count = max(1, min(PAGE, PAGE_BYTES // (largest + 1)))
+        """About how many bytes a page holds (a few of its entries are looked at); sizes the next one by it."""
+        if not got:
+            return 0
+        sizes = [sum(map(len, entry[1])) for entry in got[:: max(1, len(got) // SAMPLES)]]
+        about = sum(sizes) * len(got) // len(sizes)
+        if about > PAGE_BYTES // 8:
+            self.count = max(1, min(PAGE, PAGE_BYTES // (max(sizes) + 1)))
         elif self.count < PAGE:
             self.count = min(PAGE, self.count * 2)
-        return size
+        return about
 
 
 class StreamSource:
@@ -102,33 +102,38 @@ class StreamSource:
             return facts.length
         return 0 if self.position >= facts.last_generated else max(0, facts.entries_added - self._added)
 
-    def batches(self, page: int, batch: int, deadline: Deadline = NEVER) -> Iterator[Batch]:
+    def batches(self, page: int, batch: int, deadline: Deadline = NEVER) -> Iterator[Reading]:
         """Everything from where reading stands to the top of the stream as of `observe`, in order. `page` and `batch`
         are entries at most. What was yielded counts as read when the next batch is asked for. Ends early, between
         pages, when the time is up."""
-        entries: list[RawEntry] = []
+        collected, spans = Batch(), list[tuple[StreamId, StreamId, int]]()
+        group: list[RawEntry] = []
         size = 0
         for got in self._pages(page, deadline):
-            entries += got
+            group += got
             size += self._page.fit(got)
-            if len(entries) >= batch or size >= BATCH_BYTES:
-                yield from self._hand_out(entries, size)
-                entries, size = [], 0
-        if entries:
-            yield from self._hand_out(entries, size)
+            if len(group) >= GROUP or size >= PAGE_BYTES // 4:
+                _collect(group, collected, spans)
+                group, size = [], 0
+                if collected.records >= batch or collected.bytes >= BATCH_BYTES:
+                    yield from self._hand_out(collected, spans)
+                    collected, spans = Batch(), []
+        if group:
+            _collect(group, collected, spans)
+        if spans:
+            yield from self._hand_out(collected, spans)
 
-    def _hand_out(self, entries: list[RawEntry], size: int) -> Iterator[Batch]:
+    def _hand_out(self, batch: Batch, spans: list[tuple[StreamId, StreamId, int]]) -> Iterator[Reading]:
         facts = self._seen()
-        first, last = parse_id(entries[0][0]), parse_id(entries[-1][0])
+        first, last = spans[0][0], spans[-1][1]
         before = facts.entries_added - facts.length if self.position is None else self._added
-        added = facts.entries_added if last >= facts.last_generated else max(0, before) + len(entries)
+        added = facts.entries_added if last >= facts.last_generated else max(0, before) + batch.records
         first_read = self.first_read or first
-        yield Batch(entries, size, first, last, self._frontier(first_read, last, added))
+        yield Reading(batch, spans, self._frontier(first_read, last, added))
         # The caller came back: the batch is stored.
         self.first_read, self.position, self._added = first_read, last, added
-        for start in range(0, len(entries), SPAN):
-            part = entries[start : start + SPAN]
-            self.marks.add(parse_id(part[0][0]), parse_id(part[-1][0]), len(part))
+        for span in spans:
+            self.marks.add(*span)
 
     def _frontier(self, first: StreamId, last: StreamId, added: int) -> Frontier:
         facts, stored = self._seen(), self._stored
@@ -187,6 +192,15 @@ class StreamSource:
             self._page.fit(got)
             end = "(" + got[-1][0].decode("ascii")
 
+    def count_above(self, stream_id: StreamId, most: int = 10_000) -> int | None:
+        """How many entries stand above an id; None where there are more than `most`."""
+        count = 0
+        for got in self.pages(next_id(stream_id) or stream_id, LAST_ID):
+            count += len(got)
+            if count > most:
+                return None
+        return count
+
     def pages(self, start: StreamId, end: StreamId) -> Iterator[Sequence[RawEntry]]:
         """The live tail, for readers: entries of [start, end], whatever was read before."""
         size = PageSize()
@@ -196,7 +210,7 @@ class StreamSource:
             got = self.queue.server.read("XRANGE", self.key, begin, show_id(end), "COUNT", count)
             if got:
                 yield got
-            if len(got) < count:
+            if len(got) < count or parse_id(got[-1][0]) >= end:
                 return
             size.fit(got)
             begin = "(" + got[-1][0].decode("ascii")
@@ -204,6 +218,11 @@ class StreamSource:
     def _seen(self) -> Facts:
         assert self.facts is not None, "observe comes first"
         return self.facts
+
+
+def _collect(group: Sequence[RawEntry], batch: Batch, spans: list[tuple[StreamId, StreamId, int]]) -> None:
+    batch.append(group)
+    spans.append((parse_id(group[0][0]), parse_id(group[-1][0]), len(group)))
 
 
 def _fell(facts: Facts, stored: Frontier) -> bool:

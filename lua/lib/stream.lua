@@ -43,7 +43,8 @@ local function entry_digest(entry)
   return redis.sha1hex(table.concat(parts))
 end
 
--- Each group: {name, pending (how many), lag (undelivered; -1 unknown), floor (the lowest entry it still needs, if any)}.
+-- Each group: {name, pending (how many), lag (undelivered; -1 unknown), delivered (the last id given to it), floor (the
+-- lowest entry that it still needs, if any)}.
 -- Pending ids below the first entry belong to entries that are gone already and hold nothing up.
 local function groups_of(key, info)
   local out, head = {}, info['first-entry']
@@ -59,7 +60,14 @@ local function groups_of(key, info)
       local waiting = redis.call('XRANGE', key, '(' .. delivered, '+', 'COUNT', 1)[1]
       if waiting and (not floor or id_below(waiting[1], floor)) then floor = waiting[1] end
     end
-    out[i] = { name = group['name'], pending = group['pending'], lag = group['lag'] or -1, floor = floor }
+    out[i] = {
+      name = group['name'], pending = group['pending'], lag = group['lag'] or -1, delivered = delivered, floor = floor,
+    }
   end
   return out
+end
+
+-- A group as the scripts answer it: {name, pending, lowest id needed ("" none), undelivered, last delivered id}.
+local function told(group)
+  return { group.name, group.pending, group.floor or '', group.lag, group.delivered }
 end
