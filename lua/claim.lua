@@ -1,6 +1,7 @@
 -- Claim the lowest flat jobs: attempts + 1, active until now + lease.
 -- KEYS: pending, active        ARGV: base, lease ms, how many, gate ("gate" or ""), flow children ("refuse" or "")
--- Replies: a list of {id, payload, token}, empty where there is nothing or the queue is paused; EMQRATE; EMQDATA.
+-- Replies: a list of {id, payload, token, "", when (ms)}, empty where there is nothing or the queue is paused; EMQRATE;
+--          EMQDATA.
 --#include lib/gate.lua
 local base, lease, count, gate, flows = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4], ARGV[5]
 expect(KEYS[1], 'zset')
@@ -15,7 +16,7 @@ local function checked(id)
   local values = row_fields(row, 'attempts', 'payload', 'parent')
   local token = attempts_of(row, values[1]) + 1
   expect_no_parent(id, values[3], flows)
-  return { id, values[2] or '', token }
+  return { id, values[2] or '', token, '' }
 end
 for i, id in ipairs(ids) do
   -- A batch ends before the first job that can't be claimed; the next call says why.
@@ -26,8 +27,10 @@ for i, id in ipairs(ids) do
   end
   claims[i] = claim
 end
-local deadline = digits(now_ms() + lease)
+local now = now_ms()
+local deadline = digits(now + lease)
 for _, claim in ipairs(claims) do
+  claim[5] = now
   redis.call('ZREM', KEYS[1], claim[1])
   redis.call('HSET', base .. 'job:' .. claim[1], 'attempts', digits(claim[3]), 'state', 'active')
   redis.call('ZADD', KEYS[2], deadline, claim[1])

@@ -1,6 +1,6 @@
 -- Claim from the lanes in rotation: the ring turns one step, that lane's lowest job becomes active.
 -- KEYS: ring, active        ARGV: base, lease ms, how many, gate ("gate" or ""), flow children ("refuse" or "")
--- Replies: a list of {id, payload, token, group}; empty where there is nothing (an empty lane found on the ring is
+-- Replies: a list of {id, payload, token, group, when (ms)}; empty where there is nothing (an empty lane found on the ring is
 -- taken off it), or the queue is paused; EMQRATE; EMQDATA.
 --#include lib/gate.lua
 --#include lib/lanes.lua
@@ -8,7 +8,8 @@ local base, lease, count, gate, flows = ARGV[1], tonumber(ARGV[2]), tonumber(ARG
 expect(KEYS[1], 'list')
 expect(KEYS[2], 'zset')
 if gate == 'gate' then count = open_places(base, count) end
-local deadline = digits(now_ms() + lease)
+local now = now_ms()
+local deadline = digits(now + lease)
 local claims = {}
 
 local function head_of_ring()
@@ -45,6 +46,6 @@ for i = 1, count do
   if redis.call('EXISTS', lane_key(base, group)) == 0 or not below_limit(base, group) then
     redis.call('LREM', KEYS[1], 0, group)
   end
-  claims[i] = { head.id, head.payload, head.token, group }
+  claims[i] = { head.id, head.payload, head.token, group, now }
 end
 return claims

@@ -1,8 +1,11 @@
 -- Complete a job: it leaves active (or, its lease reaped, wherever it waits), its row goes.
--- KEYS: active, row, completed counter        ARGV: base, id, token
+-- KEYS: active, row, completed counter [, stream]
+-- ARGV: base, id, token [, "release" (the claimer's :lock goes too) or "" [, node, then the record's names and values]]
 -- Replies: 1; 0 no row; EMQSTALE wrong token; EMQSTATE it has a flow parent (to settle with it is its own worker's part).
+--          With a stream, the record is added with it, or neither happens: EMQDATA, NOPERM.
 --#include lib/leave.lua
-local base, id, row = ARGV[1], ARGV[2], KEYS[2]
+--#include lib/record.lua
+local base, id, row, stream = ARGV[1], ARGV[2], KEYS[2], KEYS[4]
 if not expect(row, 'hash') then return 0 end
 local values = row_fields(row, 'attempts', 'group', 'parent')
 if attempts_of(row, values[1]) ~= tonumber(ARGV[3]) then
@@ -12,7 +15,10 @@ if values[3] then return redis.error_reply('EMQSTATE job has a flow parent') end
 expect_leave(base, values[2])
 expect(KEYS[3], 'hash')
 whole(redis.call('HGET', KEYS[3], 'count') or '0', KEYS[3] .. ' count')
+local record = stream and settle_record(stream, now_ms(), tonumber(ARGV[5]), { unpack(ARGV, 6) })
 leave_everywhere(base, id, values[2])
 redis.call('UNLINK', row)
 redis.call('HINCRBY', KEYS[3], 'count', 1)
+if record then redis.call(unpack(record)) end
+if ARGV[4] == 'release' then redis.call('UNLINK', row .. ':lock') end
 return 1

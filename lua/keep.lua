@@ -1,6 +1,7 @@
 -- A lease keeper's beat: extends every held lease that is still in active under its token, and freshens its :lock marker.
 -- KEYS: active        ARGV: base, lease ms, then id, token pairs
--- Replies: the ids whose lease is gone, in order. One that left active is never put back.
+-- Replies: the ids whose lease is gone, in order. One that left active is never put back, and a longer lease (a handler's
+--          own checkpoint) is never shortened.
 --#include lib/check.lua
 local base, lease = ARGV[1], tonumber(ARGV[2])
 expect(KEYS[1], 'zset')
@@ -16,7 +17,7 @@ for i = 3, #ARGV, 2 do
   end
 end
 for _, id in ipairs(held) do
-  redis.call('ZADD', KEYS[1], 'XX', deadline, id)
+  redis.call('ZADD', KEYS[1], 'XX', 'GT', deadline, id)
   redis.call('SET', base .. 'job:' .. id .. ':lock', '1', 'PX', digits(2 * lease))
 end
 return lost

@@ -1,8 +1,12 @@
 -- Retry a job after an error: back to the schedule, or to the dead set at its last attempt.
--- KEYS: active, row, schedule, dead, failed counter        ARGV: base, id, token, delay ms, max attempts, error
+-- KEYS: active, row, schedule, dead, failed counter [, stream]
+-- ARGV: base, id, token, delay ms, max attempts, error [, "release" (the claimer's :lock goes too) or "" [, node, then the
+--       record's names and values]]
 -- Replies: "scheduled" or "dead"; EMQSTALE wrong token or no row; EMQSTATE it has a flow parent and would die.
+--          With a stream, a job that dies gets its record with it, or neither happens: EMQDATA, NOPERM.
 --#include lib/leave.lua
-local base, id, row = ARGV[1], ARGV[2], KEYS[2]
+--#include lib/record.lua
+local base, id, row, stream = ARGV[1], ARGV[2], KEYS[2], KEYS[6]
 if not expect(row, 'hash') then return redis.error_reply('EMQSTALE job gone') end
 local values = row_fields(row, 'attempts', 'group', 'parent')
 local attempts = attempts_of(row, values[1])
@@ -12,13 +16,17 @@ if dies and values[3] then return redis.error_reply('EMQSTATE job has a flow par
 expect_leave(base, values[2])
 expect(KEYS[5], 'hash')
 whole(redis.call('HGET', KEYS[5], 'count') or '0', KEYS[5] .. ' count')
+local now = now_ms()
+local record = dies and stream and settle_record(stream, now, tonumber(ARGV[8]), { unpack(ARGV, 9) })
 leave_everywhere(base, id, values[2])
+if ARGV[7] == 'release' then redis.call('UNLINK', row .. ':lock') end
 if dies then
   redis.call('HSET', row, 'last_error', ARGV[6], 'state', 'dead')
   redis.call('ZADD', KEYS[4], 0, id)
   redis.call('HINCRBY', KEYS[5], 'count', 1)
+  if record then redis.call(unpack(record)) end
   return 'dead'
 end
 redis.call('HSET', row, 'last_error', ARGV[6], 'state', 'scheduled')
-redis.call('ZADD', KEYS[3], digits(now_ms() + tonumber(ARGV[4])), id)
+redis.call('ZADD', KEYS[3], digits(now + tonumber(ARGV[4])), id)
 return 'scheduled'

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from emq_ops.protocol.queue import Queue, positive
@@ -10,16 +10,21 @@ from emq_ops.protocol.queue import Queue, positive
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A job in hand. `token` is its attempts, to be presented at complete, retry and extend."""
+    """A job in hand. `token` is its attempts, to be presented at complete, retry and extend; `claimed_ms`: when it was
+    claimed, server clock."""
 
     job: str
     payload: bytes
     token: int
     group: str | None = None
+    claimed_ms: int = field(default=0, compare=False)
 
 
 def _claims(replies: list[list[Any]]) -> list[Claim]:
-    return [Claim(r[0].decode("ascii"), r[1], int(r[2]), r[3].decode("ascii") if len(r) > 3 else None) for r in replies]
+    return [
+        Claim(job.decode("ascii"), payload, int(token), group.decode("ascii") if group else None, int(now))
+        for job, payload, token, group, now in replies
+    ]
 
 
 def claim_batch(q: Queue, lease_ms: int, count: int, *, gate: bool = True, flows: bool = True) -> list[Claim]:

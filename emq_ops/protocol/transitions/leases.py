@@ -38,9 +38,15 @@ def extend_many(q: Queue, held: Sequence[tuple[str, int]], lease_ms: int) -> lis
 def keep(q: Queue, held: Sequence[tuple[str, int]], lease_ms: int) -> list[str]:
     """Extends held leases that are still in active under their token and freshens their ``:lock`` (twice the lease).
 
-    Answers the ids whose lease is gone, in order; one that left active is never put back.
+    Answers the ids whose lease is gone, in order; one that left active is never put back, and a longer lease is never
+    shortened.
     """
     return _many(q, "keep", held, lease_ms)
+
+
+def keep_native(q: Queue, held: Sequence[tuple[str, int]], lease_ms: int) -> list[str]:
+    """As keep, by the module's ``EMQ.EXTEND`` inside the script. Raises ServerError where the server has none."""
+    return _many(q, "keep_native", held, lease_ms)
 
 
 def _many(q: Queue, script: str, held: Sequence[tuple[str, int]], lease_ms: int) -> list[str]:

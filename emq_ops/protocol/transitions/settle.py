@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import Enum
 
+from emq_ops.protocol.errors import BadInputError
 from emq_ops.protocol.ids import job_id
 from emq_ops.protocol.queue import Queue, blob, not_negative, positive
+from emq_ops.protocol.server import Arg
+
+COMPLETIONS = "completions"
 
 
 class Retried(Enum):
@@ -15,29 +20,80 @@ class Retried(Enum):
     DEAD = "dead"
 
 
-def complete(q: Queue, job: str, token: int) -> bool:
-    """Completes a job: its row goes. False: there is no row.
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What is to be recorded with a settlement, by the same script. `outcome`: ``completed``, ``cancelled`` or ``dead``;
+    `started_ms`: when the job was claimed, unix ms; `node`: 0..1023, the writer's part of the ``EVT`` id."""
 
-    Raises StaleTokenError (another claim holds it), StateError (it has a flow parent).
+    outcome: str
+    started_ms: int
+    node: int
+    result: bytes | None = None
+    error: bytes | None = None
+    group: str | None = None
+    stream: str = COMPLETIONS
+
+    def args(self, job: str, token: int) -> list[Arg]:
+        """The node, then the record's fields as names and values; the script adds ``id`` and ``settled_at``."""
+        if not 0 <= self.node <= 1023:
+            raise BadInputError(f"node {self.node} is not within 0..1023")
+        flat: list[Arg] = [self.node, "job", job, "outcome", self.outcome, "attempts", token]
+        if self.group is not None:
+            flat += ["group", self.group]
+        if self.result is not None:
+            flat += ["result", self.result]
+        if self.error is not None:
+            flat += ["error", self.error]
+        return [*flat, "started_at", self.started_ms]
+
+
+def _tail(q: Queue, job: str, token: int, release: bool, record: Record | None) -> tuple[list[str], list[Arg]]:
+    """The further keys and arguments of a settlement; none for a bare one."""
+    flag = ["release" if release else ""] if release or record is not None else []
+    if record is None:
+        return [], [*flag]
+    return [q.keys.stream(record.stream)], [*flag, *record.args(job, token)]
+
+
+def complete(q: Queue, job: str, token: int, *, release: bool = False, record: Record | None = None) -> bool:
+    """Completes a job: its row goes. False: there is no row (and nothing is recorded).
+
+    `release`: the claimer's ``:lock`` marker goes too. `record`: added to its stream in the same step. Raises
+    StaleTokenError (another claim holds it), StateError (it has a flow parent), DamagedError.
     """
     k = q.keys
-    return bool(q.run("complete", [k.active, k.row(job), k.completed], k.base, job_id(job), positive(token, "token")))
+    keys, args = _tail(q, job, token, release, record)
+    call = (k.base, job_id(job), positive(token, "token"), *args)
+    return bool(q.run("complete", [k.active, k.row(job), k.completed, *keys], *call))
 
 
-def retry(q: Queue, job: str, token: int, *, delay_ms: int, max_attempts: int, error: bytes | str) -> Retried:
+def retry(
+    q: Queue,
+    job: str,
+    token: int,
+    *,
+    delay_ms: int,
+    max_attempts: int,
+    error: bytes | str,
+    release: bool = False,
+    record: Record | None = None,
+) -> Retried:
     """Puts a failed job on the schedule, `delay_ms` from the server's now, or into the dead set at its last attempt.
 
-    Raises StaleTokenError (another claim holds it, or it is gone), StateError (it would die and has a flow parent).
+    `release`, `record`: as for `complete`; only a job that dies is recorded. Raises StaleTokenError (another claim holds
+    it, or it is gone), StateError (it would die and has a flow parent), DamagedError.
     """
     k = q.keys
+    keys, args = _tail(q, job, token, release, record)
     reply = q.run(
         "retry",
-        [k.active, k.row(job), k.schedule, k.dead, k.failed],
+        [k.active, k.row(job), k.schedule, k.dead, k.failed, *keys],
         k.base,
         job_id(job),
         positive(token, "token"),
         not_negative(delay_ms, "delay_ms"),
         positive(max_attempts, "max_attempts"),
         blob(error, "error"),
+        *args,
     )
     return Retried(reply.decode("ascii"))
