@@ -1,8 +1,8 @@
 #!lua flags=allow-oom
 -- Trim one slice off the head of a stream, as far as it is proven to be archived and nobody needs it.
 -- KEYS: stream, lease
--- ARGV: state, token, run id of the fence ("" for none: then nobody may lead the queue); bound (what is below it may go); last generated id, entries added and
---       highest deleted id as read; first id read; id and digest of the first entry as read ("" for none);
+-- ARGV: state, token, run id of the fence ("" for none: then nobody may lead the queue); bound (what is below it may go); the server's run id, last generated
+--       id, entries added and highest deleted id as read; first id read; id and digest of the first entry as read ("" for none);
 --       "respect" or "ignore" (consumer groups); then the ids that could not be archived and so must stay
 -- Replies: {verdict, removed, first id found, bound used, 1 if the slice left work below it,
 --           {name, pending, lowest id needed, undelivered (-1: unknown), last delivered} for each group that holds
@@ -11,8 +11,8 @@
 --   "below" (entries below the first one read). Only "trimmed" changes anything. EMQFENCE, EMQDATA.
 --#include lib/stream.lua
 local key = KEYS[1]
-local bound, last, added, deleted = ARGV[4], ARGV[5], tonumber(ARGV[6]), ARGV[7]
-local first_read, head_id, head_digest, groups = ARGV[8], ARGV[9], ARGV[10], ARGV[11]
+local bound, run, last, added, deleted = ARGV[4], ARGV[5], ARGV[6], tonumber(ARGV[7]), ARGV[8]
+local first_read, head_id, head_digest, groups = ARGV[9], ARGV[10], ARGV[11], ARGV[12]
 local SLICE, STEP = 1000, 50
 
 fence_or_unled(KEYS[2], ARGV[1], ARGV[2], ARGV[3])
@@ -20,7 +20,7 @@ if not expect(key, 'stream') then return { 'gone', 0, '', bound, 0, {} } end
 local info = stream_info(key)
 local head = info['first-entry']
 local first = head and head[1] or ''
-if id_below(info['last-generated-id'], last) or (info['entries-added'] or added) < added
+if run_id() ~= run or id_below(info['last-generated-id'], last) or (info['entries-added'] or added) < added
   or id_below(info['max-deleted-entry-id'] or deleted, deleted)
   or (head and head_id == first and head_digest ~= '' and entry_digest(head) ~= head_digest) then
   return { 'life', 0, first, bound, 0, {} }
@@ -41,7 +41,7 @@ if groups ~= 'ignore' then
 end
 
 local spared, edge = {}, bound
-for i = 12, #ARGV do
+for i = 13, #ARGV do
   spared[ARGV[i]] = true
   if id_below(ARGV[i], edge) then edge = ARGV[i] end
 end

@@ -76,8 +76,12 @@ class Facts:
         )
 
     def same_life(self, before: Facts) -> bool:
-        """Whether the stream was not made anew since `before`: nothing fell that only rises, and an entry that stood
-        first or last then still has its bytes."""
+        """Whether nothing says that the stream was made anew, or taken back in time, since `before`: the server lives
+        on, nothing fell that only rises, and an entry that stood first or last then still has its bytes.
+
+        A restart or a failover may lose the newest entries, and others may come in their places."""
+        if self.run_id != before.run_id:
+            return False
         if not self.exists:
             return not before.exists
         fell = (

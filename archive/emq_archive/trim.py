@@ -51,6 +51,7 @@ def trim_slice(
         [queue.keys.stream(stream), queue.keys.lease],
         *fence_args(fence),
         show_id(bound),
+        facts.run_id,
         show_id(facts.last_generated),
         facts.entries_added,
         show_id(facts.max_deleted),

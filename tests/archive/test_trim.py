@@ -1,0 +1,204 @@
+"""The trim script: what it checks, what it leaves, on a real server."""
+
+from __future__ import annotations
+
+import pytest
+
+from emq_archive.facts import Facts
+from emq_archive.model import StreamId
+from emq_archive.source import StreamSource
+from emq_archive.trim import Trimmed, set_watermark, trim_slice
+from emq_ops.protocol.errors import DamagedError, FenceError, ServerError
+from emq_ops.protocol.fence import Fence
+from emq_ops.protocol.queue import Queue
+from emq_ops.protocol.server import Server
+
+STATE = "6b3f1c1e-0000-4000-8000-000000000001"
+EVT = "EVT0STBBIRAKHo"
+HIGHER = "EVT0STBBIRAKHp"
+
+
+class Bench:
+    """A stream of entries 1-0 .. n-0, read to its top."""
+
+    def __init__(self, server: Server, entries: int = 10) -> None:
+        self.server = server
+        self.queue = Queue(server, "mail")
+        self.key = self.queue.keys.stream("completions")
+        for i in range(1, entries + 1):
+            server.write("XADD", self.key, f"{i}-0", "f", str(i))
+        self.facts, _ = StreamSource(self.queue, "completions").observe(None)
+
+    def trim(
+        self, bound: StreamId, *, fence: Fence | None = None, facts: Facts | None = None, **more: object
+    ) -> Trimmed:
+        first = self.facts.first or (0, 0)
+        return trim_slice(
+            self.queue,
+            "completions",
+            fence,
+            bound,
+            facts=facts or self.facts,
+            first_read=first,
+            **more,  # type: ignore[arg-type]  # passed through
+        )
+
+    def left(self) -> list[str]:
+        return [entry[0].decode() for entry in self.server.read("XRANGE", self.key, "-", "+")]
+
+    def group(self, name: str, read: int, acked: int = 0) -> None:
+        self.server.write("XGROUP", "CREATE", self.key, name, "0")
+        if read:
+            self.server.write("XREADGROUP", "GROUP", name, "c", "COUNT", read, "STREAMS", self.key, ">")
+        for i in range(1, acked + 1):
+            self.server.write("XACK", self.key, name, f"{i}-0")
+
+    def lease(self, *, token: int = 5, span_ms: int = 60_000, run: str | None = None) -> Fence:
+        """Takes the lease as a pass would, and answers its fence."""
+        args = [STATE, token, span_ms, "pass", "host", "m", 1, 2, f"nonce-{token}", "", ""]
+        verdict, life, *_ = self.queue.run("lease_acquire", [self.queue.keys.lease], *args)
+        assert verdict == b"taken"
+        return Fence(self.queue.keys, STATE, token, run or life.decode())
+
+
+@pytest.fixture
+def bench(server: Server) -> Bench:
+    return Bench(server)
+
+
+def test_exactly_what_is_below(bench: Bench) -> None:
+    done = bench.trim((4, 0))
+    assert (done.verdict, done.removed, done.first, done.bound) == ("trimmed", 3, (1, 0), (4, 0))
+    assert bench.left()[0] == "4-0"
+    assert bench.trim((4, 0)).removed == 0
+
+
+def test_nothing_without_the_lease_that_stands(bench: Bench) -> None:
+    fence = bench.lease()
+    with pytest.raises(FenceError, match="led by pass on host"):
+        bench.trim((4, 0))
+    with pytest.raises(FenceError, match="token"):
+        bench.trim((4, 0), fence=Fence(bench.queue.keys, STATE, 4, fence.run))
+    with pytest.raises(FenceError, match="state"):
+        bench.trim((4, 0), fence=Fence(bench.queue.keys, "another", 5, fence.run))
+    with pytest.raises(FenceError, match="another life"):
+        bench.trim((4, 0), fence=Fence(bench.queue.keys, STATE, 5, "0" * 40))
+    assert len(bench.left()) == 10
+    assert bench.trim((4, 0), fence=fence).removed == 3
+    bench.queue.run("lease_release", [bench.queue.keys.lease], STATE, 5)
+    with pytest.raises(FenceError, match="expired"):
+        bench.trim((6, 0), fence=fence)
+    assert bench.trim((6, 0)).removed == 2
+
+
+def test_another_life_is_refused(bench: Bench) -> None:
+    old = bench.facts
+    bench.server.write("DEL", bench.key)
+    assert bench.trim((4, 0)).verdict == "gone"
+    # The very same ids with other bytes.
+    for i in range(1, 11):
+        bench.server.write("XADD", bench.key, f"{i}-0", "f", "other")
+    assert bench.trim((4, 0), facts=old).verdict == "life"
+    bench.server.write("DEL", bench.key)
+    # Lower ids, more of them.
+    for i in range(1, 31):
+        bench.server.write("XADD", bench.key, f"1-{i}", "f", "x")
+    assert bench.trim((4, 0), facts=old).verdict == "life"
+    assert len(bench.left()) == 30
+
+
+def test_another_life_of_the_server_is_refused(bench: Bench) -> None:
+    facts = Facts.of(bench.queue.run("stream_facts", [bench.key]))
+    elsewhere = Facts(**{**{n: getattr(facts, n) for n in facts.__slots__}, "run_id": "0" * 40})
+    assert bench.trim((4, 0), facts=elsewhere).verdict == "life"
+
+
+def test_entries_below_the_first_one_read_are_refused(bench: Bench) -> None:
+    done = trim_slice(bench.queue, "completions", None, (4, 0), facts=bench.facts, first_read=(2, 0))
+    assert (done.verdict, done.removed, len(bench.left())) == ("below", 0, 10)
+
+
+def test_a_head_that_somebody_moved_up_is_reported_not_refused(bench: Bench) -> None:
+    bench.server.write("XTRIM", bench.key, "MINID", "=", "3-0")
+    done = bench.trim((5, 0))
+    assert (done.verdict, done.removed, done.first) == ("trimmed", 2, (3, 0))
+
+
+def test_groups_hold_it_up(bench: Bench) -> None:
+    bench.group("audit", read=10, acked=10)
+    bench.group("billing", read=4, acked=2)
+    done = bench.trim((11, 0))
+    assert (done.removed, done.bound) == (2, (3, 0))
+    [held] = done.held
+    assert (held.name, held.pending, held.undelivered, held.needs) == ("billing", 2, 6, (3, 0))
+    assert bench.trim((11, 0), groups="ignore").removed == 8
+
+
+def test_a_pending_entry_that_is_gone_holds_nothing_up(bench: Bench) -> None:
+    bench.group("slow", read=10, acked=0)
+    bench.server.write("XTRIM", bench.key, "MINID", "=", "5-0")
+    bench.server.write("XACK", bench.key, "slow", *[f"{i}-0" for i in range(5, 11)])
+    assert bench.trim((8, 0)).removed == 3
+
+
+def test_a_group_that_read_to_the_very_last_id(server: Server) -> None:
+    bench = Bench(server, 3)
+    top = 18446744073709551615
+    server.write("XADD", bench.key, f"{top}-{top}", "f", "last")
+    bench.facts, _ = StreamSource(bench.queue, "completions").observe(None)
+    bench.group("audit", read=4, acked=3)
+    done = bench.trim((top, top))
+    assert (done.removed, bench.left()) == (3, [f"{top}-{top}"])
+
+
+def test_what_could_not_be_archived_stays_alone(bench: Bench) -> None:
+    done = bench.trim((9, 0), spared=[(3, 0), (7, 0)])
+    assert (done.removed, done.more) == (6, False)
+    assert bench.left() == ["3-0", "7-0", "9-0", "10-0"]
+    assert bench.trim((10, 0), spared=[(3, 0), (7, 0)]).removed == 1
+
+
+def test_around_what_stays_it_goes_in_slices(server: Server) -> None:
+    bench = Bench(server, 2600)
+    removed, slices, more = 0, 0, True
+    while more:
+        done = bench.trim((2601, 0), spared=[(1, 0)])
+        removed, slices, more = removed + done.removed, slices + 1, done.more
+    assert (removed, slices, bench.left()) == (2599, 3, ["1-0"])
+
+
+def test_at_the_memory_limit_it_still_frees(bench: Bench) -> None:
+    bench.server.write("CONFIG", "SET", "maxmemory", 1_000_000)
+    try:
+        assert bench.trim((9, 0)).removed == 8
+        with pytest.raises(ServerError) as refused:
+            set_watermark(bench.queue, "completions", None, EVT)
+        assert refused.value.code == "OOM"
+    finally:
+        bench.server.write("CONFIG", "SET", "maxmemory", 0)
+
+
+def test_the_watermark_only_rises(bench: Bench) -> None:
+    def mark() -> bytes:
+        return bench.server.read("GET", bench.queue.keys.watermark("completions"))  # type: ignore[no-any-return]  # raw
+
+    assert set_watermark(bench.queue, "completions", None, EVT)
+    assert set_watermark(bench.queue, "completions", None, HIGHER)
+    assert not set_watermark(bench.queue, "completions", None, EVT)
+    assert mark() == HIGHER.encode()
+    bench.server.write("SET", bench.queue.keys.watermark("completions"), "rubbish")
+    assert set_watermark(bench.queue, "completions", None, EVT)
+    bench.lease()
+    with pytest.raises(FenceError):
+        set_watermark(bench.queue, "completions", None, HIGHER)
+    assert mark() == EVT.encode()
+
+
+def test_keys_of_another_type(bench: Bench) -> None:
+    bench.server.write("LPUSH", bench.queue.keys.watermark("completions"), "x")
+    with pytest.raises(DamagedError):
+        set_watermark(bench.queue, "completions", None, EVT)
+    bench.server.write("DEL", bench.key)
+    bench.server.write("SET", bench.key, "x")
+    with pytest.raises(DamagedError):
+        bench.trim((4, 0))
