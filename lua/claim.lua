@@ -18,13 +18,11 @@ local function checked(id)
   expect_no_parent(id, values[3], flows)
   return { id, values[2] or '', token, '' }
 end
-for i, id in ipairs(ids) do
+if ids[1] then claims[1] = checked(ids[1]) end
+for i = 2, #ids do
   -- A batch ends before the first job that can't be claimed; the next call says why.
-  local fine, claim = pcall(checked, id)
-  if not fine then
-    if i == 1 then error(claim) end
-    break
-  end
+  local fine, claim = pcall(checked, ids[i])
+  if not fine then break end
   claims[i] = claim
 end
 local now = now_ms()

@@ -26,13 +26,14 @@ local function head_of_ring()
 end
 
 for i = 1, count do
-  -- As in claim: a batch ends before the first job that can't be claimed.
-  local fine, head = pcall(head_of_ring)
-  if not fine then
-    if i == 1 then error(head) end
-    break
+  local fine, head = true, nil
+  if i == 1 then
+    head = head_of_ring()
+  else
+    -- As in claim: a batch ends before the first job that can't be claimed.
+    fine, head = pcall(head_of_ring)
   end
-  if not head then break end
+  if not fine or not head then break end
   local group = head.group
   if not head.id then
     redis.call('LREM', KEYS[1], 0, group)

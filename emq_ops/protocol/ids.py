@@ -196,9 +196,9 @@ class Minter:
         """The next number. Raises BadInputError when the clock stands before 2024 and nothing was minted yet."""
         with self._lock:
             ms = self._clock() - EPOCH_MS
-            counter = max(ms << 12, self._last + 1)
-            if counter < 0:
+            if ms < 0 and self._last < 0:
                 raise BadInputError("the clock stands before 2024-01-01", fix="set the host's clock")
+            counter = max(ms << 12, self._last + 1)
             if counter >> 12 > MAX_SNOWFLAKE >> LOW_BITS:
                 raise BadInputError("the clock stands past the last mintable instant", fix="set the host's clock")
             self._last = counter
