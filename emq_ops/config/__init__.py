@@ -1,0 +1,1 @@
+"""The YAML file: read, checked, layered, and turned into what passes and plans take."""

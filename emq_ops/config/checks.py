@@ -1,0 +1,127 @@
+"""What holds between the values of a config file, beyond the type of each."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from datetime import datetime
+
+from emq_ops.config.errors import ConfigError, nearest, shown
+from emq_ops.config.explain import dotted, locate
+from emq_ops.config.models import Archive, Config, Window
+from emq_ops.config.references import has_reference
+from emq_ops.config.schedule import parse_every
+from emq_ops.config.secrets import hide
+from emq_ops.config.yamltree import Mapping
+from emq_ops.protocol import globs
+from emq_ops.protocol.errors import BadInputError
+from emq_ops.protocol.keyspace import queue_name
+
+SERVER_SCHEMES = (
+    "redis",
+    "rediss",
+    "valkey",
+    "valkeys",
+    "unix",
+    "redis+sentinel",
+    "rediss+sentinel",
+    "redis+cluster",
+    "rediss+cluster",
+)
+STATE_SCHEMES = ("sqlite", "postgresql", "postgresql+psycopg", "postgres")
+REMOTE_SCHEMES = ("file", "s3")
+
+Path = tuple[str | int, ...]
+
+
+def check(config: Config, tree: Mapping) -> list[ConfigError]:
+    """Every fault that no single field shows."""
+    return [_fault(tree, *found) for found in _faults(config)]
+
+
+def _fault(tree: Mapping, path: Path, expected: str, got: str | None, fix: str | None) -> ConfigError:
+    mark, _ = locate(tree, path)
+    return ConfigError("", mark, path=dotted(path), expected=expected, got=got, fix=fix)
+
+
+Found = tuple[Path, str, str | None, str | None]
+
+
+def _faults(config: Config) -> Iterator[Found]:
+    yield from _scheme(("server", "url"), config.server.url, SERVER_SCHEMES, "embedded")
+    yield from _scheme(("state", "url"), config.state.url, STATE_SCHEMES, None)
+    if config.archive is not None:
+        yield from _archive(config.archive, config.state.url)
+    for i, window in enumerate(config.maintenance):
+        yield from _window(window, ("maintenance", i))
+    for name in config.queues:
+        try:
+            queue_name(globs.literal(name) if not globs.is_glob(name) else name)
+        except BadInputError as problem:
+            yield ("queues", name), "the name of a queue, or a glob", problem.what, problem.fix
+    if config.http.listen and not has_reference(config.http.listen):
+        listen = config.http.listen
+        if not re.fullmatch(r"(\[[0-9a-fA-F:]+\]|[^:\s]*):[0-9]{1,5}|unix:.+", listen):
+            yield ("http", "listen"), "address:port, such as 127.0.0.1:9119", shown(listen), None
+
+
+def _scheme(path: Path, url: str, schemes: tuple[str, ...], word: str | None) -> Iterator[Found]:
+    if url == word or url.startswith("${"):
+        return
+    scheme, colon, _ = url.partition(":")
+    if colon and scheme in schemes:
+        return
+    names = [f"{name}:" for name in schemes] + ([word] if word else [])
+    close = nearest(scheme + ":", names)
+    yield path, f"a URL with one of {', '.join(names)}", shown(hide(url)), f"did you mean '{close}'?" if close else None
+
+
+def _archive(archive: Archive, state: str) -> Iterator[Found]:
+    yield from _scheme(("archive", "local"), archive.local, STATE_SCHEMES, None)
+    if archive.trim_after == "local" and state.startswith("postgres"):
+        yield ("archive", "trim_after"), "remote, since the state is PostgreSQL and hosts may be several", "local", None
+    remote = archive.remote
+    if remote is None:
+        return
+    base: Path = ("archive", "remote")
+    if remote.url is None and remote.bucket is None:
+        yield base, "a url or a bucket", "neither", None
+    if remote.url is not None and remote.bucket is not None:
+        yield (*base, "bucket"), "url or bucket", "both", "keep one of them"
+    if remote.url is not None:
+        yield from _scheme((*base, "url"), remote.url, REMOTE_SCHEMES, None)
+    endpoint = remote.endpoint
+    if endpoint is not None and not endpoint.startswith("${") and not re.match(r"https?://[^/]", endpoint):
+        yield (*base, "endpoint"), "http:// or https:// and a host", shown(hide(endpoint)), f"write https://{endpoint}"
+
+
+def instant(text: str) -> datetime:
+    """An instant of a maintenance window; it must say its offset. Raises ValueError."""
+    found = datetime.fromisoformat(text)
+    if found.tzinfo is None:
+        raise ValueError("no offset")
+    return found
+
+
+def _window(window: Window, base: Path) -> Iterator[Found]:
+    if window.cron is not None:
+        if window.length is None or window.start is not None or window.until is not None:
+            yield base, "cron: with for:", None, "or from: with to: or for:"
+        try:
+            parse_every(window.cron, None if window.zone == "UTC" else window.zone)
+        except ValueError as problem:
+            yield (*base, "cron"), "a cron expression", shown(window.cron), str(problem)
+        return
+    if window.start is None or (window.until is None) == (window.length is None):
+        yield base, "from: with to: or for:, or cron: with for:", None, None
+        return
+    for key, text in (("from", window.start), ("to", window.until)):
+        if text is None:
+            continue
+        try:
+            instant(text)
+        except ValueError:
+            yield (*base, key), "an instant with its offset, such as 2026-03-01T22:00:00Z", shown(text), None
+            return
+    if window.until is not None and instant(window.until) <= instant(window.start):
+        yield (*base, "to"), "an instant after from:", shown(window.until), None

@@ -1,0 +1,293 @@
+"""What holds for one queue: `defaults`, then every entry that matches, the most specific last, field by field."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from emq_ops.config.errors import BUILT_IN, ConfigError, Mark
+from emq_ops.config.explain import dotted, explain
+from emq_ops.config.loader import Loaded, overlay
+from emq_ops.config.models import Dead, QueueSection, Redact, Stalled, StreamSection
+from emq_ops.config.references import has_reference
+from emq_ops.config.yamltree import Mapping, Scalar, Tree, plain
+from emq_ops.protocol import globs
+
+Fields = dict[str, Any]
+"""Field -> value as the YAML would say it: numbers, switches, text (a duration is ``30s``), references as written."""
+
+ARCHIVE_FIELDS = ("segment", "ship_after", "trim_after", "local_keep", "expire_after")
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """One effective value and the place that says it (`BUILT_IN` where no file does)."""
+
+    path: str
+    value: Any
+    mark: Mark
+
+
+@dataclass(frozen=True, slots=True)
+class Effective:
+    """The policies and settings of one queue. A pass that is absent or not enabled is None or left out."""
+
+    queue: str
+    stalled: Fields | None
+    dead: Fields | None
+    streams: dict[str, Fields]
+    settings: Fields
+    protect: bool
+    selectors: tuple[str, ...]
+    marks: dict[str, Mark] = field(repr=False)
+
+    def values(self) -> list[Value]:
+        """Every value with its place, by path."""
+        out: list[Value] = []
+        sections: list[tuple[str, Fields | None]] = [("stalled", self.stalled), ("dead", self.dead)]
+        sections += [(f"streams.{name}", fields) for name, fields in self.streams.items()]
+        for head, fields in sections:
+            for name, value in (fields or {}).items():
+                out.append(self._value(f"{head}.{name}", value))
+        for path, value in flat_settings(self.settings):
+            out.append(self._value(f"settings.{path}", value))
+        out.append(self._value("protect", self.protect))
+        return out
+
+    def _value(self, path: str, value: Any) -> Value:
+        return Value(path, value, self.marks.get(path, BUILT_IN))
+
+
+def flat_settings(settings: Fields) -> list[tuple[str, Any]]:
+    """The managed settings as (address, value): ``paused``, ``lanes.<GRP>.limit``, ``repeatables.<name>``."""
+    out: list[tuple[str, Any]] = [(n, settings[n]) for n in ("paused", "concurrency", "rate") if n in settings]
+    for lane, fields in settings.get("lanes", {}).items():
+        out += [(f"lanes.{lane}.{name}", value) for name, value in fields.items()]
+    out += [(f"repeatables.{name}", value) for name, value in settings.get("repeatables", {}).items()]
+    return out
+
+
+class Layers:
+    """The layered entries of a config. Queues that the same entries match share one result."""
+
+    def __init__(self, loaded: Loaded) -> None:
+        self._loaded = loaded
+        self._tree = loaded.tree
+        queues = self._tree.items.get("queues")
+        self._entries: dict[str, tuple[Mark, Tree]] = (
+            queues[1].items if queues and isinstance(queues[1], Mapping) else {}
+        )
+        self._globs = sorted((name for name in self._entries if globs.is_glob(name)), key=globs.specificity)
+        self._by_name: dict[str, list[str]] = {}
+        for selector in self._entries:
+            if not globs.is_glob(selector):
+                self._by_name.setdefault(globs.literal(selector), []).append(selector)
+        self._shared: dict[tuple[str, ...], Effective] = {}
+        archive = self._tree.items.get("archive")
+        self._archive = {
+            key: item
+            for key, item in (archive[1].items.items() if archive and isinstance(archive[1], Mapping) else ())
+            if key in ARCHIVE_FIELDS
+        }
+
+    @property
+    def literals(self) -> list[str]:
+        """Queues named in the config, in its order."""
+        return list(self._by_name)
+
+    @property
+    def patterns(self) -> list[str]:
+        """The globs, the most specific last."""
+        return list(self._globs)
+
+    def mark(self, selector: str) -> Mark:
+        """Where an entry stands."""
+        return self._entries[selector][0]
+
+    def is_optional(self, selector: str) -> bool:
+        """Whether a glob may match nothing."""
+        return self._loaded.config.queues[selector].optional
+
+    def selectors(self, queue: str) -> tuple[str, ...]:
+        """The entries that match, the most specific last; within equals, the later in the file wins."""
+        matching = [name for name in self._globs if globs.matches(name, queue)]
+        return (*matching, *self._by_name.get(queue, ()))
+
+    def queues(self, live: Iterable[str]) -> list[str]:
+        """The queues that the config is about: those named, and those of `live` that a glob takes. Sorted."""
+        found = set(self._by_name)
+        if self._globs:
+            patterns = [globs.compiled(name) for name in self._globs]
+            found.update(queue for queue in live if any(p.fullmatch(queue) for p in patterns))
+        return sorted(found)
+
+    def unmatched(self, queues: Iterable[str]) -> list[str]:
+        """The globs, not optional, that take none of `queues`."""
+        names = list(queues)
+        return [
+            selector
+            for selector in self._globs
+            if not self.is_optional(selector) and not any(globs.matches(selector, name) for name in names)
+        ]
+
+    def check(self) -> None:
+        """Looks at every named queue, and at every glob by itself. Raises ConfigError for the first that makes no
+        sense."""
+        for queue in self.literals:
+            self.effective(queue)
+        for selector in self._globs:
+            matching = tuple(name for name in self._globs if globs.matches(name, globs.literal(selector)))
+            if matching not in self._shared:
+                self._build(selector, matching)
+
+    def effective(self, queue: str) -> Effective:
+        """What holds for `queue`. Raises ConfigError where the layers together make no sense."""
+        selectors = self.selectors(queue)
+        known = self._shared.get(selectors)
+        if known is None:
+            known = self._shared[selectors] = self._build(queue, selectors)
+        if known.queue == queue:
+            return known
+        return Effective(
+            queue, known.stalled, known.dead, known.streams, known.settings, known.protect, selectors, known.marks
+        )
+
+    def _build(self, queue: str, selectors: tuple[str, ...]) -> Effective:
+        merged: Tree = Mapping(BUILT_IN, {}, 1)
+        defaults = self._tree.items.get("defaults")
+        for layer in ([defaults[1]] if defaults else []) + [self._entries[name][1] for name in selectors]:
+            merged = overlay(merged, layer)
+        assert isinstance(merged, Mapping)
+        sections = {key: value for key, (_, value) in merged.items.items()}
+        marks: dict[str, Mark] = {}
+        build = _Section(queue, self._loaded.env, marks)
+        streams: dict[str, Fields] = {}
+        found = sections.get("streams")
+        for name, (_, tree) in found.items.items() if isinstance(found, Mapping) else ():
+            below = overlay(Mapping(BUILT_IN, dict(self._archive), 1), tree)
+            fields = build.task(StreamSection, f"streams.{name}", below)
+            if fields is not None:
+                streams[name] = fields
+        stalled = build.task(Stalled, "stalled", sections.get("stalled"))
+        dead = build.task(Dead, "dead", sections.get("dead"))
+        settings = build.settings(sections.get("settings"))
+        protect = sections.get("protect")
+        if isinstance(protect, Scalar):
+            marks["protect"] = protect.mark
+        whole = (
+            build.checked(QueueSection, "", Mapping(BUILT_IN, {"protect": merged.items["protect"]}, 1))
+            if protect
+            else None
+        )
+        effective = Effective(queue, stalled, dead, streams, settings, bool(whole and whole.protect), selectors, marks)
+        self._check(effective)
+        return effective
+
+    def _check(self, effective: Effective) -> None:
+        queue, marks = effective.queue, effective.marks
+        stalled, dead = effective.stalled, effective.dead
+        if stalled and stalled["executor"] == "native" and stalled["restart"] == "count":
+            raise ConfigError(
+                "the native executor can't count leases of an earlier server life",
+                marks.get("stalled.executor"),
+                path=dotted(["queues", queue, "stalled"]),
+                fix="restart: exempt, or executor: script",
+            )
+        if dead and dead["keep"] is None and dead["max_age"] is None:
+            raise ConfigError(
+                "",
+                marks.get("dead", BUILT_IN),
+                path=dotted(["queues", queue, "dead"]),
+                expected="keep or max_age, or both",
+                got="neither",
+                fix="or enabled: false",
+            )
+        if str(self._loaded.config.state.url).startswith("postgres"):
+            for name, fields in effective.streams.items():
+                if fields["trim_after"] == "local":
+                    raise ConfigError(
+                        "",
+                        marks.get(f"streams.{name}.trim_after"),
+                        path=dotted(["queues", queue, "streams", name, "trim_after"]),
+                        expected="remote, since the state is PostgreSQL and hosts may be several",
+                        got="local",
+                    )
+
+
+class _Section:
+    """Builds the fields of one queue's sections and notes where each value stands."""
+
+    def __init__(self, queue: str, env: Any, marks: dict[str, Mark]) -> None:
+        self._queue = queue
+        self._env = env
+        self._marks = marks
+
+    def checked(self, model: type[Any], path: str, tree: Tree) -> Any:
+        try:
+            return model.model_validate(plain(tree), context={"env": self._env})
+        except ValidationError as problem:
+            prefix = ("queues", self._queue, *(path.split(".", 1) if path else ()))
+            raise explain(problem, tree, model, prefix) from None
+
+    def task(self, model: type[BaseModel], path: str, tree: Tree | None) -> Fields | None:
+        if not isinstance(tree, Mapping):
+            return None
+        checked = self.checked(model, path, tree)
+        if not checked.enabled:
+            return None
+        self._marks[path] = tree.mark
+        return self._fields(checked, path, tree, skip=("note", "enabled"))
+
+    def _fields(self, checked: BaseModel, path: str, tree: Mapping, skip: tuple[str, ...] = ("note",)) -> Fields:
+        values = checked.model_dump(exclude=set(skip))
+        for name in values:
+            item = tree.items.get(name)
+            if item is None:
+                continue
+            mark, value = item
+            self._marks[f"{path}.{name}"] = value.mark if isinstance(value, Scalar) else mark
+            if isinstance(value, Scalar) and has_reference(value.value):
+                values[name] = value.value
+        redact = getattr(checked, "redact", None)
+        if isinstance(redact, Redact):
+            values["redact"] = {"drop": list(redact.drop), "hash": list(redact.hash), "salt": redact.salt}
+        return values
+
+    def settings(self, tree: Tree | None) -> Fields:
+        """Only what is written: ``{paused, concurrency, rate, lanes: {...}, repeatables: {...}}``."""
+        if not isinstance(tree, Mapping):
+            return {}
+        from_queue = self.checked(QueueSection, "", Mapping(BUILT_IN, {"settings": (tree.mark, tree)}, 1)).settings
+        values = from_queue.model_dump(exclude_none=True, exclude={"note"})
+        out: Fields = {}
+        for name in ("paused", "concurrency", "rate"):
+            if name in values:
+                out[name] = self._kept(tree, name, values[name], f"settings.{name}")
+        for group in ("lanes", "repeatables"):
+            item = tree.items.get(group)
+            below = item[1] if item else None
+            if not isinstance(below, Mapping):
+                continue
+            for name, (mark, fields) in below.items.items():
+                assert isinstance(fields, Mapping)
+                path = f"settings.{group}.{name}"
+                self._marks[path] = mark
+                entry = {
+                    key: self._kept(fields, key, value, f"{path}.{key}")
+                    for key, value in values[group][name].items()
+                    if key != "note"
+                }
+                if entry:
+                    out.setdefault(group, {})[name] = entry
+        return out
+
+    def _kept(self, tree: Mapping, name: str, value: Any, path: str) -> Any:
+        item = tree.items.get(name)
+        if item is None:
+            return value
+        self._marks[path] = item[1].mark
+        raw = item[1].value if isinstance(item[1], Scalar) else None
+        return raw if has_reference(raw) else value

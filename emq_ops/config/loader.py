@@ -1,0 +1,198 @@
+"""Config files read: includes, overlays, validation. Nothing is connected to."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping as Env
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from emq_ops.config import yamltree
+from emq_ops.config.checks import check
+from emq_ops.config.errors import ConfigError, Mark
+from emq_ops.config.explain import combine, explain
+from emq_ops.config.models import Config
+from emq_ops.config.references import unset
+from emq_ops.config.yamltree import Mapping, Scalar, Tree
+
+MAX_FILES = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A file that was read: its path as named and the SHA-256 of its bytes."""
+
+    path: Path
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """What was read. `config`: the checked models (references unresolved in text); `tree`: every value with its place;
+    `sources`: the files, lowest first; `env`: where references are looked up."""
+
+    config: Config
+    tree: Mapping
+    sources: tuple[Source, ...]
+    env: Env[str, str]
+
+    @property
+    def sha256(self) -> str:
+        """One hash of all files, in order."""
+        return hashlib.sha256("".join(s.sha256 for s in self.sources).encode()).hexdigest()
+
+    @property
+    def folder(self) -> Path:
+        """Where relative paths of built-in defaults start: the first file's folder, or the working folder."""
+        return self.sources[0].path.parent if self.sources else Path()
+
+
+def load(files: Sequence[Path], env: Env[str, str]) -> Loaded:
+    """Reads `files`, later ones over earlier ones, with what they include below them. No file: all defaults.
+
+    Raises ConfigError: the first fault in front, further ones in `others`.
+    """
+    reader = _Reader()
+    tree: Tree = Mapping(Mark(str(files[0]) if files else "no file", 0, 0), {}, 1)
+    for path in files:
+        tree = overlay(tree, reader.read(path, ()))
+    filled = _fill(tree)
+    try:
+        config = Config.model_validate(yamltree.plain(filled), context={"env": env})
+    except ValidationError as problem:
+        raise explain(problem, filled) from None
+    faults = check(config, filled)
+    if faults:
+        raise combine(faults)
+    return Loaded(config, filled, tuple(reader.sources), env)
+
+
+def overlay(low: Tree, high: Tree) -> Tree:
+    """`high` over `low`: mappings key by key, everything else replaced. Neither is changed."""
+    if isinstance(low, Mapping):
+        if isinstance(high, Mapping):
+            items = dict(low.items)
+            for key, (mark, value) in high.items.items():
+                items[key] = (mark, overlay(items[key][1], value)) if key in items else (mark, value)
+            return Mapping(high.mark, items, low.size + high.size)
+        if isinstance(high, Scalar) and high.value is None:
+            return low
+    return high
+
+
+_EMPTY_IS_MAPPING = ("server", "state", "archive", "defaults", "queues", "daemon", "http")
+
+
+def _fill(tree: Tree) -> Mapping:
+    """`tree` with a mapping where a section is named and nothing is written in it (``orders:``)."""
+    if not isinstance(tree, Mapping):
+        raise ConfigError("", tree.mark, expected="a mapping: server, state, archive, defaults, queues ...")
+
+    def filled(value: Tree, depth: int) -> Tree:
+        if isinstance(value, Scalar) and value.value is None:
+            return Mapping(value.mark, {}, 1)
+        if depth and isinstance(value, Mapping):
+            sections = {
+                key: (mark, filled(below, _DEEPER.get(key, 0)) if key in _DEEPER else below)
+                for key, (mark, below) in value.items.items()
+            }
+            return Mapping(value.mark, sections, value.size)
+        return value
+
+    items: dict[str, tuple[Mark, Tree]] = {}
+    for key, (mark, value) in tree.items.items():
+        if key.startswith("x-"):
+            continue  # a place for anchors; nothing reads it
+        if key == "queues" and isinstance(value, Mapping):
+            entries = {name: (m, filled(entry, 1)) for name, (m, entry) in value.items.items()}
+            items[key] = (mark, Mapping(value.mark, entries, value.size))
+        elif key in _EMPTY_IS_MAPPING:
+            items[key] = (mark, filled(value, 1 if key == "defaults" else 0))
+        else:
+            items[key] = (mark, value)
+    return Mapping(tree.mark, items, tree.size)
+
+
+_DEEPER = {"stalled": 0, "dead": 0, "streams": 0, "settings": 0}
+
+
+def unset_references(tree: Tree, env: Env[str, str]) -> list[ConfigError]:
+    """Every reference in `tree` that has neither a value nor a default, each an error with its place."""
+    found: list[ConfigError] = []
+
+    def walk(value: Tree, path: str) -> None:
+        if isinstance(value, Mapping):
+            for key, (_, below) in value.items.items():
+                walk(below, f"{path}.{key}" if path else key)
+        elif isinstance(value, Scalar):
+            if isinstance(value.value, str) and "${" in value.value and not path.endswith("note"):
+                for name in unset(value.value, env):
+                    found.append(
+                        ConfigError(
+                            f"the environment variable {name} is not set",
+                            value.mark,
+                            path=path,
+                            fix=f"set it, or write ${{{name}:-default}}",
+                        )
+                    )
+        else:
+            for i, below in enumerate(value.items):
+                walk(below, f"{path}[{i}]")
+
+    walk(tree, "")
+    return found
+
+
+class _Reader:
+    def __init__(self) -> None:
+        self.sources: list[Source] = []
+
+    def read(self, path: Path, chain: tuple[Path, ...], at: Mark | None = None) -> Tree:
+        """The tree of one file over those that it includes."""
+        real = path.resolve()
+        if real in chain:
+            names = " -> ".join(p.name for p in (*chain[chain.index(real) :], real))
+            raise ConfigError(f"an include loop: {names}", at, path="include", fix="take one of them out")
+        if len(self.sources) >= MAX_FILES:
+            raise ConfigError(f"more than {MAX_FILES} files are included", at, path="include")
+        try:
+            with path.open("rb") as file:
+                text = file.read(yamltree.MAX_BYTES + 1)
+            if len(text) > yamltree.MAX_BYTES:
+                size = path.stat().st_size
+                raise ConfigError(
+                    f"the file has {size:,} bytes",
+                    Mark(str(path), 1, 1),
+                    fix=f"at most {yamltree.MAX_BYTES:,}; use globs or include:",
+                )
+        except OSError as fault:
+            what = f"can't read {path}: {fault.strerror}"
+            raise ConfigError(what, at, path="include" if at else "", fix="check the path and rights") from None
+        tree = yamltree.parse(text, str(path))
+        below: Tree | None = None
+        for mark, target in self._includes(tree, path):
+            included = self.read(target, (*chain, real), mark)
+            below = included if below is None else overlay(below, included)
+        self.sources.append(Source(path, hashlib.sha256(text).hexdigest()))
+        return tree if below is None else overlay(below, tree)
+
+    @staticmethod
+    def _includes(tree: Tree, path: Path) -> list[tuple[Mark, Path]]:
+        if not isinstance(tree, Mapping) or "include" not in tree.items:
+            return []
+        _, value = tree.items["include"]
+        found: list[tuple[Mark, Path]] = []
+        for item in (value,) if isinstance(value, Scalar) else value.items if not isinstance(value, Mapping) else ():
+            if not isinstance(item, Scalar) or not isinstance(item.value, str):
+                continue  # the validator says what is wrong with it
+            if "${" in item.value:
+                raise ConfigError("", item.mark, path="include", expected="a path without references")
+            if any(c in item.value for c in "*?["):
+                base = Path("/") if item.value.startswith("/") else path.parent
+                found += [(item.mark, target) for target in sorted(base.glob(item.value.lstrip("/")))]
+            else:
+                found.append((item.mark, path.parent / item.value))
+        return found

@@ -1,0 +1,273 @@
+"""Where everything is: server, state, archive, with references still in them, resolved only when they are used.
+
+From a config file, from an applied revision (whose file may be gone), or from the command line's URLs alone.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from emq_ops.config.errors import ConfigError, Mark
+from emq_ops.config.explain import locate
+from emq_ops.config.loader import Loaded
+from emq_ops.config.models import Archive, Section, Server, State
+from emq_ops.config.references import ReferenceFault, has_reference, references, resolve
+from emq_ops.config.scalars import parse_duration
+from emq_ops.protocol.connection.options import Options
+from emq_ops.protocol.server import Server as OpenServer
+from emq_ops.protocol.server import connect
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteSettings:
+    """The object store, resolved. `url` is ``file:/absolute/dir`` or ``s3://bucket/prefix``."""
+
+    url: str
+    endpoint: str | None = None
+    region: str | None = None
+    access_key_id: str | None = field(default=None, repr=False)
+    secret_access_key: str | None = field(default=None, repr=False)
+    session_token: str | None = field(default=None, repr=False)
+    profile: str | None = None
+    storage_class: str | None = None
+    addressing: str = "auto"
+    ca: str | None = None
+    timeout_ms: int = 30_000
+
+
+@dataclass(frozen=True, slots=True)
+class Wiring:
+    """Sections as the YAML says them, in plain JSON; `base` is what relative paths start from; `marks` says where a
+    value stands (by dotted path), for errors."""
+
+    server: Json
+    state: Json
+    archive: Json | None
+    base: Path
+    env: Mapping[str, str] = field(default_factory=lambda: os.environ, repr=False)
+    marks: Mapping[str, Mark] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def of(cls, loaded: Loaded) -> Wiring:
+        """From a config that was read."""
+        sections: dict[str, Json | None] = {}
+        marks: dict[str, Mark] = {}
+        for name in ("server", "state", "archive"):
+            model = getattr(loaded.config, name)
+            if model is None:
+                sections[name] = None
+                continue
+            sections[name] = section_json(loaded, (name,), model, marks)
+        return cls(
+            sections["server"] or {},
+            sections["state"] or {},
+            sections["archive"],
+            loaded.folder.absolute(),
+            loaded.env,
+            marks,
+        )
+
+    @classmethod
+    def of_urls(cls, env: Mapping[str, str], base: Path) -> Wiring:
+        """All defaults: what there is without a file."""
+        return cls(Server().model_dump(), State().model_dump(), None, base.absolute(), env)
+
+    def with_urls(self, *, server: str | None, state: str | None, local: str | None, remote: str | None) -> Wiring:
+        """With the command line's URLs over it; relative paths in those start from the working folder."""
+        here = Path.cwd()
+        new = self
+        if server is not None:
+            new = replace(new, server={**Server().model_dump(), "url": anchored(server, here)})
+        if state is not None:
+            new = replace(new, state={**new.state, "url": anchored(state, here)})
+        if local is not None or remote is not None:
+            archive = dict(new.archive or Archive().model_dump())
+            if local is not None:
+                archive["local"] = anchored(local, here)
+            if remote is not None:
+                kept = {k: v for k, v in (archive.get("remote") or {}).items() if k not in ("bucket", "prefix")}
+                archive["remote"] = {**kept, "url": anchored(remote, here)}
+            new = replace(new, archive=archive)
+        return new
+
+    def value(self, path: str, text: str, *, url: bool = False) -> str:
+        """`text` with its references resolved. Raises ConfigError naming the variable and the line."""
+        try:
+            return resolve_url(text, self.env) if url else resolve(text, self.env)
+        except ReferenceFault as problem:
+            raise ConfigError(
+                str(problem), self.marks.get(path), path=path, fix=f"set it, or write ${{{problem.name}:-default}}"
+            ) from None
+
+    def _optional(self, section: Json, path: str, name: str) -> str | None:
+        raw = section.get(name)
+        return None if raw is None else self.value(f"{path}.{name}", str(raw))
+
+    def _file(self, section: Json, path: str, name: str) -> str | None:
+        found = self._optional(section, path, name)
+        return None if found is None else str(self.base / Path(found).expanduser())
+
+    def options(self, verb: str) -> Options:
+        """How to connect to the server, resolved."""
+        s = self.server
+        versions = s.get("accept_versions") or ("echomq:3.*",)
+        return Options(
+            username=self._optional(s, "server", "username"),
+            password=self._optional(s, "server", "password"),
+            ca=self._file(s, "server", "ca"),
+            cert=self._file(s, "server", "cert"),
+            key=self._file(s, "server", "key"),
+            verify=None if s.get("verify", True) else False,
+            connect_timeout=_seconds(s.get("connect_timeout")),
+            socket_timeout=_seconds(s.get("timeout")),
+            client_name=self._optional(s, "server", "client_name"),
+            sentinel_username=self._optional(s, "server", "sentinel_username"),
+            sentinel_password=self._optional(s, "server", "sentinel_password"),
+            verb=verb,
+            accept_versions=tuple(self.value("server.accept_versions", v) for v in versions),
+        )
+
+    @property
+    def server_url(self) -> str:
+        """Resolved: never to be shown or stored."""
+        return anchored(self.value("server.url", str(self.server["url"]), url=True), self.base)
+
+    def connect(self, verb: str) -> OpenServer:
+        """Opens the server. Raises ConfigError before any connection is tried, then what `connect` raises."""
+        url, options = self.server_url, self.options(verb)
+        return connect(url, options, base_dir=self.base)
+
+    @property
+    def state_url(self) -> str:
+        """Resolved, absolute."""
+        return anchored(self.value("state.url", str(self.state["url"]), url=True), self.base)
+
+    @property
+    def archive_local(self) -> str | None:
+        """Resolved, absolute; None without an archive."""
+        if self.archive is None:
+            return None
+        return anchored(self.value("archive.local", str(self.archive["local"]), url=True), self.base)
+
+    @property
+    def archive_remote(self) -> RemoteSettings | None:
+        """Resolved; None without one. Raises ConfigError: an unset variable, an empty or bare endpoint."""
+        section = (self.archive or {}).get("remote")
+        if not section:
+            return None
+        path = "archive.remote"
+        if section.get("url") is not None:
+            url = anchored(self.value(f"{path}.url", str(section["url"]), url=True), self.base)
+        else:
+            bucket = self._optional(section, path, "bucket") or ""
+            prefix = (self._optional(section, path, "prefix") or "").strip("/")
+            if not bucket:
+                raise ConfigError(
+                    "", self.marks.get(f"{path}.bucket"), path=f"{path}.bucket", expected="a bucket", got="nothing"
+                )
+            url = f"s3://{bucket}/{prefix}" if prefix else f"s3://{bucket}"
+        return RemoteSettings(
+            url=url,
+            endpoint=self._endpoint(section, path) if url.startswith("s3:") else None,
+            region=self._optional(section, path, "region"),
+            access_key_id=self._optional(section, path, "access_key_id"),
+            secret_access_key=self._optional(section, path, "secret_access_key"),
+            session_token=self._optional(section, path, "session_token"),
+            profile=self._optional(section, path, "profile"),
+            storage_class=self._optional(section, path, "storage_class"),
+            addressing=str(section.get("addressing") or "auto"),
+            ca=self._file(section, path, "ca"),
+            timeout_ms=int((_seconds(section.get("timeout")) or 30) * 1000),
+        )
+
+    def _endpoint(self, section: Json, path: str) -> str | None:
+        """The store's endpoint, from the file or the environment; one that is there must be whole."""
+        name = "AWS_ENDPOINT_URL_S3"
+        raw = section.get("endpoint")
+        if raw is None:
+            found, where, mark = self.env.get(name), f"the environment variable {name}", None
+            if found is None:
+                return None
+        else:
+            found = self.value(f"{path}.endpoint", str(raw))
+            where, mark = f"{path}.endpoint", self.marks.get(f"{path}.endpoint")
+        if re.match(r"https?://[^/]", found):
+            return found
+        what = "is empty" if not found.strip() else "has no scheme" if "://" not in found else "is no http(s) URL"
+        raise ConfigError(f"{where} {what}", mark, fix="write https:// and the store's host, or take it out")
+
+
+def _seconds(raw: Any) -> float | None:
+    return None if raw is None else (parse_duration(raw) if isinstance(raw, str) else int(raw)) / 1000
+
+
+_FILE = re.compile(r"(?P<head>sqlite:///|file:(?://(?=/))?|unix://)(?P<path>[^?#]*)(?P<tail>.*)", re.DOTALL)
+
+
+def anchored(url: str, base: Path) -> str:
+    """`url` with a relative file path in it made absolute from `base`; any other URL as it is."""
+    match = _FILE.fullmatch(url)
+    if match is None or match["path"].startswith("${") or not match["path"] or match["path"] == ":memory:":
+        return url
+    path = Path(match["path"]).expanduser()
+    head = (
+        "sqlite:///"
+        if match["head"].startswith("sqlite")
+        else match["head"].split("/")[0] + ("//" if "unix" in match["head"] else "")
+    )
+    return f"{head}{os.path.normpath(base / path)}{match['tail']}"
+
+
+def resolve_url(url: str, env: Mapping[str, str]) -> str:
+    """`url` resolved; a user, a password, a query value may be any text: they are percent-encoded."""
+    if not has_reference(url):
+        return resolve(url, env)
+    user = re.match(r"[A-Za-z][A-Za-z0-9+.-]*://((?:\$\{[^}]*\}|[^/?#])*)@", url, re.DOTALL)
+    spans = [user.span(1)] if user else []
+    if (query := url.find("?")) >= 0:
+        spans.append((query, len(url)))
+    out: list[str] = []
+    at = 0
+    for token in re.finditer(r"\$\{[^}]*\}", url):
+        if url[: token.start()].endswith("$"):
+            continue
+        value = resolve(token[0], env)
+        inside = any(low <= token.start() < high for low, high in spans)
+        out += [resolve(url[at : token.start()], env), quote(value, safe="") if inside else value]
+        at = token.end()
+    out.append(resolve(url[at:], env))
+    return "".join(out)
+
+
+def section_json(loaded: Loaded, path: tuple[str, ...], model: Any, marks: dict[str, Mark]) -> Json:
+    """A section as plain JSON: built-in defaults filled in, references as written, relative file URLs made absolute;
+    `marks` gets the places."""
+    out: Json = {}
+    for name, info in type(model).model_fields.items():
+        key = info.alias or name
+        if name == "note":
+            continue
+        value = getattr(model, name)
+        here = (*path, key)
+        mark, tree = locate(loaded.tree, here)
+        marks[".".join(here)] = mark
+        if isinstance(value, Section):
+            out[key] = section_json(loaded, here, value, marks)
+            continue
+        raw = getattr(tree, "value", None)
+        written = isinstance(raw, str) and has_reference(raw) and bool(references(raw))
+        dumped = raw if written else model.model_dump(include={name})[name]
+        if isinstance(dumped, str) and mark.line:
+            dumped = anchored(dumped, Path(mark.file).absolute().parent)
+        elif isinstance(dumped, tuple):
+            dumped = list(dumped)
+        out[key] = dumped
+    return out

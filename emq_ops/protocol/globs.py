@@ -1,0 +1,65 @@
+"""Selectors of queues: a plain name is that queue and no other; ``*`` and ``?`` make it a glob.
+
+Brackets are part of names (``mail[1]`` is one queue, and never ``mail1``). A backslash takes the meaning from the
+character after it, for a queue that has ``*`` or ``?`` in its name.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from functools import lru_cache
+
+
+def is_glob(selector: str) -> bool:
+    """Whether `selector` may match more than one queue."""
+    return bool(re.search(r"(?<!\\)(?:\\\\)*[*?]", selector))
+
+
+def literal(selector: str) -> str:
+    """The name that a selector without wildcards means."""
+    return re.sub(r"\\(.)", r"\1", selector, flags=re.DOTALL)
+
+
+@lru_cache(maxsize=4096)
+def compiled(selector: str) -> re.Pattern[str]:
+    """`selector` as a pattern for `fullmatch`."""
+    out: list[str] = []
+    escaped = False
+    for c in selector:
+        if escaped:
+            out.append(re.escape(c))
+            escaped = False
+        elif c == "\\":
+            escaped = True
+        elif c == "*":
+            out.append(".*")
+        elif c == "?":
+            out.append(".")
+        else:
+            out.append(re.escape(c))
+    if escaped:
+        out.append(r"\\")
+    return re.compile("".join(out), re.DOTALL)
+
+
+def matches(selector: str, queue: str) -> bool:
+    """Whether `selector` takes `queue`."""
+    return compiled(selector).fullmatch(queue) is not None
+
+
+def select(selector: str, queues: Iterable[str]) -> list[str]:
+    """Those of `queues` that `selector` takes, in their order. A queue of exactly that name is taken alone."""
+    names = list(queues)
+    if selector in names:
+        return [selector]
+    pattern = compiled(selector)
+    return [name for name in names if pattern.fullmatch(name)]
+
+
+def specificity(selector: str) -> tuple[int, int, int]:
+    """A key that sorts the more specific selector later: plain names last, then by how many characters are fixed,
+    then by how few wildcards there are."""
+    wild = len(re.findall(r"(?<!\\)[*?]", selector))
+    fixed = len(literal(selector)) - wild
+    return (1 if wild == 0 else 0, fixed, -wild)
