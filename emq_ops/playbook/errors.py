@@ -1,0 +1,56 @@
+"""What can be wrong with a playbook (bad input, with a position) and with a task (a failure on one queue)."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NoReturn
+
+from emq_ops.protocol.errors import BadInputError, EmqError
+
+
+@dataclass(frozen=True, slots=True)
+class Pos:
+    """Where something stands: the file as the user named it, line and column from 1."""
+
+    file: str
+    line: int
+    col: int
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}:{self.col}"
+
+    def down(self, lines: int) -> Pos:
+        """The same column, `lines` further down."""
+        return Pos(self.file, self.line + lines, self.col)
+
+
+class PlaybookError(BadInputError):
+    """A mistake in a playbook, or in what it was given. `where` is ``file:line:col``."""
+
+
+class TaskFailure(EmqError):
+    """A task did not reach its goal on one queue: a condition that never came, an assertion, a refusal."""
+
+
+def wrong(pos: Pos | str, what: str, fix: str | None = None) -> NoReturn:
+    """Raises PlaybookError at `pos`."""
+    raise PlaybookError(what, where=str(pos), fix=fix)
+
+
+def nearest(word: str, known: Iterable[str]) -> str | None:
+    """The known word that `word` most likely meant, or None."""
+    choices = list(known)
+    lowered = {c.lower(): c for c in choices}
+    if word.lower() in lowered:
+        return lowered[word.lower()]
+    found = difflib.get_close_matches(word, choices, n=1, cutoff=0.6)
+    return found[0] if found else None
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """A hint: the nearest known word, else all of them."""
+    choices = sorted(known)
+    found = nearest(word, choices)
+    return f"did you mean '{found}'?" if found else "one of: " + ", ".join(choices)
