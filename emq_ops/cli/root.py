@@ -16,7 +16,10 @@ from emq_ops.protocol.errors import BadInputError, EmqError, UnreachableError, o
 
 COMMANDS: dict[str, str] = {
     # noun: module under emq_ops.cli that holds `app`, a Typer (one command: a verb; several: noun and verbs)
+    "config": "config",
     "conformance": "conformance",
+    "schema": "schema",
+    "validate": "validate",
 }
 
 

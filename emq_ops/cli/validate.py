@@ -1,0 +1,43 @@
+"""``emq-ops validate``."""
+
+from __future__ import annotations
+
+import typer
+
+from emq_ops.cli.context import globals_of, new_app
+from emq_ops.cli.main import EXIT_BAD_INPUT
+from emq_ops.cli.output import emit_one, say
+from emq_ops.cli.settings import required
+from emq_ops.config.effective import Layers
+from emq_ops.config.errors import ConfigError
+from emq_ops.config.loader import unset_references
+
+app = new_app()
+
+
+@app.command()
+def validate(
+    ctx: typer.Context,
+    allow_unset: bool = typer.Option(False, "--allow-unset", help="Environment variables may be unset here."),
+) -> None:
+    """Check the config: every fault in a line of its own. Connects to nothing."""
+    options = globals_of(ctx)
+    try:
+        loaded = required(options)
+        layers = Layers(loaded)
+        layers.check()
+        faults = [] if allow_unset else unset_references(loaded.tree, loaded.env)
+    except ConfigError as fault:
+        faults = [fault]
+    for fault in faults:
+        for line in fault.lines():
+            say(f"emq-ops: {line}")
+    if faults:
+        raise typer.Exit(EXIT_BAD_INPUT)
+    row = {
+        "files": [str(source.path) for source in loaded.sources],
+        "queues": layers.literals,
+        "globs": layers.patterns,
+        "sha256": loaded.sha256,
+    }
+    emit_one(row, options.output)
