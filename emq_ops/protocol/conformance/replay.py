@@ -167,9 +167,12 @@ def _plain(reply: Any) -> Any:
     return reply.decode("utf-8", "backslashreplace") if isinstance(reply, bytes) else reply
 
 
-def replay(server: Server, vector: Vector) -> Verdict:
-    """Replays one vector on a server that holds no keys; it holds the vector's afterwards."""
-    q = Queue(server, vector.queue)
+def replay(server: Server, vector: Vector, *, caller: Server | None = None) -> Verdict:
+    """Replays one vector on a server that holds no keys; it holds the vector's afterwards.
+
+    `caller`: the connection (of a user with fewer rights) that makes the call itself.
+    """
+    q = Queue(caller or server, vector.queue)
     load_keyspace(server, vector.given, server.now_ms(q.name))
     call_ms = server.now_ms(q.name)
     args = {name: instant(value, call_ms) for name, value in vector.args.items()}

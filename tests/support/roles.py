@@ -1,0 +1,28 @@
+"""The ACL users of ``examples/acl`` on a test server."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from emq_ops.protocol.server import Server, connect
+from tests.support.valkey import Valkey
+
+FOLDER = Path(__file__).parents[2] / "examples" / "acl"
+ROLES = ("reader", "worker", "operator", "daemon")
+PASSWORD = "p$4:x # y"
+
+
+def install(valkey: Valkey) -> None:
+    """Loads every role's user, with PASSWORD."""
+    with valkey.client() as admin:
+        for role in ROLES:
+            words = (FOLDER / f"{role}.acl").read_text().split()
+            assert words[0] == "user"
+            admin.execute_command("ACL", "SETUSER", words[1], "reset", *words[2:], f">{PASSWORD}")
+
+
+def connect_as(valkey: Valkey, role: str) -> Server:
+    """A connection as that role's user."""
+    from urllib.parse import quote
+
+    return connect(f"unix://emq-ops-{role}:{quote(PASSWORD, safe='')}@{valkey.socket}")
