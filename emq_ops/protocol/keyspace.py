@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 
 from emq_ops.protocol.errors import BadInputError, one_line
-from emq_ops.protocol.ids import group_id, job_id
+from emq_ops.protocol.ids import group_id, is_valid, job_id
 
 VERSION_KEY = "{emq}:version"
 MAX_QUEUE_BYTES = 200
@@ -148,6 +148,11 @@ class Keys:
         """Exemptions in a row, a field a job."""
         return self.ops_base + "exempt"
 
+    @property
+    def swept(self) -> str:
+        """What the last slice of a sweep did, until the ledger has it."""
+        return self.ops_base + "swept"
+
     def repeatable(self, name: str) -> str:
         return self.repeat + ":" + name
 
@@ -172,10 +177,39 @@ class Keys:
     def watermark(self, name: str) -> str:
         return self.stream(name) + ":archived"
 
+    def all_pattern(self) -> str:
+        """The SCAN pattern of every key of the queue; its name is taken literally, whatever globs it holds."""
+        return glob_literal(self.base) + "*"
+
+    def named(self, name: bytes) -> bytes:
+        """The key called `name` after the base, whether the wire knows it or not."""
+        return self.base.encode("utf-8") + name
+
+    def name_of(self, key: bytes) -> bytes:
+        """What follows the base in one of the queue's keys."""
+        return key[len(self.base.encode("utf-8")) :]
+
 
 def keys_of(queue: str | bytes) -> Keys:
     """The keys of `queue`; raises BadInputError for a name that can't be one."""
     return Keys(queue_name(queue))
+
+
+def glob_literal(text: str) -> str:
+    """A MATCH pattern that fits `text` alone."""
+    return re.sub(r"([*?\[\]\\^-])", r"\\\1", text)
+
+
+def row_of_name(name: bytes) -> bytes | None:
+    """The job whose row a key is, by the key's name after the base; None for any other key."""
+    kind, _, rest = name.partition(b":")
+    return rest if kind == b"job" and rest[:3] == b"JOB" and is_valid(rest) else None
+
+
+def lane_of_name(name: bytes) -> bytes | None:
+    """The group whose lane a key is, well-formed or not; None for any other key."""
+    match = re.fullmatch(rb"g:(.+):pending", name, re.DOTALL)
+    return match[1] if match else None
 
 
 _QUEUE_KEY = re.compile(r"emq:\{([^{}]+)\}:(.+)", re.DOTALL)

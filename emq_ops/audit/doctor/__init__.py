@@ -1,0 +1,11 @@
+"""The doctor: finds what no transition repairs, and mends what is safe.
+
+`examine` only looks; `mend` acts on what it found, each thing checked again and changed in one script. Both are safe
+beside running workers.
+"""
+
+from emq_ops.audit.doctor.kinds import KINDS, Kind, kinds_named
+from emq_ops.audit.doctor.look import Diagnosis, Finding, examine
+from emq_ops.audit.doctor.mend import Mended, mend
+
+__all__ = ["KINDS", "Diagnosis", "Finding", "Kind", "Mended", "examine", "kinds_named", "mend"]
