@@ -27,7 +27,7 @@ demo: setup
 	$(BIN)/python -m emq_ops.cli.main demo
 
 bench: setup
-	for b in benchmarks/*.py; do $(BIN)/python $$b || exit 1; done
+	for b in benchmarks/*.py; do PYTHONPATH=. $(BIN)/python $$b || exit 1; done
 
 lint: setup
 	$(BIN)/ruff check . && $(BIN)/ruff format --check .

@@ -1,0 +1,56 @@
+"""The loader: every transition is found, documented, included once, and the server takes it; imports stay light."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from emq_ops.protocol import scripts
+from emq_ops.protocol.errors import BadInputError
+from emq_ops.protocol.server import Server
+
+FOLDER = Path(__file__).parents[2] / "lua"
+HEAVY = ("boto3", "pyarrow", "sqlalchemy", "duckdb", "apscheduler", "typer", "rich", "pydantic")
+
+
+def test_the_loader_finds_what_lies_in_the_folder() -> None:
+    assert scripts.names() == sorted(path.stem for path in FOLDER.glob("*.lua"))
+    assert len(scripts.names()) >= 30
+
+
+@pytest.mark.parametrize("name", scripts.names())
+def test_each_script_is_whole(name: str, server: Server) -> None:
+    script = scripts.load(name)
+    text = script.source.decode()
+    assert script.sha == hashlib.sha1(script.source, usedforsecurity=False).hexdigest()
+    assert server.write("SCRIPT", "LOAD", script.source).decode() == script.sha
+    assert "--#include" not in text
+    header = (FOLDER / f"{name}.lua").read_text().split("--#include")[0]
+    for part in ("KEYS", "Replies"):
+        assert part in header, f"lua/{name}.lua does not say its {part}"
+    declared = re.findall(r"^local function (\w+)", text, re.MULTILINE)
+    assert len(declared) == len(set(declared))
+
+
+def test_time_is_read_in_one_place() -> None:
+    found = [p.name for p in FOLDER.rglob("*.lua") if "'TIME'" in p.read_text()]
+    assert found == ["check.lua"]
+
+
+def test_an_unknown_script_is_one_clear_error() -> None:
+    with pytest.raises(BadInputError, match="no script"):
+        scripts.load("nothing_like_it")
+
+
+@pytest.mark.parametrize(
+    "module", ["emq_ops.protocol", "emq_ops.protocol.server", "emq_ops.protocol.transitions.claims"]
+)
+def test_the_protocol_pulls_in_nothing_heavy(module: str, tmp_path: Path) -> None:
+    code = f"import sys, {module}; print([m for m in {HEAVY!r} if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert done.stdout.strip() == "[]"
