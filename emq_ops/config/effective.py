@@ -19,7 +19,7 @@ from emq_ops.protocol import globs
 Fields = dict[str, Any]
 """Field -> value as the YAML would say it: numbers, switches, text (a duration is ``30s``), references as written."""
 
-ARCHIVE_FIELDS = ("segment", "ship_after", "trim_after", "local_keep", "expire_after")
+ARCHIVE_FIELDS = ("segment", "ship_after", "trim_after", "local_keep", "expire_after", "compact_grace")
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,12 +167,14 @@ class Layers:
         streams: dict[str, Fields] = {}
         found = sections.get("streams")
         for name, (_, tree) in found.items.items() if isinstance(found, Mapping) else ():
-            below = overlay(Mapping(BUILT_IN, dict(self._archive), 1), tree)
-            fields = build.task(StreamSection, f"streams.{name}", below)
+            fields = build.task(StreamSection, f"streams.{name}", self._below(tree))
             if fields is not None:
                 streams[name] = fields
         stalled = build.task(Stalled, "stalled", sections.get("stalled"))
-        dead = build.task(Dead, "dead", sections.get("dead"))
+        below_dead = self._below(sections.get("dead"))
+        dead = build.task(Dead, "dead", below_dead)
+        if dead is not None and isinstance(below_dead, Mapping) and "archive" not in below_dead.items:
+            dead["archive"] = self._loaded.config.archive is not None
         settings = build.settings(sections.get("settings"))
         protect = sections.get("protect")
         if isinstance(protect, Scalar):
@@ -185,6 +187,10 @@ class Layers:
         effective = Effective(queue, stalled, dead, streams, settings, bool(whole and whole.protect), selectors, marks)
         self._check(effective)
         return effective
+
+    def _below(self, tree: Tree | None) -> Tree | None:
+        """A section over what `archive` says for all of them."""
+        return None if tree is None else overlay(Mapping(BUILT_IN, dict(self._archive), 1), tree)
 
     def _check(self, effective: Effective) -> None:
         queue, marks = effective.queue, effective.marks

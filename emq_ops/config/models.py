@@ -84,18 +84,6 @@ class Stalled(Task):
     max_share: Share | None = Field(default=None, description="stop at a burst above this share of what is active")
 
 
-class Dead(Task):
-    """The trim of dead-lettered jobs."""
-
-    every: Every = Field(default="10m", validate_default=True, description="how often the dead set is trimmed")
-    keep: Count | None = Field(default=None, description="exactly this many dead jobs stay")
-    max_age: Span | None = Field(default=None, description="dead jobs older than this go")
-    age_by: Annotated[str, choice("seen", "minted")] = Field(
-        default="seen", description="age since first seen dead, or since the job was made"
-    )
-    archive: Switch = Field(default=True, description="into the archive first, as stream `dead`")
-
-
 class Redact(Section):
     """Fields that must not be stored as they are."""
 
@@ -104,24 +92,42 @@ class Redact(Section):
     salt: Secret | None = Field(default=None, description="the key of the hashes")
 
 
-class StreamSection(Task):
-    """The archive of one event stream."""
+class Archiving(Section):
+    """How records are archived, dead jobs and streams alike."""
 
-    every: Every = Field(default="5s", validate_default=True, description="how often the stream is folded")
-    keep: Count | None = Field(default=None, description="exactly this many records stay in Valkey")
-    max_age: Span | None = Field(default=None, description="records older than this leave Valkey")
     segment: Size = Field(default=64 << 20, description="a segment is shipped when it is this large")
     ship_after: Span = Field(default=60_000, description="and at the latest after this long")
     trim_after: Annotated[str, choice("remote", "local")] = Field(
         default="remote", description="what must hold a record before it is trimmed"
     )
-    groups: Annotated[str, choice("respect", "ignore")] = Field(
-        default="respect", description="records that a consumer group needs stay"
-    )
     local_keep: Span | None = Field(default=None, description="shipped rows leave the local database after this long")
     expire_after: Span | None = Field(default=None, description="segments older than this go, by `archive expire`")
-    redact: Redact | None = Field(
-        default=None, description="fields that are dropped or hashed before anything is stored"
+    compact_grace: Span = Field(default=86_400_000, description="merged segments are kept for this long")
+    redact: Redact | None = Field(default=None, description="dropped or hashed before anything is stored")
+
+
+class Dead(Archiving, Task):
+    """The trim of dead-lettered jobs."""
+
+    every: Every = Field(default="10m", validate_default=True, description="how often the dead set is trimmed")
+    keep: Count | None = Field(default=None, description="exactly this many dead jobs stay")
+    max_age: Span | None = Field(default=None, description="dead jobs older than this go")
+    age_by: Annotated[str, choice("seen", "minted")] = Field(
+        default="seen", description="age since first seen dead, or since the job was made"
+    )
+    archive: Switch = Field(
+        default=True, description="into the archive first; left out: true where there is an archive section"
+    )
+
+
+class StreamSection(Archiving, Task):
+    """The archive of one event stream."""
+
+    every: Every = Field(default="5s", validate_default=True, description="how often the stream is folded")
+    keep: Count | None = Field(default=None, description="exactly this many records stay in Valkey")
+    max_age: Span | None = Field(default=None, description="records older than this leave Valkey")
+    groups: Annotated[str, choice("respect", "ignore")] = Field(
+        default="respect", description="records that a consumer group needs stay"
     )
 
 
@@ -225,6 +231,7 @@ class Archive(Section):
     trim_after: Annotated[str, choice("remote", "local")] | None = None
     local_keep: Span | None = None
     expire_after: Span | None = None
+    compact_grace: Span | None = None
 
 
 class Window(Section):
