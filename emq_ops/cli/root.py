@@ -18,6 +18,7 @@ COMMANDS: dict[str, str] = {
     # noun: module under emq_ops.cli that holds `app`, a Typer (one command: a verb; several: noun and verbs)
     "config": "config",
     "conformance": "conformance",
+    "doctor": "doctor",
     "schema": "schema",
     "validate": "validate",
 }

@@ -1,0 +1,61 @@
+"""A whole consultation: the examination with what the ledger knows beside it, and mends that are recorded."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from emq_ops.audit.doctor.look import SETTLE_SECONDS, Diagnosis, Finding, examine
+from emq_ops.audit.doctor.mend import Mended, mend
+from emq_ops.ledger import alerts, runs
+from emq_ops.ledger.ledger import Ledger
+from emq_ops.protocol.ids import at
+from emq_ops.protocol.server import Server
+
+_COMPETING = {
+    "recoverer": "workers recover lapsed leases themselves, uncounted: a sweep beside them sees few stalls",
+    "sweeper": "somebody else runs a stalled sweep here: two thresholds are in force",
+    "archiver": "somebody else trims or archives a stream of this queue",
+}
+
+
+def consult(
+    server: Server, queues: Sequence[str], ledger: Ledger | None = None, *, settle: float = SETTLE_SECONDS
+) -> Diagnosis:
+    """As `examine`; with a ledger also who competes with our passes, which is a fact of the deployment: it is told, not
+    mended."""
+    diagnosis = examine(server, queues, settle=settle)
+    if ledger is not None:
+        diagnosis.notes += competing(ledger, queues)
+    return diagnosis
+
+
+def competing(ledger: Ledger, queues: Sequence[str]) -> list[str]:
+    """A sentence for each competitor of our passes that was noticed on these queues."""
+    return [
+        f"{rival.queue}: competing {rival.kind}: {_COMPETING.get(rival.kind, 'it does what our passes do')} "
+        f"(seen {rival.times} times, last {at(rival.last_ms):%Y-%m-%d %H:%M:%S}Z)"
+        for queue in sorted(queues)
+        for rival in alerts.competing(ledger, queue)
+    ]
+
+
+def treat(
+    server: Server,
+    findings: Sequence[Finding],
+    *,
+    also: frozenset[str] = frozenset(),
+    ledger: Ledger | None = None,
+    holder: str = "",
+) -> Iterator[Mended]:
+    """As `mend`; with a ledger each queue's mends become a run of kind ``doctor``, with how many of each kind."""
+    for queue in sorted({finding.queue for finding in findings}):
+        here = [finding for finding in findings if finding.queue == queue]
+        run = runs.start(ledger, "doctor", queue, holder=holder) if ledger is not None and queue else None
+        counts: Counter[str] = Counter()
+        for outcome in mend(server, here, also=also):
+            counts[f"{outcome.finding.kind} {outcome.outcome}"] += 1
+            yield outcome
+        if ledger is not None and run is not None:
+            with ledger.write() as connection:
+                runs.finish(connection, run, runs.DONE, counts=dict(counts))

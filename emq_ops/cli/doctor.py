@@ -1,0 +1,122 @@
+"""``emq-ops doctor``: what no transition repairs."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from emq_ops.audit.doctor import KINDS, Diagnosis, Finding, Mended, kinds_named
+from emq_ops.audit.doctor.consult import consult, treat
+from emq_ops.audit.doctor.mend import may_mend
+from emq_ops.cli.context import globals_of, new_app
+from emq_ops.cli.main import EXIT_CHANGES
+from emq_ops.cli.output import emit_one, emit_rows, say
+from emq_ops.cli.queues import chosen
+from emq_ops.cli.settings import loaded_of, wiring_of
+from emq_ops.cli.state import ledger_if_there
+from emq_ops.config.effective import Layers
+from emq_ops.passes.holder import who
+from emq_ops.protocol.errors import one_line
+
+app = new_app()
+
+TABLE = ("queue", "kind", "subject", "detail", "safe")
+COLUMNS = ("queue", "kind", "subject", "detail", "safe", "meaning", "mending")
+
+
+def as_row(finding: Finding, also: frozenset[str] = frozenset()) -> dict[str, object]:
+    """A finding as plain values; `safe`: ``--fix`` would mend it."""
+    about = finding.about
+    return {
+        "queue": finding.queue,
+        "kind": finding.kind,
+        "subject": finding.subject.decode("utf-8", "backslashreplace"),
+        "detail": finding.detail,
+        "meaning": about.meaning,
+        "mending": about.mending or "none: a person must decide",
+        "safe": may_mend(finding, also),
+    }
+
+
+@app.command()
+def doctor(
+    ctx: typer.Context,
+    queues: Annotated[
+        list[str] | None, typer.Argument(help="Queues or globs; all without.", metavar="[QUEUE]...")
+    ] = None,
+    fix: Annotated[bool, typer.Option("--fix", help="Mend what is safe, after showing it.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Mend without asking.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show, whatever else is said.")] = False,
+    only: Annotated[
+        list[str] | None, typer.Option(help="Just this kind of damage; repeatable.", metavar="KIND")
+    ] = None,
+    also: Annotated[
+        list[str] | None, typer.Option(help="Mend this kind too, though not safe by itself.", metavar="KIND")
+    ] = None,
+    kinds: Annotated[bool, typer.Option("--kinds", help="List every kind of damage and its mending.")] = False,
+) -> None:
+    """Find what no transition repairs, and with --fix mend what is safe.
+
+    Reads by bounded scans, beside running workers; each finding is confirmed in one script. Exit 0: nothing is left to
+    mend; 2: something is.
+    """
+    options = globals_of(ctx)
+    if kinds:
+        rows = [{"kind": k.name, "safe": k.safe, "meaning": k.meaning, "mending": k.mending} for k in KINDS.values()]
+        emit_rows(rows, options.output, ["kind", "safe", "meaning", "mending"])
+        return
+    wanted, asked = kinds_named(only or []), kinds_named(also or [])
+    loaded = loaded_of(options)
+    wiring = wiring_of(options, loaded)
+    with wiring.connect("doctor") as server, ledger_if_there(wiring) as ledger:
+        names = chosen(queues or [], server.queues(), Layers(loaded).literals)
+        diagnosis = _only(consult(server, names, ledger), wanted)
+        _show(diagnosis, options.output, asked)
+        mendable = [finding for finding in diagnosis.findings if may_mend(finding, asked)]
+        if not fix or dry_run or not mendable:
+            raise typer.Exit(EXIT_CHANGES if diagnosis.findings else 0)
+        if not yes:
+            typer.confirm(f"Mend {len(mendable)}?", abort=True, err=True)
+        for outcome in treat(server, mendable, also=asked, ledger=ledger, holder=who()):
+            _told(outcome)
+        left = _only(consult(server, names, ledger), wanted)
+    say(f"{len(left.findings)} left" if left.findings else "healthy now")
+    raise typer.Exit(EXIT_CHANGES if left.findings else 0)
+
+
+def _only(diagnosis: Diagnosis, kinds: frozenset[str]) -> Diagnosis:
+    if kinds:
+        diagnosis.findings = [finding for finding in diagnosis.findings if finding.kind in kinds]
+    return diagnosis
+
+
+def _show(diagnosis: Diagnosis, output: str, also: frozenset[str]) -> None:
+    rows = [as_row(finding, also) for finding in diagnosis.findings]
+    if output == "json":
+        unlisted = [{"queue": q, "kind": kind, "more": n} for (q, kind), n in sorted(diagnosis.unlisted.items())]
+        document = {"queues": diagnosis.queues, "findings": rows, "unlisted": unlisted, "notes": diagnosis.notes}
+        emit_one(document, output)
+    elif output != "table":
+        emit_rows(rows, output, COLUMNS)
+    elif rows:
+        emit_rows(rows, output, TABLE)
+        for kind in sorted({finding.kind for finding in diagnosis.findings}):
+            about = KINDS[kind]
+            say(f"{kind}: {about.meaning}. Mending: {about.mending or 'a person must decide'}.")
+    for note in diagnosis.notes if output != "json" else ():
+        say(f"note: {one_line(note)}")
+    for (queue, kind), more in sorted(diagnosis.unlisted.items()):
+        say(f"note: {queue}: {more} more of {kind} are not listed; mend these first, then look again")
+    safe = sum(bool(row["safe"]) for row in rows)
+    say(
+        f"{diagnosis.looked} keys of {len(diagnosis.queues)} queues: "
+        + (f"{len(rows)} findings, {safe} of them can be mended with --fix" if rows else "nothing to mend")
+    )
+
+
+def _told(outcome: Mended) -> None:
+    finding = outcome.finding
+    subject = one_line(finding.subject.decode("utf-8", "backslashreplace"))
+    why = f" ({outcome.why})" if outcome.why else ""
+    say(f"{outcome.outcome}: {finding.queue} {finding.kind} {subject}{why}")

@@ -1,0 +1,24 @@
+"""The state database of a command line."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+from sqlalchemy import make_url
+
+from emq_ops.config.wiring import Wiring
+from emq_ops.ledger.ledger import Ledger, open_ledger
+
+
+@contextlib.contextmanager
+def ledger_if_there(wiring: Wiring) -> Iterator[Ledger | None]:
+    """The ledger, or None where it is a file that nobody made yet: looking must not make one."""
+    url = wiring.state_url
+    file = make_url(url).database if url.startswith("sqlite") else None
+    if file is not None and not Path(file).exists():
+        yield None
+        return
+    with open_ledger(url) as ledger:
+        yield ledger
