@@ -8,9 +8,11 @@
 --#include lib/record.lua
 local base, id, row, stream = ARGV[1], ARGV[2], KEYS[2], KEYS[6]
 if not expect(row, 'hash') then return redis.error_reply('EMQSTALE job gone') end
-local values = row_fields(row, 'attempts', 'group', 'parent')
+local values = row_fields(row, 'attempts', 'group', 'parent', 'state')
 local attempts = attempts_of(row, values[1])
 if attempts ~= tonumber(ARGV[3]) then return redis.error_reply('EMQSTALE retry token mismatch') end
+-- A worker that sends its retry again, since the reply was lost, must not let the job die twice.
+if ARGV[7] == 'release' and values[4] == 'dead' then return 'dead' end
 local dies = attempts >= tonumber(ARGV[5])
 if dies and values[3] then return redis.error_reply('EMQSTATE job has a flow parent') end
 expect_leave(base, values[2])

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal, Protocol
 
-from emq_ops.protocol.errors import BadInputError, IncompatibleError, ServerError
+from emq_ops.protocol.errors import BadInputError, EmqError, IncompatibleError, ServerError
 from emq_ops.protocol.ids import job_id
 from emq_ops.protocol.queue import Queue, positive
 from emq_ops.protocol.server import Server
@@ -54,8 +54,8 @@ class Scripts:
 
 
 class Native:
-    """The module's commands on one server. Asks it once which of them it has, and again only after it refused one as
-    unknown (a failover to a node without the module)."""
+    """The module's commands on one server. Asks it once which of them it has, and again only after it refused one (a
+    failover to a node without the module)."""
 
     name: ExecutorName = "native"
 
@@ -76,13 +76,13 @@ class Native:
             self._require(name)
 
     def extend(self, q: Queue, job: str, token: int, lease_ms: int) -> Extended:
-        """As ``leases.extend``; the row's ``lease_epoch`` is stamped too. Raises ServerError for keys it does not take."""
+        """As ``leases.extend``; the row's ``lease_epoch`` is stamped too. ServerError for keys that do not fit."""
         self._require(EXTEND)
         tail = (job_id(job), positive(token, "token"), positive(lease_ms, "lease_ms"))
         try:
             return Extended(int(q.server.write(EXTEND, 2, q.keys.active, q.keys.row(job), *tail)))
         except ServerError as fault:
-            raise self._unknown(EXTEND, fault) from fault
+            raise self._explained(EXTEND, fault) from fault
 
     def keep(self, q: Queue, held: Sequence[tuple[str, int]], lease_ms: int) -> list[str]:
         """As ``leases.keep``; the rows' ``lease_epoch`` is stamped too."""
@@ -90,7 +90,7 @@ class Native:
         try:
             return leases.keep_native(q, held, lease_ms)
         except ServerError as fault:
-            raise self._unknown(EXTEND, fault) from fault
+            raise self._explained(EXTEND, fault) from fault
 
     def sweep(self, q: Queue, max_stalled: int, limit: int) -> Swept:
         """As ``recover.sweep``, but a lease that is not of this life of the server is recovered without a count, and a
@@ -101,7 +101,7 @@ class Native:
         try:
             recovered, dead = q.server.write(STALLED_CHECK, 3, *keys, *tail)
         except ServerError as fault:
-            raise self._unknown(STALLED_CHECK, fault) from fault
+            raise self._explained(STALLED_CHECK, fault) from fault
         return Swept([i.decode("ascii") for i in recovered], [i.decode("ascii") for i in dead])
 
     def _require(self, name: str) -> None:
@@ -112,10 +112,13 @@ class Native:
                 fix="load the EchoMQ module, or take executor: script",
             )
 
-    def _unknown(self, name: str, fault: ServerError) -> IncompatibleError | ServerError:
-        if "unknown" not in fault.what.lower():
+    def _explained(self, name: str, fault: ServerError) -> EmqError:
+        """The error of a refused command: it may be refused because the server that answers now does not know it."""
+        if fault.code != "ERR":
             return fault
         self._known = None
+        if name in self.available():
+            return fault
         return IncompatibleError(
             f"the server has no {name} any more", where=fault.where, fix="load the EchoMQ module there too"
         )

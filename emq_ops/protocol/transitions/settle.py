@@ -22,8 +22,11 @@ class Retried(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What is to be recorded with a settlement, by the same script. `outcome`: ``completed``, ``cancelled`` or ``dead``;
-    `started_ms`: when the job was claimed, unix ms; `node`: 0..1023, the writer's part of the ``EVT`` id."""
+    """What is to be recorded with a settlement, by the same script.
+
+    `outcome`: ``completed``, ``cancelled`` or ``dead``; `started_ms`: when the job was claimed, unix ms; `node`:
+    0..1023, the writer's part of the ``EVT`` id.
+    """
 
     outcome: str
     started_ms: int
@@ -80,8 +83,8 @@ def retry(
 ) -> Retried:
     """Puts a failed job on the schedule, `delay_ms` from the server's now, or into the dead set at its last attempt.
 
-    `release`, `record`: as for `complete`; only a job that dies is recorded. Raises StaleTokenError (another claim holds
-    it, or it is gone), StateError (it would die and has a flow parent), DamagedError.
+    `release`, `record`: as for `complete`; only a job that dies is recorded. Raises StaleTokenError (another claim
+    holds it, or it is gone), StateError (it would die and has a flow parent), DamagedError.
     """
     k = q.keys
     keys, args = _tail(q, job, token, release, record)

@@ -1,0 +1,20 @@
+"""The worker: a consumer of one queue, and what its handlers are given."""
+
+from emq_ops.worker.backoff import Backoff
+from emq_ops.worker.cancel import CancelAnswer, Cancelled, CancelToken, JobCancelled
+from emq_ops.worker.consumer import Consumer
+from emq_ops.worker.handlers import Handler, load_handler
+from emq_ops.worker.job import Job, LeaseLostError
+
+__all__ = [
+    "Backoff",
+    "CancelAnswer",
+    "CancelToken",
+    "Cancelled",
+    "Consumer",
+    "Handler",
+    "Job",
+    "JobCancelled",
+    "LeaseLostError",
+    "load_handler",
+]

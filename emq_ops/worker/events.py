@@ -1,0 +1,122 @@
+"""What a consumer tells: typed events, to be drawn by whoever listens. Times are ms."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Literal
+
+from emq_ops.protocol.errors import EmqError
+
+Outcome = Literal["completed", "cancelled", "scheduled", "dead"]
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """The base. `queue`: its name."""
+
+    queue: str
+
+
+@dataclass(frozen=True, slots=True)
+class Started(Event):
+    """A job was claimed and is handed to the handler."""
+
+    job: str
+    attempts: int
+    group: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Settled(Event):
+    """A job left our hands as it should. `detail`: result or error; ``scheduled`` means: it failed and comes again."""
+
+    job: str
+    attempts: int
+    outcome: Outcome
+    detail: bytes | None
+    took_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Signalled(Event):
+    """A job in hand was told to stop. Whether it does is the handler's choice."""
+
+    job: str
+    attempts: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Lost(Event):
+    """A job is not ours any more, so nothing was written for it: lease gone, another claim, or the row removed."""
+
+    job: str
+    attempts: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered(Event):
+    """Lapsed leases of whichever worker. `by`: ``reap`` (uncounted; `dead` empty) or ``stalled``."""
+
+    by: Literal["reap", "stalled"]
+    recovered: int
+    dead: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble(Event):
+    """`duty` could not be done; it is tried again after `wait_ms`. `again`: how often in a row before."""
+
+    duty: str
+    error: EmqError
+    wait_ms: int
+    again: int
+
+
+@dataclass(frozen=True, slots=True)
+class Report(Event):
+    """How a run went. `abandoned`: jobs that did not settle before the deadline; their leases lapse."""
+
+    completed: int
+    cancelled: int
+    scheduled: int
+    dead: int
+    lost: int
+    recovered: int
+    abandoned: tuple[str, ...] = field(default=())
+
+
+Listener = Callable[[Event], None]
+
+_log = logging.getLogger("emq_ops.worker")
+
+
+def describe(event: Event) -> str:
+    """One line for an operator. May hold the text of strangers: escape it before it reaches a terminal."""
+    match event:
+        case Started(job=job, attempts=attempts):
+            return f"{job} started, attempt {attempts}"
+        case Settled(job=job, outcome=outcome, detail=detail, took_ms=took):
+            text = "" if detail is None else ": " + detail[:200].decode("utf-8", "backslashreplace")
+            return f"{job} {outcome} after {took} ms{text}"
+        case Signalled(job=job, reason=reason):
+            return f"{job} told to stop: {reason}"
+        case Lost(job=job, why=why):
+            return f"{job} lost: {why}"
+        case Recovered(by=by, recovered=recovered, dead=dead):
+            return f"{by}: {recovered} recovered" + (f", dead: {' '.join(dead)}" if dead else "")
+        case Trouble(duty=duty, error=error, wait_ms=wait):
+            return f"{duty}: {error}; again in {wait} ms"
+        case Report(abandoned=abandoned):
+            return f"stopped; abandoned: {' '.join(abandoned)}" if abandoned else "stopped"
+        case _:
+            return repr(event)
+
+
+def log(event: Event) -> None:
+    """The listener of a consumer that was given none: what an operator must know, as warnings of ``logging``."""
+    if isinstance(event, Trouble | Lost) or (isinstance(event, Report) and event.abandoned):
+        _log.warning("%s: %s", event.queue, describe(event))

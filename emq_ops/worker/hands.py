@@ -1,0 +1,71 @@
+"""The jobs in hand: claimed, and not settled yet."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass, field
+
+from emq_ops.protocol.transitions.claims import Claim
+from emq_ops.worker.cancel import LEASE_LOST, CancelToken
+
+_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+
+def lease_clock() -> float:
+    """Seconds of a clock that nobody sets and that goes on while the process, or the host, is frozen."""
+    return time.clock_gettime(_CLOCK)
+
+
+@dataclass(slots=True, eq=False)
+class Held:
+    """One claim in hand. `safe_until` (lease clock): until then the lease stands for certain, since the server began to
+    count it later than we did. `settling`: the handler is done, and its settlement is on the way."""
+
+    claim: Claim
+    safe_until: float
+    token: CancelToken = field(default_factory=CancelToken)
+    began: float = field(default_factory=time.monotonic)
+    settling: bool = False
+    lost: bool = False
+
+    @property
+    def took_ms(self) -> int:
+        return round((time.monotonic() - self.began) * 1000)
+
+
+class Hands:
+    """Thread-safe. The same job may be here twice: a lease that lapsed, and a later claim."""
+
+    def __init__(self) -> None:
+        self._held: dict[tuple[str, int], Held] = {}
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def add(self, held: Held) -> None:
+        with self._lock:
+            self._held[held.claim.job, held.claim.token] = held
+
+    def drop(self, held: Held) -> None:
+        with self._lock:
+            self._held.pop((held.claim.job, held.claim.token), None)
+
+    def all(self) -> list[Held]:
+        with self._lock:
+            return list(self._held.values())
+
+    def latest(self, job: str) -> Held | None:
+        """The latest claim of `job` that is in hand and not lost."""
+        with self._lock:
+            found = [held for (name, _), held in self._held.items() if name == job and not held.lost]
+        return max(found, key=lambda held: held.claim.token, default=None)
+
+    def lose(self, held: Held) -> bool:
+        """Its lease is gone: cancels its token. False where that was known."""
+        with self._lock:
+            known, held.lost = held.lost, True
+        if not known:
+            held.token.cancel(LEASE_LOST, lost=True)
+        return not known

@@ -1,0 +1,166 @@
+"""Settling what a handler left: complete it, or retry it; with its record, in one step, exactly once."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from emq_ops.protocol.errors import EmqError, OutcomeUnknownError, StaleTokenError, StateError
+from emq_ops.protocol.queue import Queue
+from emq_ops.protocol.transitions import settle
+from emq_ops.protocol.transitions.settle import Record
+from emq_ops.worker.backoff import Backoff
+from emq_ops.worker.cancel import Cancelled
+from emq_ops.worker.duty import patience
+from emq_ops.worker.events import Listener, Outcome, Settled, Trouble
+from emq_ops.worker.hands import Held
+
+MAX_ERROR_BYTES = 4_096
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """The handler returned. `result`: for the record, or None."""
+
+    result: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The handler raised."""
+
+    error: bytes
+
+
+Verdict = Done | Cancelled | Failed
+
+
+def verdict_of(returned: Any) -> Verdict:
+    """What a handler's return value means: bytes and text as they are, None is no result, anything else becomes JSON.
+    A value that JSON can't say is a failure of the handler."""
+    match returned:
+        case None:
+            return Done()
+        case Cancelled():
+            return returned
+        case bytes() | bytearray() | memoryview():
+            return Done(bytes(returned))
+        case str():
+            return Done(returned.encode("utf-8", "backslashreplace"))
+    try:
+        return Done(json.dumps(returned, ensure_ascii=False).encode("utf-8", "backslashreplace"))
+    except (TypeError, ValueError) as fault:
+        return Failed(f"the handler returned what can't be recorded: {fault}".encode("utf-8", "backslashreplace"))
+
+
+def failure_of(fault: BaseException) -> Failed:
+    """An exception as an error text: its type and message, at most MAX_ERROR_BYTES."""
+    text = str(fault)
+    whole = f"{type(fault).__name__}: {text}" if text else type(fault).__name__
+    return Failed(whole.encode("utf-8", "backslashreplace")[:MAX_ERROR_BYTES].decode("utf-8", "ignore").encode("utf-8"))
+
+
+class Settler:
+    """Thread-safe. `lose` is told of jobs that turn out not to be ours any more; `halted`: set when nothing more may be
+    tried; `stream`: where completions are recorded, or None; `node`: 0..1023, our part of ``EVT`` ids."""
+
+    def __init__(
+        self,
+        queue: Queue,
+        emit: Listener,
+        lose: Callable[[Held, str], None],
+        halted: threading.Event,
+        *,
+        stream: str | None,
+        node: int,
+        max_attempts: int,
+        backoff: Backoff,
+    ) -> None:
+        self._queue = queue
+        self._emit = emit
+        self._lose = lose
+        self._halted = halted
+        self._stream = stream
+        self._node = node
+        self._max_attempts = max_attempts
+        self._backoff = backoff
+
+    def settle(self, held: Held, verdict: Verdict) -> bool:
+        """Settles, however long the server is away or refuses. False: given up, since the consumer was halted."""
+        held.settling = True
+        failures, doubt = 0, False
+        while True:
+            try:
+                event = self._once(held, verdict, doubt)
+            except (StaleTokenError, StateError) as fault:
+                self._lose(held, fault.what)
+                return True
+            except EmqError as fault:
+                doubt = doubt or isinstance(fault, OutcomeUnknownError)
+                failures += 1
+                wait_ms = patience(fault).delay(failures)
+                self._emit(Trouble(self._queue.name, f"settle {held.claim.job}", fault, wait_ms, failures - 1))
+                if self._halted.wait(wait_ms / 1000):
+                    return False
+                continue
+            if event is not None:
+                self._emit(event)
+            return True
+
+    def _once(self, held: Held, verdict: Verdict, doubt: bool) -> Settled | None:
+        """One attempt; None: the job was not ours any more. `doubt`: an earlier one may have been carried out."""
+        match verdict:
+            case Done(result=result):
+                return self._complete(held, "completed", result, doubt)
+            case Cancelled(reason=reason):
+                return self._complete(
+                    held, "cancelled", f"cancelled:{reason}".encode("utf-8", "backslashreplace"), doubt
+                )
+            case Failed(error=error):
+                return self._retry(held, error, doubt)
+
+    def _complete(self, held: Held, outcome: Outcome, result: bytes | None, doubt: bool) -> Settled | None:
+        claim = held.claim
+        record = self._record(held, outcome, result=result)
+        # Sent again after a lost reply, it finds no row where the first one was carried out: nothing happens twice.
+        if settle.complete(self._queue, claim.job, claim.token, release=True, record=record) or doubt:
+            return self._settled(held, outcome, result)
+        self._lose(held, "its row is gone")
+        return None
+
+    def _retry(self, held: Held, error: bytes, doubt: bool) -> Settled | None:
+        claim = held.claim
+        if doubt:
+            state, attempts = self._queue.server.read("HMGET", self._queue.keys.row(claim.job), "state", "attempts")
+            if state is None or attempts != str(claim.token).encode("ascii"):
+                self._lose(held, "it went on elsewhere")
+                return None
+            if state != b"active":  # else it is as it was: the retry was not carried out
+                return self._settled(held, "dead" if state == b"dead" else "scheduled", error)
+        went = settle.retry(
+            self._queue,
+            claim.job,
+            claim.token,
+            delay_ms=self._backoff.delay(claim.token),
+            max_attempts=self._max_attempts,
+            error=error,
+            release=True,
+            record=self._record(held, "dead", error=error),
+        )
+        return self._settled(held, "dead" if went is settle.Retried.DEAD else "scheduled", error)
+
+    def _record(
+        self, held: Held, outcome: Outcome, *, result: bytes | None = None, error: bytes | None = None
+    ) -> Record | None:
+        if self._stream is None:
+            return None
+        claim = held.claim
+        return Record(
+            outcome, claim.claimed_ms, self._node, result=result, error=error, group=claim.group, stream=self._stream
+        )
+
+    def _settled(self, held: Held, outcome: Outcome, detail: bytes | None) -> Settled:
+        return Settled(self._queue.name, held.claim.job, held.claim.token, outcome, detail, held.took_ms)
