@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain, pairwise
+from itertools import chain
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -117,8 +117,12 @@ class Chunk:
     @property
     def sorted(self) -> bool:
         """Whether the ids go up strictly."""
-        found = self.ids()
-        return all(a < b for a, b in pairwise(found))
+        n = len(self) - 1
+        if n < 1:
+            return True
+        low, high = self.ms.slice(0, n), self.ms.slice(1, n)
+        up = pc.greater(self.seq.slice(1, n), self.seq.slice(0, n))
+        return bool(pc.all(pc.or_(pc.greater(high, low), pc.and_(pc.equal(high, low), up))).as_py())
 
     def fields(self, i: int) -> tuple[Pair, ...]:
         """The pairs of record `i`."""

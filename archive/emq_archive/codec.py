@@ -19,6 +19,8 @@ from emq_ops.protocol import ids
 
 _PAIR = struct.Struct(">QQ")
 MAX_SIGNED = (1 << 63) - 1
+MAX_TIME_MS = 253_402_300_799_999
+"""9999-12-31T23:59:59.999Z: a later time is told as this one; the id keeps the truth."""
 
 
 def id_key(ms: int, seq: int) -> bytes:
@@ -94,7 +96,7 @@ def without_facts(packed: bytes) -> list[bytes]:
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """The usual fields of a record; None where absent or not of their type. `time_ms` fits a signed 64-bit number."""
+    """The usual fields of a record; None where absent or not of their type. `time_ms` is at most MAX_TIME_MS."""
 
     time_ms: int
     evt: str | None
@@ -129,7 +131,7 @@ def columns_of(ms: int, flat: Sequence[bytes], kind: str = "stream") -> Columns:
     if kind == "dead":
         seen = _number(found.get(b"fact:seen_at"))
         return Columns(
-            min(ms, MAX_SIGNED) if seen is None else seen,
+            min(ms if seen is None else seen, MAX_TIME_MS),
             None,
             _text(found.get(b"job")),
             "dead",
@@ -142,7 +144,7 @@ def columns_of(ms: int, flat: Sequence[bytes], kind: str = "stream") -> Columns:
     if evt is not None and not (evt.startswith("EVT") and ids.is_valid(evt)):
         evt = None
     return Columns(
-        min(ms, MAX_SIGNED),
+        min(ms, MAX_TIME_MS),
         evt,
         _text(found.get(b"job")),
         _text(found.get(b"outcome")),

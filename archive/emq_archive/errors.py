@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
-from emq_ops.protocol.errors import EmqError, UnreachableError
+from emq_ops.protocol.errors import DeadlineError, EmqError, UnreachableError
+
+__all__ = [
+    "ArchiveError",
+    "DamagedArchiveError",
+    "DeadlineError",
+    "DeposedError",
+    "DiskFullError",
+    "ForeignStateError",
+    "LocalError",
+    "LocalUnreachableError",
+    "LostRaceError",
+    "StoreRefusedError",
+    "StoreUnreachableError",
+]
 
 
 class ArchiveError(EmqError):
     """The base of this layer."""
-
-
-class DeadlineError(ArchiveError):
-    """The time given to a pass is up. What was committed stays; nothing is half done."""
 
 
 class StoreRefusedError(ArchiveError):

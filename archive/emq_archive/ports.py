@@ -94,6 +94,9 @@ class Remote(Protocol):
 
     url: str
 
+    def location(self, key: str) -> str:
+        """Where engines find an object: ``s3://...`` or ``file:///...``."""
+
     def probe(self, *, deadline: Deadline = NEVER) -> None:
         """Proves once a process that creating twice is refused; StoreRefusedError says what to do otherwise."""
 

@@ -1,0 +1,223 @@
+"""Entries of the remote log: what each commit says, and the bytes in which it says it (README, *The log*)."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
+from urllib.parse import quote
+
+from emq_archive.errors import DamagedArchiveError
+from emq_archive.model import StreamId, StreamRef, parse_id, show_id
+from emq_ops.protocol.errors import BadInputError
+
+FORMAT = 1
+LSN_DIGITS = 20
+_EPOCH = date(1970, 1, 1)
+_LONGEST = 160
+
+
+def folder(ref: StreamRef) -> str:
+    """``queue=<q>/stream=<name>/`` with awkward bytes percent-encoded; where that would be longer than a file name may
+    be, its head and a hash of it."""
+    return f"queue={encoded(ref.queue)}/stream={_stream(ref)}/"
+
+
+def log_folder(ref: StreamRef) -> str:
+    """``log/<q>/<name>/``."""
+    return f"log/{encoded(ref.queue)}/{_stream(ref)}/"
+
+
+def _stream(ref: StreamRef) -> str:
+    # A real stream named "dead" must not share a folder with the dead jobs.
+    if ref.kind == "stream" and ref.stream == "dead":
+        return "%64ead"
+    return encoded(ref.stream)
+
+
+def encoded(name: str) -> str:
+    """A queue or stream name as one part of a key."""
+    text = quote(name, safe="").replace("~", "%7E")
+    if text.startswith("."):
+        text = "%2E" + text[1:]
+    if len(text) > _LONGEST:
+        text = f"{text[: _LONGEST - 40]}~{hashlib.sha256(name.encode('utf-8')).hexdigest()[:32]}"
+    return text
+
+
+def day_text(day: int) -> str:
+    """Days since 1970 as ``yyyy-mm-dd``."""
+    return (_EPOCH + timedelta(days=day)).isoformat()
+
+
+def time_text(unix_ms: int) -> str:
+    """For people: ``2026-01-31T12:00:00.000Z``."""
+    return datetime.fromtimestamp(unix_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A committed object. `lsn`: the commit that added it; `weight`: its records uncompressed; `day` since 1970;
+    `time_min`, `time_max` unix ms; `job_min`, `job_max` None unless every job in it is plain ASCII; `evt`: the ``EVT``
+    id of its highest record that has one."""
+
+    lsn: int
+    key: str
+    sha256: str
+    bytes: int
+    weight: int
+    records: int
+    first: StreamId
+    last: StreamId
+    incarnation: int
+    day: int
+    time_min: int
+    time_max: int
+    job_min: str | None
+    job_max: str | None
+    evt: str | None
+
+    def told(self) -> dict[str, Any]:
+        """As a commit says it."""
+        return {
+            "key": self.key,
+            "sha256": self.sha256,
+            "bytes": self.bytes,
+            "weight": self.weight,
+            "records": self.records,
+            "first": show_id(self.first),
+            "last": show_id(self.last),
+            "incarnation": self.incarnation,
+            "day": self.day,
+            "time_min": self.time_min,
+            "time_max": self.time_max,
+            "job_min": self.job_min,
+            "job_max": self.job_max,
+            "evt": self.evt,
+        }
+
+    @classmethod
+    def of(cls, told: dict[str, Any], lsn: int) -> Segment:
+        """Back from `told`."""
+        said = {**told, "first": parse_id(told["first"]), "last": parse_id(told["last"])}
+        return cls(lsn=lsn, **said)
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """An entry. `kind`: ``ship``, ``compact``, ``expire``, ``erase``, ``adopt``.
+    `previous`: SHA-256 of the commit before (hex; empty in the first). `at`: unix ms. `opens`: the incarnation that
+    begins with it. `remove`: (lsn, key) of the segments that it takes out. `erased`: (job, up to which id)."""
+
+    lsn: int
+    kind: str
+    ref: StreamRef
+    state: str
+    previous: str
+    writer: str
+    nonce: str
+    token: int
+    at: int
+    add: tuple[Segment, ...] = ()
+    remove: tuple[tuple[int, str], ...] = ()
+    opens: int | None = None
+    erased: tuple[str, StreamId] | None = None
+    redact: str | None = None
+    after: str | None = None
+
+    def body(self) -> bytes:
+        """The very bytes: the same commit is always the same bytes."""
+        told: dict[str, Any] = {
+            "format": FORMAT,
+            "lsn": self.lsn,
+            "kind": self.kind,
+            "queue": self.ref.queue,
+            "stream": self.ref.stream,
+            "source": self.ref.kind,
+            "state": self.state,
+            "previous": self.previous,
+            "writer": self.writer,
+            "nonce": self.nonce,
+            "token": self.token,
+            "at": self.at,
+            "add": [segment.told() for segment in self.add],
+            "remove": [{"lsn": lsn, "key": key} for lsn, key in self.remove],
+        }
+        if self.opens is not None:
+            told["opens"] = self.opens
+        if self.erased is not None:
+            told["erased"] = {"job": self.erased[0], "upto": show_id(self.erased[1])}
+        if self.redact is not None:
+            told["redact"] = json.loads(self.redact)
+        if self.after is not None:
+            told["after"] = self.after
+        return json.dumps(told, ensure_ascii=False, separators=(",", ":"), sort_keys=True).encode("utf-8") + b"\n"
+
+    @classmethod
+    def of(cls, body: bytes, key: str) -> Commit:
+        """Back from `body`. Raises DamagedArchiveError naming `key`."""
+        try:
+            told = json.loads(body)
+            if told["format"] != FORMAT:
+                raise DamagedArchiveError(
+                    f"commit {key} is of format {told['format']}, and this version reads {FORMAT}",
+                    faults=(key,),
+                    fix="use a newer emq-ops",
+                )
+            lsn = int(told["lsn"])
+            erased = told.get("erased")
+            redact = told.get("redact")
+            return cls(
+                lsn=lsn,
+                kind=told["kind"],
+                ref=StreamRef(told["queue"], told["stream"], told["source"]),
+                state=told["state"],
+                previous=told["previous"],
+                writer=told["writer"],
+                nonce=told["nonce"],
+                token=int(told["token"]),
+                at=int(told["at"]),
+                add=tuple(Segment.of(segment, lsn) for segment in told["add"]),
+                remove=tuple((int(gone["lsn"]), gone["key"]) for gone in told["remove"]),
+                opens=told.get("opens"),
+                erased=(erased["job"], parse_id(erased["upto"])) if erased else None,
+                redact=json.dumps(redact, separators=(",", ":")) if redact is not None else None,
+                after=told.get("after"),
+            )
+        except (ValueError, KeyError, TypeError, BadInputError) as fault:
+            raise DamagedArchiveError(
+                f"commit {key} can't be read: {type(fault).__name__}", faults=(key,), fix="run `emq-ops archive verify`"
+            ) from fault
+
+
+def hash_of(body: bytes) -> str:
+    """What the next commit names as `previous`."""
+    return hashlib.sha256(body).hexdigest()
+
+
+def commit_key(ref: StreamRef, lsn: int) -> str:
+    """Where commit `lsn` is."""
+    return f"{log_folder(ref)}{lsn:0{LSN_DIGITS}d}.json"
+
+
+def lsn_of(key: str) -> int | None:
+    """The number in a commit's key, None where it is no commit's."""
+    name = key.rsplit("/", 1)[-1].removesuffix(".json")
+    return int(name) if len(name) == LSN_DIGITS and name.isdigit() and key.endswith(".json") else None
+
+
+def checkpoint_folder(ref: StreamRef) -> str:
+    """Checkpoints are named so that the newest comes first in a listing."""
+    return log_folder(ref) + "checkpoint/"
+
+
+def checkpoint_key(ref: StreamRef, lsn: int) -> str:
+    """Where the checkpoint after commit `lsn` is."""
+    return f"{checkpoint_folder(ref)}{10**LSN_DIGITS - 1 - lsn:0{LSN_DIGITS}d}.json.gz"
+
+
+def checkpoint_lsn(key: str) -> int:
+    """Back from `checkpoint_key`."""
+    return int(10**LSN_DIGITS) - 1 - int(key.rsplit("/", 1)[-1].removesuffix(".json.gz"))

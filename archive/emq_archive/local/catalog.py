@@ -1,0 +1,460 @@
+"""What the local database knows of the remote log: its head, the live segments, which chunks are proven by which."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from emq_archive import redact
+from emq_archive.chunk import Chunk
+from emq_archive.codec import id_key, id_of
+from emq_archive.commit import Commit, Segment
+from emq_archive.local import tables
+from emq_archive.local.rows import MAX_RECORDS, rows_of
+from emq_archive.local.store import SqlStore, insert, places_left
+from emq_archive.model import FIRST_ID, LAST_ID, StreamId, StreamRef
+
+streams, chunks, segments = tables.streams, tables.chunks, tables.segments
+SMALL = 1024
+"""Shipped rows with fewer records on average are made into one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """The log as far as it was read: number and hash of the last commit, the state it belongs to (None: empty), the
+    fencing token of the head, the newest incarnation opened in it."""
+
+    lsn: int = 0
+    head: str | None = None
+    state: str | None = None
+    token: int = 0
+    opened: int = 0
+    committed_ms: int | None = None
+    checkpoint_lsn: int = 0
+    damage: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A chunk of the outbox, without its body."""
+
+    row: int
+    first: StreamId
+    last: StreamId
+    incarnation: int
+    day: int
+    records: int
+    weight: int
+    added_ms: int
+
+
+class Catalog:
+    """The remote as one host knows it, for one stream."""
+
+    def __init__(self, store: SqlStore, ref: StreamRef) -> None:
+        self.store = store
+        self.ref = ref
+
+    # --- the log
+
+    def known(self) -> Known:
+        """How far the log was read."""
+        with self.store.read() as connection:
+            row = self.store.row(connection, self.ref)
+        if row is None:
+            return Known()
+        return Known(
+            row.lsn, row.head, row.state, row.token, row.opened, row.committed_ms, row.checkpoint_lsn, row.damage
+        )
+
+    def apply(self, commits: Sequence[tuple[Commit, str]]) -> None:
+        """Takes over commits (with their hashes) that follow what is known, in one transaction."""
+        if not commits:
+            return
+        with self.store.write() as connection:
+            stream = self.store.row(connection, self.ref, lock=True)
+            known = stream.lsn
+            for commit, _ in commits:
+                if commit.lsn > known:
+                    self._apply_one(connection, stream.id, commit)
+            last, head = commits[-1]
+            if last.lsn > known:
+                opened = max([stream.opened, *(c.opens for c, _ in commits if c.opens is not None)])
+                connection.execute(
+                    sa.update(streams)
+                    .where(streams.c.id == stream.id)
+                    .values(
+                        lsn=last.lsn,
+                        head=head,
+                        state=last.state,
+                        token=last.token,
+                        committed_ms=last.at,
+                        opened=opened,
+                        incarnation=max(opened, stream.incarnation),
+                    )
+                )
+
+    def _apply_one(self, connection: Connection, stream: int, commit: Commit) -> None:
+        gone = [lsn for lsn, _ in commit.remove]
+        days = {segment.day for segment in commit.add}
+        if gone:
+            old = (segments.c.stream_id == stream) & segments.c.lsn.in_(gone)
+            days.update(connection.execute(sa.select(segments.c.day).where(old)).scalars())
+            connection.execute(sa.delete(segments).where(old))
+            for _, key in commit.remove:
+                new = insert(connection, tables.removed).values(stream_id=stream, key=key, removed_ms=commit.at)
+                connection.execute(new.on_conflict_do_nothing())
+        for segment in commit.add:
+            connection.execute(sa.insert(segments).values(_row(segment, stream)))
+            again = (tables.removed.c.stream_id == stream) & (tables.removed.c.key == segment.key)
+            connection.execute(sa.delete(tables.removed).where(again))
+        mine = (chunks.c.stream_id == stream) & chunks.c.lsn.in_(gone)
+        if commit.kind == "expire":
+            connection.execute(sa.delete(chunks).where(mine))
+        elif gone:
+            # Merged or rewritten: the successor proves what its predecessors proved.
+            successor = commit.add[0].lsn if commit.add else commit.lsn
+            connection.execute(sa.update(chunks).where(mine).values(lsn=successor))
+        if commit.erased is not None:
+            self._erase(connection, stream, commit.erased[0].encode("utf-8"), commit.erased[1])
+        if commit.redact is not None:
+            self.store.remember_redaction(connection, stream, commit.redact)
+        for day in days:
+            due = insert(connection, tables.manifest).values(stream_id=stream, day=day)
+            connection.execute(due.on_conflict_do_nothing())
+
+    def _erase(self, connection: Connection, stream: int, job: bytes, upto: StreamId) -> None:
+        erased = tables.erased
+        new = insert(connection, erased).values(stream_id=stream, job=job, upto=id_key(*upto))
+        connection.execute(
+            new.on_conflict_do_update(index_elements=[erased.c.stream_id, erased.c.job], set_={"upto": id_key(*upto)})
+        )
+        holds = sa.select(chunks).where(chunks.c.stream_id == stream, chunks.c.job_min <= job, chunks.c.job_max >= job)
+        for row in connection.execute(holds).all():
+            chunk = Chunk.decode(row.body)
+            left = places_left(chunk, {job: upto})
+            if len(left) == len(chunk):
+                continue
+            connection.execute(sa.delete(chunks).where(chunks.c.id == row.id))
+            if left:
+                kept = rows_of(
+                    chunk.take(left), stream=stream, incarnation=row.incarnation, added_ms=row.added_ms, lsn=row.lsn
+                )
+                connection.execute(sa.insert(chunks), kept)
+
+    def load(self, snapshot: dict[str, Any]) -> None:
+        """Takes over a checkpoint in place of what was known (of the records here, none is proven by it)."""
+        with self.store.write() as connection:
+            stream = self.store.row(connection, self.ref, lock=True)
+            for table in (segments, tables.removed):
+                connection.execute(sa.delete(table).where(table.c.stream_id == stream.id))
+            rows = [_row(Segment.of(told, told.pop("lsn")), stream.id) for told in snapshot["segments"]]
+            for at in range(0, len(rows), 500):
+                connection.execute(sa.insert(segments), rows[at : at + 500])
+            for key, at_ms in snapshot["removed"]:
+                connection.execute(sa.insert(tables.removed).values(stream_id=stream.id, key=key, removed_ms=at_ms))
+            for spec in snapshot["redactions"]:
+                self.store.remember_redaction(connection, stream.id, spec)
+            for job, upto in snapshot["erased"]:
+                self._erase(connection, stream.id, job.encode("utf-8"), tuple(upto))
+            connection.execute(
+                sa.update(streams)
+                .where(streams.c.id == stream.id)
+                .values(
+                    lsn=snapshot["lsn"],
+                    head=snapshot["head"],
+                    state=snapshot["state"],
+                    token=snapshot["token"],
+                    committed_ms=snapshot["at"],
+                    opened=snapshot["opened"],
+                    incarnation=max(snapshot["opened"], stream.incarnation),
+                    checkpoint_lsn=snapshot["lsn"],
+                )
+            )
+            # A row may be proven by a segment that was merged since: it is looked up again.
+            live = sa.select(segments.c.lsn).where(segments.c.stream_id == stream.id)
+            lost = (chunks.c.stream_id == stream.id) & chunks.c.lsn.is_not(None) & chunks.c.lsn.not_in(live)
+            connection.execute(sa.update(chunks).where(lost).values(lsn=None))
+
+    def snapshot(self) -> dict[str, Any]:
+        """What a checkpoint says: everything that the commits so far add up to."""
+        with self.store.read() as connection:
+            row = self.store.row(connection, self.ref)
+            mine = row.id
+            live = [
+                _segment(found)
+                for found in connection.execute(
+                    sa.select(segments).where(segments.c.stream_id == mine).order_by(segments.c.lsn)
+                )
+            ]
+            gone = connection.execute(
+                sa.select(tables.removed.c.key, tables.removed.c.removed_ms)
+                .where(tables.removed.c.stream_id == mine)
+                .order_by(tables.removed.c.key)
+            ).all()
+            erased = connection.execute(
+                sa.select(tables.erased.c.job, tables.erased.c.upto)
+                .where(tables.erased.c.stream_id == mine)
+                .order_by(tables.erased.c.job)
+            ).all()
+            specs = [redact.spec_of(spec) for spec in self.store.redactions(connection, mine)]
+        return {
+            "format": 1,
+            "lsn": row.lsn,
+            "head": row.head,
+            "state": row.state,
+            "token": row.token,
+            "at": row.committed_ms,
+            "opened": row.opened,
+            "segments": [{"lsn": segment.lsn, **segment.told()} for segment in live],
+            "removed": [[found.key, found.removed_ms] for found in gone],
+            "erased": [[found.job.decode("utf-8"), list(id_of(found.upto))] for found in erased],
+            "redactions": sorted(specs),
+        }
+
+    def set(self, **values: Any) -> None:
+        """Sets columns of the stream's row (``checkpoint_lsn``, ``damage``)."""
+        with self.store.write() as connection:
+            stream = self.store.row(connection, self.ref, lock=True)
+            connection.execute(sa.update(streams).where(streams.c.id == stream.id).values(values))
+
+    # --- segments
+
+    def segments(
+        self,
+        start: StreamId = FIRST_ID,
+        end: StreamId = LAST_ID,
+        *,
+        job: str | None = None,
+        day: int | None = None,
+        page: int = 500,
+    ) -> Iterator[Segment]:
+        """The live segments that may hold records of [start, end] (of that job, of that day), by first id."""
+        wanted = sa.select(segments).where(segments.c.last >= id_key(*start), segments.c.first <= id_key(*end))
+        if job is not None:
+            inside = (segments.c.job_min <= job) & (segments.c.job_max >= job)
+            wanted = wanted.where(inside | segments.c.job_min.is_(None))
+        if day is not None:
+            wanted = wanted.where(segments.c.day == day)
+        wanted = wanted.order_by(segments.c.first, segments.c.lsn).limit(page)
+        at: tuple[bytes, int] | None = None
+        while True:
+            with self.store.read() as connection:
+                row = self.store.row(connection, self.ref)
+                if row is None:
+                    return
+                asked = wanted.where(segments.c.stream_id == row.id)
+                if at is not None:
+                    asked = asked.where(
+                        (segments.c.first > at[0]) | ((segments.c.first == at[0]) & (segments.c.lsn > at[1]))
+                    )
+                found = connection.execute(asked).all()
+            yield from map(_segment, found)
+            if len(found) < page:
+                return
+            at = (found[-1].first, found[-1].lsn)
+
+    def held(self, segment: Segment) -> bool:
+        """Whether every record of it is in the local database too."""
+        with self.store.read() as connection:
+            row = self.store.row(connection, self.ref)
+            count = connection.execute(
+                sa.select(sa.func.coalesce(sa.func.sum(chunks.c.records), 0)).where(
+                    chunks.c.stream_id == row.id, chunks.c.lsn == segment.lsn
+                )
+            ).scalar_one()
+        return int(count) == segment.records
+
+    def newest_evt(self) -> str | None:
+        """The ``EVT`` id of the archived record with the highest id among those that have one."""
+        with self.store.read() as connection:
+            row = self.store.row(connection, self.ref)
+            if row is None:
+                return None
+            wanted = sa.select(segments.c.evt).where(segments.c.stream_id == row.id, segments.c.evt.is_not(None))
+            found = connection.execute(wanted.order_by(segments.c.last.desc(), segments.c.lsn.desc()).limit(1))
+            evt: str | None = found.scalar_one_or_none()
+        return evt
+
+    # --- the outbox
+
+    def waiting(self) -> list[Waiting]:
+        """The outbox: incarnation by incarnation, day by day, by id."""
+        with self.store.read() as connection:
+            row = self.store.row(connection, self.ref)
+            if row is None:
+                return []
+            c = chunks.c
+            found = connection.execute(
+                sa.select(c.id, c.first, c.last, c.incarnation, c.day, c.records, c.weight, c.added_ms)
+                .where(c.stream_id == row.id, c.lsn.is_(None))
+                .order_by(c.incarnation, c.day, c.first, c.id)
+            ).all()
+        return [
+            Waiting(f.id, id_of(f.first), id_of(f.last), f.incarnation, f.day, f.records, f.weight, f.added_ms)
+            for f in found
+        ]
+
+    def bodies(self, rows: Iterable[int]) -> Iterator[Chunk | None]:
+        """The records of rows, one after the other; None for one that is gone."""
+        for row in rows:
+            with self.store.read() as connection:
+                body = connection.execute(sa.select(chunks.c.body).where(chunks.c.id == row)).scalar_one_or_none()
+            yield Chunk.decode(body) if body is not None else None
+
+    def shipped(self, group: Sequence[Waiting], lsn: int) -> bool:
+        """Every record of these rows is in the segment of commit `lsn`, which was read back. Many small rows become
+        few. False (and nothing changed) if a row is not there as it was: another process was quicker."""
+        small = len(group) > 1 and sum(w.records for w in group) < SMALL * len(group)
+        ids = [waiting.row for waiting in group]
+        with self.store.write() as connection:
+            stream = self.store.row(connection, self.ref, lock=True)
+            if not self._all_waiting(connection, ids):
+                return False
+            if not small:
+                for at in range(0, len(ids), 500):
+                    mine = chunks.c.id.in_(ids[at : at + 500])
+                    connection.execute(sa.update(chunks).where(mine).values(lsn=lsn))
+                return True
+            bunch: list[Waiting] = []
+            for waiting in [*group, None]:
+                if waiting is not None and sum(w.records for w in bunch) + waiting.records <= MAX_RECORDS:
+                    bunch.append(waiting)
+                    continue
+                self._rewrite(connection, stream.id, bunch, lsn)
+                bunch = [waiting] if waiting is not None else []
+        return True
+
+    def _rewrite(self, connection: Connection, stream: int, bunch: Sequence[Waiting], lsn: int) -> None:
+        if not bunch:
+            return
+        ids = [waiting.row for waiting in bunch]
+        bodies = {
+            row.id: row.body
+            for at in range(0, len(ids), 500)
+            for row in connection.execute(
+                sa.select(chunks.c.id, chunks.c.body).where(chunks.c.id.in_(ids[at : at + 500]))
+            )
+        }
+        whole = ordered([Chunk.decode(bodies[i]) for i in ids])
+        self._replace(connection, stream, ids, [(whole, bunch[0].incarnation, lsn)], min(w.added_ms for w in bunch))
+
+    def split(self, waiting: Waiting, pieces: Sequence[tuple[Chunk, int, int | None]]) -> bool:
+        """Puts `pieces` (records, incarnation, commit that proves them or None) in place of a row of the outbox."""
+        with self.store.write() as connection:
+            stream = self.store.row(connection, self.ref, lock=True)
+            if not self._all_waiting(connection, [waiting.row]):
+                return False
+            self._replace(connection, stream.id, [waiting.row], pieces, waiting.added_ms)
+            newest = max(incarnation for _, incarnation, _ in pieces)
+            if newest > stream.incarnation:
+                connection.execute(sa.update(streams).where(streams.c.id == stream.id).values(incarnation=newest))
+        return True
+
+    def restored(self, segment: Segment, chunk: Chunk, now_ms: int) -> None:
+        """Stores records that were read from a segment."""
+        with self.store.write() as connection:
+            stream = self.store.row(connection, self.ref, lock=True)
+            rows = rows_of(chunk, stream=stream.id, incarnation=segment.incarnation, added_ms=now_ms, lsn=segment.lsn)
+            connection.execute(sa.insert(chunks), rows)
+
+    def forget(self, segment: Segment) -> None:
+        """Drops the rows that a segment proves (before it is restored anew)."""
+        with self.store.write() as connection:
+            stream = self.store.row(connection, self.ref, lock=True)
+            mine = (chunks.c.stream_id == stream.id) & (chunks.c.lsn == segment.lsn)
+            connection.execute(sa.delete(chunks).where(mine))
+
+    def _all_waiting(self, connection: Connection, ids: Sequence[int]) -> bool:
+        there = 0
+        for at in range(0, len(ids), 500):
+            mine = chunks.c.id.in_(ids[at : at + 500]) & chunks.c.lsn.is_(None)
+            there += connection.execute(sa.select(sa.func.count()).select_from(chunks).where(mine)).scalar_one()
+        return there == len(ids)
+
+    def _replace(
+        self,
+        connection: Connection,
+        stream: int,
+        ids: Sequence[int],
+        pieces: Sequence[tuple[Chunk, int, int | None]],
+        added_ms: int,
+    ) -> None:
+        for at in range(0, len(ids), 500):
+            connection.execute(sa.delete(chunks).where(chunks.c.id.in_(ids[at : at + 500])))
+        for chunk, incarnation, lsn in pieces:
+            if len(chunk):
+                rows = rows_of(chunk, stream=stream, incarnation=incarnation, added_ms=added_ms, lsn=lsn)
+                connection.execute(sa.insert(chunks), rows)
+
+    # --- the manifest, and objects to delete
+
+    def manifest_due(self) -> list[int]:
+        """Days whose list of files is behind the log."""
+        with self.store.read() as connection:
+            row = self.store.row(connection, self.ref)
+            if row is None:
+                return []
+            due = sa.select(tables.manifest.c.day).where(tables.manifest.c.stream_id == row.id)
+            return list(connection.execute(due.order_by(tables.manifest.c.day)).scalars())
+
+    def manifest_done(self, day: int) -> None:
+        """The list of that day is written."""
+        with self.store.write() as connection:
+            row = self.store.row(connection, self.ref, lock=True)
+            done = (tables.manifest.c.stream_id == row.id) & (tables.manifest.c.day == day)
+            connection.execute(sa.delete(tables.manifest).where(done))
+
+    def removed(self) -> dict[str, int]:
+        """Objects that are in the archive no more, and since when (unix ms)."""
+        with self.store.read() as connection:
+            row = self.store.row(connection, self.ref)
+            if row is None:
+                return {}
+            gone = sa.select(tables.removed.c.key, tables.removed.c.removed_ms)
+            found = connection.execute(gone.where(tables.removed.c.stream_id == row.id)).all()
+        return {r.key: r.removed_ms for r in found}
+
+    def note_removed(self, keys: Iterable[str], at_ms: int) -> None:
+        """Remembers objects that no commit names, so that they may go after the grace."""
+        with self.store.write() as connection:
+            row = self.store.row(connection, self.ref, lock=True)
+            for key in keys:
+                new = insert(connection, tables.removed).values(stream_id=row.id, key=key, removed_ms=at_ms)
+                connection.execute(new.on_conflict_do_nothing())
+
+    def deleted(self, keys: Sequence[str]) -> None:
+        """These objects are gone."""
+        with self.store.write() as connection:
+            row = self.store.row(connection, self.ref, lock=True)
+            for at in range(0, len(keys), 500):
+                mine = (tables.removed.c.stream_id == row.id) & tables.removed.c.key.in_(keys[at : at + 500])
+                connection.execute(sa.delete(tables.removed).where(mine))
+
+
+def ordered(parts: Sequence[Chunk]) -> Chunk:
+    """Chunks of one incarnation as one, in order."""
+    whole = Chunk.concat(sorted(parts, key=lambda c: c.first))
+    if whole.sorted:
+        return whole
+    ids = whole.ids()
+    return whole.take(sorted(range(len(ids)), key=ids.__getitem__))
+
+
+def _row(segment: Segment, stream: int) -> dict[str, Any]:
+    return {
+        **segment.told(),
+        "stream_id": stream,
+        "lsn": segment.lsn,
+        "first": id_key(*segment.first),
+        "last": id_key(*segment.last),
+    }
+
+
+def _segment(row: Any) -> Segment:
+    said = {name: getattr(row, name) for name in Segment.__dataclass_fields__}
+    return Segment(**{**said, "first": id_of(row.first), "last": id_of(row.last)})

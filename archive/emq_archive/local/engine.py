@@ -1,0 +1,197 @@
+"""Connections to the local database: SQLite (one host's) or PostgreSQL, and its faults as our errors.
+
+SQLite: WAL, synchronous FULL, a busy timeout and foreign keys on every pooled connection; a writing transaction takes
+the write lock when it begins, so that it can't fail half-way for having read first. PostgreSQL: bounded statements, and
+a deadline that also ends a wait for a server that hangs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Connection, Engine, create_engine, event, make_url
+from sqlalchemy.engine import URL
+from sqlalchemy.exc import ArgumentError, DBAPIError, OperationalError, SQLAlchemyError
+
+from emq_archive.deadline import NEVER, Deadline
+from emq_archive.errors import ArchiveError, DiskFullError, LocalError, LocalUnreachableError
+from emq_ops.protocol.errors import BadInputError, EmqError
+
+BUSY_SECONDS = 30.0
+"""How long a connection waits for another writer, if no deadline is nearer."""
+CONNECT_SECONDS = 10
+STATEMENT_SECONDS = 120.0
+
+
+def parse_url(url: str) -> URL:
+    """`url` checked: ``sqlite:///file`` or ``postgresql://...``. Raises BadInputError."""
+    fix = "sqlite:///archive.db or postgresql://host/name"
+    try:
+        parsed = make_url(url)
+    except (ArgumentError, ValueError):
+        raise BadInputError("this is no database URL", where="--local", fix=fix) from None
+    backend = parsed.get_backend_name()
+    if backend == "postgresql":
+        return parsed.set(drivername="postgresql+psycopg")
+    if backend != "sqlite":
+        raise BadInputError(f"no local database on '{backend}'", fix=fix)
+    if not parsed.database or parsed.database == ":memory:":
+        raise BadInputError("the local database must outlive the process", where=url, fix="name a file")
+    return parsed
+
+
+def shown(url: URL) -> str:
+    """The URL without its password."""
+    return url.render_as_string(hide_password=True)
+
+
+def open_engine(url: str) -> Engine:
+    """An engine for `url`; makes the folder of a SQLite file. Raises BadInputError, LocalError."""
+    parsed = parse_url(url)
+    if parsed.get_backend_name() == "sqlite":
+        return _sqlite(parsed)
+    return create_engine(
+        parsed,
+        pool_pre_ping=True,
+        connect_args={"connect_timeout": CONNECT_SECONDS, "application_name": "emq-ops archive"},
+    )
+
+
+def _sqlite(url: URL) -> Engine:
+    path = Path(str(url.database)).expanduser()
+    if not str(url.database).startswith("file:"):
+        try:
+            path.absolute().parent.mkdir(parents=True, exist_ok=True)
+        except OSError as fault:
+            raise LocalError(
+                f"can't make the folder: {fault.strerror}", where=str(path.parent), fix="check path and rights"
+            ) from fault
+        url = url.set(database=str(path))
+    engine = create_engine(url, connect_args={"timeout": BUSY_SECONDS, "check_same_thread": False})
+
+    @event.listens_for(engine, "connect")
+    def _connected(raw: Any, _record: Any) -> None:
+        raw.isolation_level = None  # BEGIN is ours to say, see below
+        raw.execute(f"PRAGMA busy_timeout={int(BUSY_SECONDS * 1000)}")
+        # Asked first: changing the mode of a file in use fails at once, whatever the timeout.
+        if raw.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
+            raw.execute("PRAGMA journal_mode=WAL")
+        raw.execute("PRAGMA synchronous=FULL")
+        raw.execute("PRAGMA foreign_keys=ON")
+
+    @event.listens_for(engine, "begin")
+    def _begun(connection: Connection) -> None:
+        options = connection.get_execution_options()
+        if not options.get("emq_writes"):
+            connection.exec_driver_sql("BEGIN")
+            return
+        wait = min(float(options.get("emq_seconds", BUSY_SECONDS)), BUSY_SECONDS)
+        connection.exec_driver_sql(f"PRAGMA busy_timeout={max(1, int(wait * 1000))}")
+        connection.exec_driver_sql("BEGIN IMMEDIATE")
+
+    return engine
+
+
+@contextlib.contextmanager
+def transaction(engine: Engine, *, writes: bool, deadline: Deadline = NEVER) -> Iterator[Connection]:
+    """One transaction; committed at the end, rolled back on any error, which leaves as one of ours. With `writes` it
+    holds SQLite's write lock from its beginning."""
+    deadline.check("the local database was asked")
+    seconds = deadline.left(STATEMENT_SECONDS)
+    try:
+        with engine.connect() as connection, _hang_guard(connection, deadline):
+            connection = connection.execution_options(emq_writes=writes, emq_seconds=seconds)
+            with connection.begin():
+                if connection.dialect.name == "postgresql":
+                    limit = max(1, int(seconds * 1000))
+                    connection.exec_driver_sql(f"SET LOCAL statement_timeout = {limit}")
+                yield connection
+    except SQLAlchemyError as fault:
+        raise as_ours(fault, shown(engine.url)) from fault
+
+
+@contextlib.contextmanager
+def _hang_guard(connection: Connection, deadline: Deadline) -> Iterator[None]:
+    """Cuts the connection to a PostgreSQL that accepts and never answers: its driver waits without a bound."""
+    left = deadline.left()
+    if connection.dialect.name != "postgresql" or left == float("inf"):
+        yield
+        return
+    raw: Any = connection.connection.dbapi_connection
+
+    def cut() -> None:
+        with contextlib.suppress(OSError), socket.socket(fileno=os.dup(raw.fileno())) as same:
+            same.shutdown(socket.SHUT_RDWR)
+
+    timer = threading.Timer(left + 1.0, cut)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+def as_ours(fault: SQLAlchemyError, where: str) -> EmqError:
+    """A fault of the database as one of our errors, told apart by its code."""
+    cause = fault.orig if isinstance(fault, DBAPIError) else None
+    lines = str(cause or fault).splitlines()
+    said = lines[0] if lines else type(fault).__name__
+    name = str(getattr(cause, "sqlite_errorname", ""))
+    for prefix, make in _SQLITE.items():
+        if name.startswith(prefix):
+            return make(said, where)
+    state = str(getattr(cause, "sqlstate", None) or "")
+    if state == "53100":
+        return _full(said, where)
+    if state in ("55P03", "57014"):
+        return _locked(said, where)
+    if state.startswith(("08", "57P")) or (not name and not state and isinstance(fault, OperationalError)):
+        return LocalUnreachableError(f"does not answer: {said}", where=where, fix="check the address, and that it runs")
+    return LocalError(said, where=where, fix="this is a fault of the local database; see its log")
+
+
+def _full(said: str, where: str) -> ArchiveError:
+    return DiskFullError(
+        f"no room on the disk of the local database ({said})",
+        where=where,
+        fix="make room there; nothing of this batch was kept, and nothing is trimmed",
+    )
+
+
+def _locked(said: str, where: str) -> ArchiveError:
+    return LocalError(f"another process keeps the database locked ({said})", where=where, fix="wait, or end it")
+
+
+def _read_only(said: str, where: str) -> ArchiveError:
+    return LocalError(f"the database is read-only ({said})", where=where, fix="check the rights of file and folder")
+
+
+def _damaged(said: str, where: str) -> ArchiveError:
+    return LocalError(
+        f"damaged, or no SQLite database ({said})",
+        where=where,
+        fix="move it away and run `emq-ops archive restore`",
+    )
+
+
+def _cant_open(said: str, where: str) -> ArchiveError:
+    return LocalError(f"can't open the database file ({said})", where=where, fix="check path and rights")
+
+
+_SQLITE = {
+    "SQLITE_BUSY": _locked,
+    "SQLITE_LOCKED": _locked,
+    "SQLITE_FULL": _full,
+    "SQLITE_IOERR_WRITE": _full,
+    "SQLITE_READONLY": _read_only,
+    "SQLITE_NOTADB": _damaged,
+    "SQLITE_CORRUPT": _damaged,
+    "SQLITE_CANTOPEN": _cant_open,
+}

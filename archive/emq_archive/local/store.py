@@ -1,0 +1,412 @@
+"""The local database: chunks of records and, beside them, how far each stream was folded. See `ports.LocalStore`."""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, replace
+from typing import Any, Literal
+
+import sqlalchemy as sa
+from sqlalchemy import Connection, Engine
+from sqlalchemy.dialects import postgresql, sqlite
+
+from emq_archive import redact
+from emq_archive.chunk import Batch, Chunk
+from emq_archive.codec import id_key, id_of
+from emq_archive.columns import jobs_of
+from emq_archive.deadline import NEVER, Deadline
+from emq_archive.local import settle, tables
+from emq_archive.local.engine import open_engine, shown, transaction
+from emq_archive.local.migrate import upgrade
+from emq_archive.local.rows import rows_of
+from emq_archive.merge import Run, merge, order
+from emq_archive.model import (
+    LAST_ID,
+    Added,
+    Frontier,
+    Outbox,
+    Policy,
+    RawEntry,
+    Record,
+    Stats,
+    StreamId,
+    StreamRef,
+    Unstorable,
+)
+
+streams, chunks, segments = tables.streams, tables.chunks, tables.segments
+
+
+class SqlStore:
+    """`LocalStore` on SQLAlchemy. Thread-safe. A forked child must open its own."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self.url = shown(engine.url)
+
+    # --- transactions
+
+    def read(self, deadline: Deadline = NEVER) -> Any:
+        """A reading transaction (context manager): one consistent sight."""
+        return transaction(self.engine, writes=False, deadline=deadline)
+
+    def write(self, deadline: Deadline = NEVER) -> Any:
+        """A writing transaction; holds the write lock from its beginning on SQLite."""
+        return transaction(self.engine, writes=True, deadline=deadline)
+
+    def row(self, connection: Connection, ref: StreamRef, *, lock: bool = False) -> Any:
+        """The row of a stream, None where it was never heard of. `lock`: made if need be, and held (PostgreSQL)."""
+        wanted = sa.select(streams).where(
+            streams.c.queue == ref.queue, streams.c.stream == ref.stream, streams.c.kind == ref.kind
+        )
+        found = connection.execute(wanted.with_for_update() if lock else wanted).one_or_none()
+        if found is None and lock:
+            fresh = {"queue": ref.queue, "stream": ref.stream, "kind": ref.kind}
+            connection.execute(insert(connection, streams).values(fresh).on_conflict_do_nothing())
+            found = connection.execute(wanted.with_for_update()).one()
+        return found
+
+    # --- writing
+
+    def add(
+        self,
+        ref: StreamRef,
+        batch: Batch,
+        frontier: Frontier | None,
+        policy: Policy,
+        *,
+        deadline: Deadline = NEVER,
+    ) -> Added:
+        """See `ports.LocalStore.add`."""
+        chunk = batch.chunk()
+        unstorable: tuple[Unstorable, ...] = ()
+        if chunk.weight > policy.max_record_bytes:
+            kept, unstorable = settle.too_large(chunk, policy.max_record_bytes)
+            chunk = chunk.take(kept)
+        added_ms = frontier.updated_ms if frontier else time.time_ns() // 1_000_000
+        total = Added(unstorable=unstorable)
+        with self.write(deadline) as connection:
+            stream = self.row(connection, ref, lock=True)
+            if policy.redact:
+                self.remember_redaction(connection, stream.id, redact.spec_of(policy.redact))
+            for layer in settle.layers(chunk):
+                total = self._add_layer(connection, ref, layer, policy, added_ms, total)
+            if frontier is not None:
+                stored = _frontier(stream.frontier)
+                folded = (stored.folded if stored else 0) + total.new
+                text = json.dumps(asdict(replace(frontier, folded=folded)))
+                connection.execute(sa.update(streams).where(streams.c.id == stream.id).values(frontier=text))
+        return total
+
+    def _add_layer(
+        self, connection: Connection, ref: StreamRef, layer: Chunk, policy: Policy, added_ms: int, total: Added
+    ) -> Added:
+        stream = self.row(connection, ref)
+        original = self._without_erased(connection, stream.id, layer)
+        total = replace(total, erased=total.erased + len(layer) - len(original))
+        if not len(original):
+            return total
+        fresh = original
+        if policy.redact:
+            fresh = Chunk.of(redact.apply(original.entries(), policy.redact, ref.kind))
+        stored = self._overlapping(connection, stream.id, fresh)
+        ever = self.redactions(connection, stream.id) if stored else []
+        sifted = settle.sift(fresh, original, stored, ever, ref.kind)
+        for incarnation, places in ((stream.incarnation, sifted.plain), *sifted.reborn.items()):
+            if places:
+                part = fresh.take(places)
+                rows = rows_of(part, stream=stream.id, incarnation=incarnation, added_ms=added_ms, lsn=None)
+                connection.execute(sa.insert(chunks), rows)
+        if sifted.reborn:
+            newest = max(stream.incarnation, *sifted.reborn)
+            connection.execute(sa.update(streams).where(streams.c.id == stream.id).values(incarnation=newest))
+        reborn = sum(map(len, sifted.reborn.values()))
+        return replace(
+            total,
+            new=total.new + len(sifted.plain) + reborn,
+            known=total.known + sifted.known,
+            reborn=total.reborn + reborn,
+        )
+
+    def _overlapping(self, connection: Connection, stream: int, fresh: Chunk) -> list[tuple[int, Chunk]]:
+        wanted = sa.select(chunks.c.incarnation, chunks.c.body).where(
+            chunks.c.stream_id == stream,
+            chunks.c.last >= id_key(*fresh.first),
+            chunks.c.first <= id_key(*fresh.last),
+        )
+        return [
+            (row.incarnation, Chunk.decode(row.body)) for row in connection.execute(wanted.order_by(chunks.c.first))
+        ]
+
+    def _without_erased(self, connection: Connection, stream: int, chunk: Chunk) -> Chunk:
+        gone = {
+            row.job: id_of(row.upto)
+            for row in connection.execute(
+                sa.select(tables.erased.c.job, tables.erased.c.upto).where(tables.erased.c.stream_id == stream)
+            )
+        }
+        if not gone or not len(chunk):
+            return chunk
+        return chunk.take(places_left(chunk, gone))
+
+    def remember_redaction(self, connection: Connection, stream: int, spec: str) -> None:
+        """Notes that records were stored under this redaction."""
+        new = insert(connection, tables.redactions).values(stream_id=stream, spec=spec)
+        connection.execute(new.on_conflict_do_nothing())
+
+    def redactions(self, connection: Connection, stream: int) -> list[Any]:
+        """Every redaction ever in force."""
+        wanted = sa.select(tables.redactions.c.spec).where(tables.redactions.c.stream_id == stream)
+        return [redact.from_spec(spec) for spec in connection.execute(wanted).scalars()]
+
+    def prune(self, ref: StreamRef, policy: Policy, *, now_ms: int, below: StreamId | None) -> int:
+        """See `ports.LocalStore.prune`."""
+        if policy.local_keep_ms is None or below is None:
+            return 0
+        bound = min(below, (max(0, now_ms - policy.local_keep_ms), 0))
+        with self.write() as connection:
+            stream = self.row(connection, ref)
+            if stream is None:
+                return 0
+            old = (chunks.c.stream_id == stream.id) & chunks.c.lsn.is_not(None) & (chunks.c.last < id_key(*bound))
+            count = connection.execute(sa.select(sa.func.coalesce(sa.func.sum(chunks.c.records), 0)).where(old))
+            pruned = int(count.scalar_one())
+            connection.execute(sa.delete(chunks).where(old))
+        return pruned
+
+    # --- reading
+
+    def frontier(self, ref: StreamRef) -> Frontier | None:
+        """See `ports.LocalStore.frontier`."""
+        with self.read() as connection:
+            stream = self.row(connection, ref)
+        return _frontier(stream.frontier) if stream is not None else None
+
+    def outbox(self, ref: StreamRef) -> Outbox:
+        """See `ports.LocalStore.outbox`."""
+        with self.read() as connection:
+            stream = self.row(connection, ref)
+            if stream is None:
+                return Outbox()
+            found = connection.execute(
+                sa.select(
+                    sa.func.coalesce(sa.func.sum(chunks.c.records), 0),
+                    sa.func.coalesce(sa.func.sum(chunks.c.weight), 0),
+                    sa.func.min(chunks.c.added_ms),
+                    sa.func.min(chunks.c.first),
+                ).where(chunks.c.stream_id == stream.id, chunks.c.lsn.is_(None))
+            ).one()
+        return Outbox(int(found[0]), int(found[1]), found[2], id_of(found[3]) if found[3] is not None else None)
+
+    def runs(
+        self, ref: StreamRef, start: StreamId, end: StreamId, *, job: str | None = None, outbox_only: bool = False
+    ) -> Iterator[Run]:
+        """The chunks that may hold records of [start, end], by their first id, to be merged."""
+        wanted = sa.select(chunks.c.id, chunks.c.first, chunks.c.incarnation).where(
+            chunks.c.last >= id_key(*start), chunks.c.first <= id_key(*end)
+        )
+        if job is not None:
+            text = job.encode("utf-8")
+            wanted = wanted.where(chunks.c.job_min <= text, chunks.c.job_max >= text)
+        if outbox_only:
+            wanted = wanted.where(chunks.c.lsn.is_(None))
+        wanted = wanted.order_by(chunks.c.first, chunks.c.id).limit(_PAGE)
+        at: tuple[bytes, int] | None = None
+        while True:
+            with self.read() as connection:
+                stream = self.row(connection, ref)
+                if stream is None:
+                    return
+                page = wanted.where(chunks.c.stream_id == stream.id)
+                if at is not None:
+                    page = page.where((chunks.c.first > at[0]) | ((chunks.c.first == at[0]) & (chunks.c.id > at[1])))
+                found = connection.execute(page).all()
+            for row in found:
+                yield Run(id_of(row.first), self._opener(row.id, row.incarnation, ref.kind, start, end, job))
+            if len(found) < _PAGE:
+                return
+            at = (found[-1].first, found[-1].id)
+
+    def _opener(
+        self,
+        chunk: int,
+        incarnation: int,
+        kind: Literal["stream", "dead"],
+        start: StreamId,
+        end: StreamId,
+        job: str | None,
+    ) -> Any:
+        def opened() -> Iterator[Record]:
+            with self.read() as connection:
+                body = connection.execute(sa.select(chunks.c.body).where(chunks.c.id == chunk)).scalar_one_or_none()
+            if body is None:
+                raise MovedError
+            for record in Chunk.decode(body).records(incarnation, kind):
+                if start <= record.id <= end and (job is None or record.job == job):
+                    yield record
+
+        return opened
+
+    def records(
+        self,
+        ref: StreamRef,
+        start: StreamId | None = None,
+        end: StreamId | None = None,
+        *,
+        job: str | None = None,
+        limit: int | None = None,
+    ) -> Iterator[Record]:
+        """See `ports.LocalStore.records`."""
+        yield from again_when_moved(
+            lambda since: merge(self.runs(ref, since, end or LAST_ID, job=job)), start or (0, 0), limit
+        )
+
+    def proven(self, ref: StreamRef, entries: Sequence[RawEntry]) -> set[StreamId]:
+        """See `ports.LocalStore.proven`."""
+        found: set[StreamId] = set()
+        with self.read() as connection:
+            stream = self.row(connection, ref)
+            if stream is None:
+                return found
+            ever = self.redactions(connection, stream.id)
+            for entry in entries:
+                record = Record.from_entry(entry, kind=ref.kind)
+                key = id_key(*record.id)
+                wanted = sa.select(chunks.c.body).where(
+                    chunks.c.stream_id == stream.id,
+                    chunks.c.last >= key,
+                    chunks.c.first <= key,
+                    chunks.c.lsn.is_not(None),
+                )
+                for body in connection.execute(wanted).scalars():
+                    chunk = Chunk.decode(body)
+                    places = [i for i, stream_id in enumerate(chunk.ids()) if stream_id == record.id]
+                    if any(redact.same(chunk.fields(i), record.fields, ever, ref.kind) for i in places):
+                        found.add(record.id)
+        return found
+
+    def stats(self, ref: StreamRef) -> Stats:
+        """See `ports.LocalStore.stats`."""
+        with self.read() as connection:
+            stream = self.row(connection, ref)
+            if stream is None:
+                return Stats()
+            mine = chunks.c.stream_id == stream.id
+            total, weight, first, last = connection.execute(
+                sa.select(
+                    sa.func.coalesce(sa.func.sum(chunks.c.records), 0),
+                    sa.func.coalesce(sa.func.sum(sa.func.length(chunks.c.body)), 0),
+                    sa.func.min(chunks.c.first),
+                    sa.func.max(chunks.c.last),
+                ).where(mine)
+            ).one()
+            waiting = connection.execute(
+                sa.select(sa.func.coalesce(sa.func.sum(chunks.c.records), 0)).where(mine, chunks.c.lsn.is_(None))
+            ).scalar_one()
+            remote = connection.execute(
+                sa.select(
+                    sa.func.count(),
+                    sa.func.coalesce(sa.func.sum(segments.c.records), 0),
+                    sa.func.coalesce(sa.func.sum(segments.c.bytes), 0),
+                ).where(segments.c.stream_id == stream.id)
+            ).one()
+        return Stats(
+            rows=int(total),
+            unshipped=int(waiting),
+            bytes=int(weight),
+            oldest=id_of(first) if first is not None else None,
+            newest=id_of(last) if last is not None else None,
+            segments=int(remote[0]),
+            remote_records=int(remote[1]),
+            remote_bytes=int(remote[2]),
+            last_lsn=int(stream.lsn),
+            last_commit_ms=stream.committed_ms,
+        )
+
+    def streams(self) -> list[StreamRef]:
+        """See `ports.LocalStore.streams`."""
+        with self.read() as connection:
+            found = connection.execute(sa.select(streams.c.queue, streams.c.stream, streams.c.kind)).all()
+        return sorted(StreamRef(row.queue, row.stream, row.kind) for row in found)
+
+    def state(self) -> str:
+        """The UUID of this database, for use where it is the state (no other state database is named)."""
+        wanted = sa.select(tables.identity.c.value).where(tables.identity.c.name == "state")
+        with self.read() as connection:
+            found = connection.execute(wanted).scalar()
+        if found is None:
+            with self.write() as connection:
+                fresh = insert(connection, tables.identity).values(name="state", value=str(uuid.uuid4()))
+                connection.execute(fresh.on_conflict_do_nothing())
+                found = connection.execute(wanted).scalar_one()
+        return str(found)
+
+    def close(self) -> None:
+        """Gives back every connection."""
+        self.engine.dispose()
+
+    def __enter__(self) -> SqlStore:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+_PAGE = 200
+
+
+class MovedError(Exception):
+    """A chunk was merged with others or pruned while it was to be read: look again."""
+
+
+def again_when_moved(read: Any, start: StreamId, limit: int | None) -> Iterator[Record]:
+    """Records of ``read(since)``, begun again behind what was handed out whenever a chunk moved meanwhile."""
+    done: Any = None
+    since, count = start, 0
+    while True:
+        try:
+            for record in read(since):
+                if done is not None and order(record) <= done:
+                    continue
+                if limit is not None and count >= limit:
+                    return
+                yield record
+                done, since, count = order(record), record.id, count + 1
+            return
+        except MovedError:
+            continue
+
+
+def open_local(url: str) -> SqlStore:
+    """Opens the local database at `url` (``sqlite:///file``, ``postgresql://...``), making it or bringing it up to this
+    version where needed. Raises BadInputError, LocalError, LocalUnreachableError, DiskFullError."""
+    engine = open_engine(url)
+    try:
+        upgrade(engine)
+    except BaseException:
+        engine.dispose()
+        raise
+    return SqlStore(engine)
+
+
+def insert(connection: Connection, table: sa.Table) -> Any:
+    """An INSERT that can say ON CONFLICT, whichever of the two databases it is."""
+    return (postgresql if connection.dialect.name == "postgresql" else sqlite).insert(table)
+
+
+def places_left(chunk: Chunk, gone: dict[bytes, StreamId]) -> list[int]:
+    """The places of the records that are not of an erased job, or came after it was erased."""
+    jobs = jobs_of(chunk).to_pylist()
+    return [i for i, job in enumerate(jobs) if job is None or (upto := gone.get(job)) is None or chunk.id(i) > upto]
+
+
+def _frontier(text: str | None) -> Frontier | None:
+    if text is None:
+        return None
+    told = json.loads(text)
+    for name in ("last", "first", "last_generated"):
+        told[name] = tuple(told[name]) if told[name] is not None else None
+    return Frontier(**told)

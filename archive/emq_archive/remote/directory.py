@@ -1,0 +1,243 @@
+"""A directory with the guarantees of an object store: whole objects, create-only, durable when a call returns."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import time
+import uuid
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Literal
+
+from emq_archive.deadline import NEVER, Deadline
+from emq_archive.errors import ArchiveError, DiskFullError, StoreRefusedError, StoreUnreachableError
+from emq_ops.protocol.errors import BadInputError
+
+_TEMP = ".emq-temp"
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_REFUSED = (errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.ENAMETOOLONG)
+_STALE_SECONDS = 24 * 3600
+_BLOCK = 1024 * 1024
+
+
+class DirectoryRemote:
+    """`Remote` on a file system: a temporary file, fsync, ``link()`` (which refuses an existing name), fsync of the
+    folder. Deadlines are looked at before each call; a file system that hangs can't be interrupted."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.url = f"file:{root}"
+        self._probed = False
+
+    def location(self, key: str) -> str:
+        """Where engines find an object."""
+        return self._path(key).absolute().as_uri()
+
+    def probe(self, *, deadline: Deadline = NEVER) -> None:
+        """Proves that ``link()`` works and refuses an existing name; sweeps temporary files of killed processes."""
+        if self._probed:
+            return
+        key = f"{_TEMP}/probe-{uuid.uuid4().hex}"
+        try:
+            first, second = self.create(key, b"probe\n", deadline=deadline), self.create(key, b"", deadline=deadline)
+        except StoreRefusedError as fault:
+            if fault.code in ("EPERM", "ENOTSUP", "EOPNOTSUPP") and self._writable():
+                raise StoreRefusedError(
+                    "this file system has no hard links, so writes can't be create-only",
+                    code=fault.code,
+                    where=self.url,
+                    fix="use a folder on another file system, or S3",
+                ) from fault
+            raise
+        if (first, second) != ("created", "exists"):
+            raise StoreRefusedError("creating a file twice is not refused here", where=self.url, fix="use another disk")
+        self.delete([key], deadline=deadline)
+        self._sweep()
+        self._probed = True
+
+    def _writable(self) -> bool:
+        return os.access(self.root, os.W_OK)
+
+    def _sweep(self) -> None:
+        old = time.time() - _STALE_SECONDS
+        with contextlib.suppress(OSError):
+            for entry in os.scandir(self.root / _TEMP):
+                with contextlib.suppress(OSError):
+                    if entry.stat().st_mtime < old:
+                        os.unlink(entry.path)
+
+    def create(self, key: str, body: bytes | Path, *, deadline: Deadline = NEVER) -> Literal["created", "exists"]:
+        """See `ports.Remote.create`."""
+        deadline.check(f"writing {key}")
+        path = self._path(key)
+        with self._faults(key):
+            if path.exists():
+                return "exists"
+            made = self._folder(path.parent)
+            temporary = self._written(body)
+            try:
+                os.link(temporary, path)
+            except FileExistsError:
+                return "exists"
+            finally:
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(temporary)
+            for folder in {path.parent, *made}:
+                _sync(folder)
+        return "created"
+
+    def put(self, key: str, body: bytes, *, deadline: Deadline = NEVER) -> None:
+        """See `ports.Remote.put`."""
+        deadline.check(f"writing {key}")
+        path = self._path(key)
+        with self._faults(key):
+            made = self._folder(path.parent)
+            temporary = self._written(body)
+            os.replace(temporary, path)
+            for folder in {path.parent, *made}:
+                _sync(folder)
+
+    def _written(self, body: bytes | Path) -> Path:
+        """A temporary file that holds `body`, on the disk."""
+        self._folder(self.root / _TEMP)
+        path = self.root / _TEMP / uuid.uuid4().hex
+        try:
+            with open(path, "xb") as out:
+                if isinstance(body, Path):
+                    with open(body, "rb") as source:
+                        while block := source.read(_BLOCK):
+                            out.write(block)
+                else:
+                    out.write(body)
+                out.flush()
+                os.fsync(out.fileno())
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(path)
+            raise
+        return path
+
+    def _folder(self, folder: Path) -> list[Path]:
+        """Makes `folder`; answers which existing folders got a new entry by that."""
+        missing: list[Path] = []
+        at = folder
+        while not at.exists():
+            missing.append(at)
+            at = at.parent
+        for path in reversed(missing):
+            path.mkdir(exist_ok=True)
+        return [path.parent for path in missing]
+
+    def get(self, key: str, *, deadline: Deadline = NEVER) -> bytes | None:
+        """See `ports.Remote.get`."""
+        deadline.check(f"reading {key}")
+        with self._faults(key):
+            try:
+                return self._path(key).read_bytes()
+            except (FileNotFoundError, NotADirectoryError):
+                return None
+
+    def get_range(self, key: str, start: int, length: int, *, deadline: Deadline = NEVER) -> bytes | None:
+        """See `ports.Remote.get_range`."""
+        deadline.check(f"reading {key}")
+        with self._faults(key):
+            try:
+                with open(self._path(key), "rb") as source:
+                    source.seek(start)
+                    return source.read(length)
+            except (FileNotFoundError, NotADirectoryError):
+                return None
+
+    def size(self, key: str, *, deadline: Deadline = NEVER) -> int | None:
+        """See `ports.Remote.size`."""
+        deadline.check(f"looking for {key}")
+        with self._faults(key):
+            try:
+                return self._path(key).stat().st_size
+            except (FileNotFoundError, NotADirectoryError):
+                return None
+
+    def list(self, prefix: str, *, after: str = "", limit: int = 1000, deadline: Deadline = NEVER) -> list[str]:
+        """See `ports.Remote.list`."""
+        deadline.check(f"listing {prefix}")
+        folder = prefix.rpartition("/")[0]
+        found: list[str] = []
+        with self._faults(prefix):
+            for key in self._walk(folder + "/" if folder else "", prefix, after):
+                found.append(key)
+                if len(found) >= limit:
+                    break
+        return found
+
+    def _walk(self, folder: str, prefix: str, after: str) -> Iterator[str]:
+        """Keys in byte order; a folder sorts as its name and a slash."""
+        names: list[str] = []
+        try:
+            with os.scandir(self.root / folder) as entries:
+                for entry in entries:
+                    key = folder + entry.name
+                    if folder == "" and entry.name == _TEMP:
+                        continue
+                    if entry.is_dir():
+                        key += "/"
+                        wanted = key.startswith(prefix) or prefix.startswith(key)
+                        if wanted and (key > after or after.startswith(key)):
+                            names.append(key)
+                    elif key.startswith(prefix) and key > after:
+                        names.append(key)
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        names.sort(key=lambda name: name.encode("utf-8", "surrogateescape"))
+        for name in names:
+            if name.endswith("/"):
+                yield from self._walk(name, prefix, after)
+            else:
+                yield name
+
+    def delete(self, keys: Iterable[str], *, deadline: Deadline = NEVER) -> None:
+        """See `ports.Remote.delete`."""
+        for key in keys:
+            deadline.check(f"deleting {key}")
+            with self._faults(key), contextlib.suppress(FileNotFoundError, NotADirectoryError):
+                os.unlink(self._path(key))
+
+    def close(self) -> None:
+        """Nothing is held open."""
+
+    def _path(self, key: str) -> Path:
+        parts = key.split("/")
+        if any(part in ("", ".", "..") or "\0" in part for part in parts):
+            raise BadInputError(f"'{key[:80]}' is no key of the archive", fix="look at the commit that names it")
+        return self.root.joinpath(*parts)
+
+    @contextlib.contextmanager
+    def _faults(self, key: str) -> Iterator[None]:
+        try:
+            yield
+        except OSError as fault:
+            raise self._ours(fault, key) from fault
+
+    def _ours(self, fault: OSError, key: str) -> ArchiveError | StoreUnreachableError:
+        code = errno.errorcode.get(fault.errno or 0, "")
+        said = f"{key}: {fault.strerror or fault}"
+        if fault.errno in _FULL:
+            return DiskFullError(
+                f"no room on the disk of the remote directory ({said})",
+                where=self.url,
+                fix="make room there; nothing is trimmed meanwhile",
+            )
+        if fault.errno in _REFUSED or fault.errno == errno.ENOTSUP:
+            return StoreRefusedError(
+                f"the directory refuses ({said})", code=code, where=self.url, fix="check its path, rights and mount"
+            )
+        return StoreUnreachableError(f"the directory fails ({said})", where=self.url, fix="check the disk and mount")
+
+
+def _sync(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,297 @@
+"""S3 and what is compatible with it: create-only writes, bounded retries, and one clear error for what they can't mend.
+
+No checksum trailers and no chunked encoding are sent unless asked for (``checksums``): many stores refuse them, and the
+driver proves what it wrote by reading it back.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+from urllib.parse import urlsplit
+
+import boto3
+from botocore.config import Config
+from botocore.exceptions import BotoCoreError
+
+from emq_archive.deadline import NEVER, Deadline
+from emq_archive.errors import StoreRefusedError, StoreUnreachableError
+from emq_archive.remote.s3_faults import Conflict, Missing, Taken, sorted_out
+from emq_archive.remote.s3_retry import attempts
+from emq_ops.protocol.errors import BadInputError
+
+CONNECT_SECONDS = 5.0
+READ_SECONDS = (1, 2, 5, 10, 20, 60)
+"""A client is kept for each of these; a call takes the largest that its deadline allows."""
+MiB = 1024 * 1024
+_PROBE = "probe/create-only"
+_TIGRIS = (".tigris.dev", ".storage.dev", ".tigrisdata.com")
+
+
+@dataclass(frozen=True, slots=True)
+class S3Options:
+    """Where and how. `region` ``auto`` is taken as it is; `endpoint` None: the SDK's own choice. `checksums`: let the
+    SDK send its checksum trailers. `path_style`: the bucket in the path, not in the host name (the default where an
+    endpoint is given)."""
+
+    bucket: str
+    prefix: str = ""
+    endpoint: str | None = None
+    region: str | None = None
+    storage_class: str | None = None
+    multipart_bytes: int = 32 * MiB
+    part_bytes: int = 16 * MiB
+    checksums: bool = False
+    path_style: bool | None = None
+
+    @classmethod
+    def of(cls, bucket: str, prefix: str, given: Mapping[str, str | int | bool | None]) -> S3Options:
+        """From a URL's parts, its options, and the environment. Raises BadInputError."""
+        known = set(cls.__dataclass_fields__) - {"bucket", "prefix"}
+        for name in given:
+            if name not in known:
+                raise BadInputError(
+                    f"no option '{name}' of an S3 remote", where="--remote", fix=f"one of {', '.join(sorted(known))}"
+                )
+        bucket = bucket or os.environ.get("BUCKET_NAME", "")
+        if not bucket:
+            raise BadInputError("no bucket is named", where="--remote", fix="s3://<bucket>/<prefix>, or BUCKET_NAME")
+        values: dict[str, Any] = dict(given)
+        for name in ("multipart_bytes", "part_bytes"):
+            if name in values:
+                values[name] = int(values[name])
+        for name in ("checksums", "path_style"):
+            if name in values:
+                values[name] = str(values[name]).lower() in ("1", "true", "yes")
+        values.setdefault("endpoint", os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL"))
+        values.setdefault("region", os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION"))
+        return cls(bucket=bucket, prefix=prefix, **values)
+
+
+class S3Remote:
+    """`Remote` on a bucket. Thread-safe. Credentials come from boto3's own chain."""
+
+    def __init__(self, options: S3Options) -> None:
+        self.options = options
+        self.url = f"s3://{options.bucket}/{options.prefix}".rstrip("/")
+        self._session: Any = None
+        self._clients: dict[int, Any] = {}
+        self._probed = False
+        host = urlsplit(options.endpoint or "").hostname or ""
+        self._tigris = host.endswith(_TIGRIS)
+
+    @property
+    def region(self) -> str:
+        """The region that requests are signed for."""
+        if self.options.region:
+            return self.options.region
+        found = self._opened().region_name
+        return found or ("auto" if self.options.endpoint else "us-east-1")
+
+    def location(self, key: str) -> str:
+        """Where engines find an object."""
+        return f"s3://{self.options.bucket}/{self._key(key)}"
+
+    def _opened(self) -> Any:
+        if self._session is None:
+            self._session = boto3.session.Session()
+        return self._session
+
+    def _client(self, deadline: Deadline) -> Any:
+        left = deadline.left(READ_SECONDS[-1])
+        seconds = max([s for s in READ_SECONDS if s <= left], default=READ_SECONDS[0])
+        if seconds not in self._clients:
+            checksums = "when_supported" if self.options.checksums else "when_required"
+            path_style = self.options.path_style
+            if path_style is None:
+                path_style = self.options.endpoint is not None and not self._tigris
+            config = Config(
+                connect_timeout=min(CONNECT_SECONDS, seconds),
+                read_timeout=seconds,
+                retries={"total_max_attempts": 1},  # ours, bounded by the deadline too
+                request_checksum_calculation=checksums,
+                response_checksum_validation=checksums,
+                signature_version="s3v4",
+                s3={"addressing_style": "path" if path_style else "auto"},
+                user_agent_extra="emq-ops",
+            )
+            client = self._opened().client(
+                "s3", endpoint_url=self.options.endpoint, region_name=self.region, config=config
+            )
+            if self._tigris:
+                client.meta.events.register("before-sign.s3", _consistently)
+            self._clients[seconds] = client
+        return self._clients[seconds]
+
+    def _key(self, key: str) -> str:
+        return f"{self.options.prefix}/{key}" if self.options.prefix else key
+
+    def _ask(self, what: str, call: Callable[[Any], Any], deadline: Deadline) -> Any:
+        """One call with its retries. Raises Taken, Missing, and our errors."""
+        for attempt in attempts(deadline, what, self.url):
+            try:
+                # Made inside: credentials that can't be had are told like any other refusal.
+                return call(self._client(deadline))
+            except (BotoCoreError, OSError, Exception) as fault:  # noqa: BLE001  # sorted out, and raised again if not ours
+                attempt.failed(sorted_out(fault, what, self.url, self.options.bucket, self.region))
+        raise AssertionError("attempts() ends by raising")
+
+    def probe(self, *, deadline: Deadline = NEVER) -> None:
+        """See `ports.Remote.probe`: one request once the probe's object stands, three before."""
+        if self._probed:
+            return
+        if self.create(_PROBE, b"emq-ops\n", deadline=deadline) == "created":
+            again = self.create(_PROBE, b"emq-ops\n", deadline=deadline)
+            if again != "exists":
+                raise StoreRefusedError(
+                    "this store takes a create-only write (If-None-Match: *) of an object that is there",
+                    code="NoConditionalWrites",
+                    where=self.url,
+                    fix="use a store with conditional writes (Amazon S3, Tigris, R2, a current MinIO), or file:",
+                )
+        self._probed = True
+
+    def create(self, key: str, body: bytes | Path, *, deadline: Deadline = NEVER) -> Literal["created", "exists"]:
+        """See `ports.Remote.create`."""
+        size = body.stat().st_size if isinstance(body, Path) else len(body)
+        try:
+            if size > self.options.multipart_bytes:
+                self._create_in_parts(key, body, size, deadline)
+            else:
+                self._ask(f"writing {key}", lambda s3: self._put(s3, key, body, IfNoneMatch="*"), deadline)
+        except Taken:
+            return "exists"
+        return "created"
+
+    def put(self, key: str, body: bytes, *, deadline: Deadline = NEVER) -> None:
+        """See `ports.Remote.put`."""
+        self._ask(f"writing {key}", lambda s3: self._put(s3, key, body), deadline)
+
+    def _put(self, s3: Any, key: str, body: bytes | Path, **condition: str) -> None:
+        with open(body, "rb") if isinstance(body, Path) else io.BytesIO(body) as source:
+            s3.put_object(Bucket=self.options.bucket, Key=self._key(key), Body=source, **condition, **self._class())
+
+    def _class(self) -> dict[str, str]:
+        return {"StorageClass": self.options.storage_class} if self.options.storage_class else {}
+
+    def _create_in_parts(self, key: str, body: bytes | Path, size: int, deadline: Deadline) -> None:
+        where = {"Bucket": self.options.bucket, "Key": self._key(key)}
+        begun = self._ask(f"writing {key}", lambda s3: s3.create_multipart_upload(**where, **self._class()), deadline)
+        upload = {**where, "UploadId": begun["UploadId"]}
+        try:
+            parts = []
+            for number, start in enumerate(range(0, size, self.options.part_bytes), 1):
+                part = _part(body, start, self.options.part_bytes)
+                more = {**upload, "PartNumber": number, "Body": part}
+                sent = self._ask(f"writing part {number} of {key}", _call("upload_part", more), deadline)
+                parts.append({"PartNumber": number, "ETag": sent["ETag"]})
+            self._ask(
+                f"completing {key}",
+                lambda s3: s3.complete_multipart_upload(**upload, MultipartUpload={"Parts": parts}, IfNoneMatch="*"),
+                deadline,
+            )
+        except Missing:
+            # A lost reply of "complete" answers NoSuchUpload when it is sent again: the object is there, or is not.
+            if self.size(key, deadline=deadline) is None:
+                raise StoreUnreachableError(
+                    f"the upload of {key} was lost", where=self.url, fix="the next run writes it again"
+                ) from None
+            raise Taken from None
+        except BaseException:
+            self._abort(upload)
+            raise
+
+    def _abort(self, upload: dict[str, str]) -> None:
+        # The fault that led here is the one to tell; the store's lifecycle rule cleans up what stays.
+        with contextlib.suppress(Exception):
+            self._client(Deadline.after(5.0)).abort_multipart_upload(**upload)
+
+    def get(self, key: str, *, deadline: Deadline = NEVER) -> bytes | None:
+        """See `ports.Remote.get`."""
+        return self._get(key, deadline)
+
+    def get_range(self, key: str, start: int, length: int, *, deadline: Deadline = NEVER) -> bytes | None:
+        """See `ports.Remote.get_range`."""
+        if length <= 0:
+            return b""
+        return self._get(key, deadline, Range=f"bytes={start}-{start + length - 1}")
+
+    def _get(self, key: str, deadline: Deadline, **more: str) -> bytes | None:
+        def read(s3: Any) -> bytes:
+            reply = s3.get_object(Bucket=self.options.bucket, Key=self._key(key), **more)
+            with reply["Body"] as body:
+                out = io.BytesIO()
+                for block in body.iter_chunks(MiB):
+                    out.write(block)
+                    deadline.check(f"{key} was read to its end")  # a store that sends a byte now and then
+            if out.tell() != reply["ContentLength"]:
+                raise ConnectionError(f"{out.tell()} of {reply['ContentLength']} bytes came")
+            return out.getvalue()
+
+        try:
+            found: bytes = self._ask(f"reading {key}", read, deadline)
+        except Missing:
+            return None
+        return found
+
+    def size(self, key: str, *, deadline: Deadline = NEVER) -> int | None:
+        """See `ports.Remote.size`."""
+        try:
+            reply = self._ask(
+                f"looking for {key}",
+                lambda s3: s3.head_object(Bucket=self.options.bucket, Key=self._key(key)),
+                deadline,
+            )
+        except Missing:
+            return None
+        return int(reply["ContentLength"])
+
+    def list(self, prefix: str, *, after: str = "", limit: int = 1000, deadline: Deadline = NEVER) -> list[str]:
+        """See `ports.Remote.list`."""
+        more = {"StartAfter": self._key(after)} if after else {}
+        reply = self._ask(
+            f"listing {prefix}",
+            lambda s3: s3.list_objects_v2(Bucket=self.options.bucket, Prefix=self._key(prefix), MaxKeys=limit, **more),
+            deadline,
+        )
+        skip = len(self._key(""))
+        return [found["Key"][skip:] for found in reply.get("Contents", [])]
+
+    def delete(self, keys: Iterable[str], *, deadline: Deadline = NEVER) -> None:
+        """See `ports.Remote.delete`. One by one: deleting many at once wants a checksum that some stores refuse."""
+        for key in keys:
+            where = {"Bucket": self.options.bucket, "Key": self._key(key)}
+            with contextlib.suppress(Missing):
+                self._ask(f"deleting {key}", _call("delete_object", where), deadline)
+
+    def close(self) -> None:
+        """Gives back every connection."""
+        for client in self._clients.values():
+            client.close()
+        self._clients.clear()
+
+
+def _call(verb: str, arguments: dict[str, Any]) -> Callable[[Any], Any]:
+    """A call of the client, its arguments bound now."""
+    return lambda s3: getattr(s3, verb)(**arguments)
+
+
+def _part(body: bytes | Path, start: int, length: int) -> bytes:
+    if isinstance(body, bytes):
+        return body[start : start + length]
+    with open(body, "rb") as source:
+        source.seek(start)
+        return source.read(length)
+
+
+def _consistently(request: Any, **_: Any) -> None:
+    # Tigris answers from the nearest region unless told to be consistent.
+    request.headers["X-Tigris-Consistent"] = "true"
+
+
+__all__ = ["Conflict", "S3Options", "S3Remote"]

@@ -1,0 +1,255 @@
+"""Shipping: what is in the outbox becomes segments, is read back, committed, and only then called shipped.
+
+Each step may be the last one of this process: an object without a commit is written again under the same name, a
+commit that was not noted here is found by comparing what it holds.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import pairwise
+
+from emq_archive import redact
+from emq_archive.chunk import Chunk
+from emq_archive.commit import Commit, Segment, commit_key
+from emq_archive.deadline import NEVER, Deadline
+from emq_archive.errors import DamagedArchiveError, LostRaceError, StoreRefusedError
+from emq_archive.local.catalog import Catalog, Waiting, ordered
+from emq_archive.local.store import SqlStore
+from emq_archive.log import Log
+from emq_archive.manifest import write_manifest
+from emq_archive.model import FIRST_ID, Policy, Receipt, Redact, Shipped, StreamId, StreamRef
+from emq_archive.ports import Fence, LocalStore, Remote
+from emq_archive.reconcile import Matches, compare
+from emq_archive.segment import open_segment, write_segment
+from emq_ops.protocol.errors import BadInputError
+
+RACES = 20
+"""How often another writer may be quicker within one call."""
+NAMES = 3
+"""How many names are tried for a segment whose object is there with other bytes."""
+
+
+class LogShipper:
+    """`Shipper` of one stream. One thread. `fence` may be set anew when the lease was taken anew."""
+
+    def __init__(self, local: SqlStore, remote: Remote, ref: StreamRef, policy: Policy, fence: Fence) -> None:
+        self.local = local
+        self.remote = remote
+        self.ref = ref
+        self.policy = policy
+        self.catalog = Catalog(local, ref)
+        self.log = Log(self.catalog, remote, fence)
+        self._read_back: dict[int, str] = {}
+
+    @property
+    def fence(self) -> Fence:
+        """Who writes."""
+        return self.log.fence
+
+    @fence.setter
+    def fence(self, fence: Fence) -> None:
+        self.log.fence = fence
+
+    def due(self, now_ms: int) -> bool:
+        """See `ports.Shipper.due`."""
+        outbox = self.local.outbox(self.ref)
+        if not outbox.records or outbox.oldest_ms is None:
+            return bool(self.catalog.manifest_due())  # a process was killed before it wrote the lists
+        return outbox.bytes >= self.policy.segment_bytes or now_ms - outbox.oldest_ms >= self.policy.ship_after_ms
+
+    def watermark(self) -> str | None:
+        """See `ports.Shipper.watermark`."""
+        return self.catalog.newest_evt()
+
+    def ship(self, *, now_ms: int, force: bool = False, deadline: Deadline = NEVER) -> Shipped:
+        """See `ports.Shipper.ship`."""
+        done = Shipped()
+        if self.due(now_ms) or (force and self.local.outbox(self.ref).records):
+            self.remote.probe(deadline=deadline)
+            for _ in range(RACES):
+                try:
+                    self.log.sync(deadline=deadline)
+                    while self._ship_next(done, now_ms, force, deadline):
+                        pass
+                    break
+                except LostRaceError:
+                    continue  # the loop reads what the other wrote, and goes on from its head
+            else:
+                raise LostRaceError(f"another writer was quicker {RACES} times", where=self.remote.url)
+            write_manifest(self.catalog, self.remote, deadline=deadline)
+            self.log.checkpoint_if_due(deadline=deadline)
+        known = self.catalog.known()
+        done.lsn, done.head, done.watermark = known.lsn, known.head, self.watermark()
+        return done
+
+    def _ship_next(self, done: Shipped, now_ms: int, force: bool, deadline: Deadline) -> bool:
+        """Ships one segment, or finds records in segments that are there; False when nothing is due any more."""
+        group = self._next_group(now_ms, force)
+        if not group:
+            return False
+        deadline.check("the next segment is shipped")
+        low, high = group[0].first, max(waiting.last for waiting in group)
+        others = [s for s in self.catalog.segments(low, high) if not self.catalog.held(s)]
+        if others and self._found(group, others, done, deadline):
+            return True
+        known = self.catalog.known()
+        incarnation = group[0].incarnation
+        segment = self._create(write_segment(self.ref, incarnation, self._chunks(group)), deadline)
+        commit = self.log.commit(
+            "ship",
+            at=now_ms,
+            add=[segment],
+            opens=incarnation if incarnation > known.opened else None,
+            redact=redact.spec_of(self.policy.redact) if self.policy.redact else None,
+            deadline=deadline,
+        )
+        self._read_back[commit.lsn] = segment.sha256
+        if self.catalog.shipped(group, commit.lsn):
+            done.records += segment.records
+        done.segments += 1
+        done.bytes += segment.bytes
+        done.incarnations += commit.opens is not None
+        return True
+
+    def _next_group(self, now_ms: int, force: bool) -> list[Waiting]:
+        """Rows of one incarnation and one day that become the next segment."""
+        waiting = self.catalog.waiting()
+        everything = force or any(now_ms - w.added_ms >= self.policy.ship_after_ms for w in waiting)
+        groups: dict[tuple[int, int], list[Waiting]] = defaultdict(list)
+        weights: dict[tuple[int, int], int] = defaultdict(int)
+        for row in waiting:
+            key = (row.incarnation, row.day)
+            groups[key].append(row)
+            weights[key] += row.weight
+            if weights[key] >= self.policy.segment_bytes:
+                return groups[key]
+        return next(iter(groups.values()), []) if everything else []
+
+    def _chunks(self, group: Sequence[Waiting]) -> Iterator[Chunk]:
+        apart = all(a.last < b.first for a, b in pairwise(group))
+        bodies = self.catalog.bodies(waiting.row for waiting in group)
+        there = (self._still_there(chunk) for chunk in bodies)
+        if apart:
+            yield from there
+        else:
+            yield ordered(list(there))
+
+    @staticmethod
+    def _still_there(chunk: Chunk | None) -> Chunk:
+        if chunk is None:
+            raise LostRaceError("another process shipped these records meanwhile")
+        return chunk
+
+    def _create(self, written: tuple[Segment, bytes], deadline: Deadline) -> Segment:
+        """Writes a segment's object and reads it back."""
+        return store_segment(self.remote, *written, deadline=deadline)
+
+    def _found(self, group: Sequence[Waiting], others: Sequence[Segment], done: Shipped, deadline: Deadline) -> bool:
+        """Looks records up in segments that this host does not hold; whether rows changed by that."""
+        chunks = dict(zip(group, map(self._still_there, self.catalog.bodies(w.row for w in group)), strict=True))
+        with self.local.read() as connection:
+            ever: list[Redact] = self.local.redactions(connection, self.local.row(connection, self.ref).id)
+        matches = {waiting: Matches() for waiting in group}
+        for segment in others:
+            body = self.read_segment(segment, deadline=deadline)
+            compare(open_segment(body, segment.key), segment, chunks, matches, ever, self.ref.kind)
+        changed = False
+        for waiting, match in matches.items():
+            pieces = match.pieces(chunks[waiting], waiting.incarnation)
+            if pieces is not None and self.catalog.split(waiting, pieces):
+                changed = True
+                done.records += len(match.found)
+                done.found += len(match.found)
+        return changed
+
+    def read_segment(self, segment: Segment, *, deadline: Deadline = NEVER) -> bytes:
+        """A segment's bytes, proven by their hash. Raises DamagedArchiveError naming it."""
+        body = self.remote.get(segment.key, deadline=deadline)
+        if body is None:
+            raise DamagedArchiveError(
+                f"segment {segment.key} of commit {segment.lsn} is missing",
+                faults=(segment.key,),
+                where=self.remote.url,
+            )
+        if hashlib.sha256(body).hexdigest() != segment.sha256:
+            raise DamagedArchiveError(
+                f"segment {segment.key} is not what commit {segment.lsn} says ({len(body)} bytes of {segment.bytes})",
+                faults=(segment.key,),
+                where=self.remote.url,
+            )
+        self._read_back[segment.lsn] = segment.sha256
+        return body
+
+    # --- the receipt
+
+    def prove(self, below: StreamId | None, *, start: StreamId = FIRST_ID, deadline: Deadline = NEVER) -> Receipt:
+        """See `ports.Shipper.prove`."""
+        if self.policy.trim_after == "local":
+            return Receipt(self.ref, below, trim_after="local")
+        known = self.catalog.known()
+        if known.damage is not None:
+            raise DamagedArchiveError(
+                f"the archive of {self.ref} is damaged, so nothing is trimmed: {known.damage}",
+                where=self.remote.url,
+                fix="mend it, then run `emq-ops archive verify`",
+            )
+        waits = self.local.outbox(self.ref).first
+        bound = below if waits is None or below is None else min(below, waits)
+        if bound is not None and bound > start:
+            try:
+                self._prove_segments(start, bound, deadline)
+            except DamagedArchiveError:
+                # A segment that was merged with others on another host is gone by right: the log says so.
+                before = known.lsn
+                known = self.log.sync(deadline=deadline)
+                if known.lsn == before:
+                    raise
+                self._prove_segments(start, bound, deadline)
+        return Receipt(self.ref, bound, known.lsn, known.head)
+
+    def _prove_segments(self, start: StreamId, bound: StreamId, deadline: Deadline) -> None:
+        for segment in self.catalog.segments(start, _before(bound)):
+            if self._read_back.get(segment.lsn) == segment.sha256:
+                continue
+            deadline.check("what may be trimmed is proven")
+            key = commit_key(self.ref, segment.lsn)
+            body = self.remote.get(key, deadline=deadline)
+            if body is None:
+                raise DamagedArchiveError(f"commit {key} is missing from the log", faults=(key,), where=self.remote.url)
+            if segment not in Commit.of(body, key).add:
+                raise DamagedArchiveError(f"commit {key} does not name {segment.key}", faults=(key,))
+            self.read_segment(segment, deadline=deadline)
+
+
+def _before(stream_id: StreamId) -> StreamId:
+    ms, seq = stream_id
+    return (ms, seq - 1) if seq else (ms - 1, (1 << 64) - 1)
+
+
+def store_segment(remote: Remote, segment: Segment, body: bytes, *, deadline: Deadline = NEVER) -> Segment:
+    """Writes a segment's object, reads it back, and answers it under the name that it got. Raises StoreRefusedError
+    where what comes back is not what was written."""
+    stem = segment.key.removesuffix(".parquet")
+    for number in range(NAMES):
+        named = replace(segment, key=f"{stem}-{number}.parquet") if number else segment
+        remote.create(named.key, body, deadline=deadline)
+        back = remote.get(named.key, deadline=deadline)
+        if back is not None and hashlib.sha256(back).hexdigest() == segment.sha256:
+            return named
+    raise StoreRefusedError(
+        f"what is read back of {segment.key} is not what was written",
+        code="ReadBack",
+        where=remote.url,
+        fix="check the store; nothing of it was committed or trimmed",
+    )
+
+
+def open_shipper(local: LocalStore, remote: Remote, ref: StreamRef, policy: Policy, fence: Fence) -> LogShipper:
+    """The shipper of a stream. Raises BadInputError for a local database that is none of `open_local`'s."""
+    if not isinstance(local, SqlStore):
+        raise BadInputError("the local database must be one that open_local opened")
+    return LogShipper(local, remote, ref, policy, fence)
