@@ -1,0 +1,76 @@
+"""What a module gets to work with: its queue, the passes' needs, and a clock that can be interrupted."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from emq_ops.ledger.holds import Window
+from emq_ops.ledger.ledger import Ledger
+from emq_ops.passes.policy import DeadPolicy, StalledPolicy, StreamPolicy
+from emq_ops.protocol.queue import Queue
+from emq_ops.protocol.server import Server
+
+
+class Stopped(BaseException):
+    """The run is to end now (Ctrl-C, SIGTERM); what is in hand stays begun and is looked at again by a resume."""
+
+
+@dataclass(frozen=True)
+class QueuePolicy:
+    """What the config says of a queue; all at its default where there is no config."""
+
+    stalled: StalledPolicy = field(default_factory=StalledPolicy)
+    dead: DeadPolicy = field(default_factory=DeadPolicy)
+    streams: dict[str, StreamPolicy] = field(default_factory=dict)
+    protect: bool = False
+    max_removals: int | None = None
+
+
+@dataclass(frozen=True)
+class Ops:
+    """What a run works on, opened by its caller: the server, the state database, and what the config says.
+
+    `policy`: of a queue; `configured`: the queues that the config names; `windows`: maintenance windows of the config.
+    """
+
+    server: Server
+    ledger: Ledger
+    policy: Callable[[str], QueuePolicy] = lambda _queue: QueuePolicy()
+    configured: Sequence[str] = ()
+    windows: Sequence[Window] = ()
+
+
+@dataclass(frozen=True)
+class Context:
+    """One task on one queue. `check`: nothing may be changed; `say`: a word of progress; `stopping`: set when the run
+    is to end."""
+
+    ops: Ops
+    queue: Queue
+    run: str
+    check: bool
+    say: Callable[[str], None]
+    beat: Callable[[], None]
+    stopping: threading.Event
+
+    @property
+    def policy(self) -> QueuePolicy:
+        """What the config says of the queue."""
+        return self.ops.policy(self.queue.name)
+
+    def go_on(self) -> None:
+        """Raises Stopped when the run is to end. Called between requests."""
+        if self.stopping.is_set():
+            raise Stopped
+        self.beat()
+
+    def sleep(self, seconds: float) -> None:
+        """Waits, giving signs of life; raises Stopped when the run is to end."""
+        until = time.monotonic() + seconds
+        while (left := until - time.monotonic()) > 0:
+            self.go_on()
+            self.stopping.wait(min(left, 5.0))
+        self.go_on()

@@ -1,0 +1,96 @@
+"""What a run says while it works. Renderers (`emq_ops.cli.play_view`) draw it; the engine prints nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from emq_ops.playbook.model import Play, Task
+from emq_ops.playbook.outcome import Outcome, Tally
+
+
+@dataclass(frozen=True)
+class Event:
+    """The base."""
+
+
+@dataclass(frozen=True)
+class RunStarted(Event):
+    """A run begins, or goes on (`resumed`)."""
+
+    run: str
+    playbook: str
+    check: bool
+    resumed: bool
+
+
+@dataclass(frozen=True)
+class PlayStarted(Event):
+    """A play begins on these queues."""
+
+    play: Play
+    queues: list[str]
+
+
+@dataclass(frozen=True)
+class BatchStarted(Event):
+    """A batch of a play with ``serial`` begins."""
+
+    number: int
+    count: int
+    queues: list[str]
+
+
+@dataclass(frozen=True)
+class TaskStarted(Event):
+    """A task begins on some queues. `handler`: it was notified."""
+
+    play: Play
+    task: Task
+    queues: list[str]
+    handler: bool
+
+
+@dataclass(frozen=True)
+class TaskEnded(Event):
+    """A task ended on one queue. `replayed`: in an earlier life of this run."""
+
+    play: Play
+    task: Task
+    queue: str
+    outcome: Outcome
+    replayed: bool = False
+
+
+@dataclass(frozen=True)
+class Progress(Event):
+    """A word of a task that takes long."""
+
+    task: Task
+    queue: str
+    text: str
+
+
+@dataclass(frozen=True)
+class PlayStopped(Event):
+    """A play ends early: too many queues failed."""
+
+    play: Play
+    reason: str
+
+
+@dataclass(frozen=True)
+class RunEnded(Event):
+    """A run ends. `status`: done, failed, bad_input, interrupted, lost."""
+
+    run: str
+    status: str
+    tallies: dict[str, Tally] = field(default_factory=dict)
+    reason: str = ""
+
+
+Emit = Callable[[Event], None]
+
+
+def nowhere(_event: Event) -> None:
+    """For callers that do not listen."""

@@ -1,0 +1,180 @@
+"""The options of modules: what each takes, checked where it is written and again after templating."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from emq_ops.config.scalars import DURATION_WORDS, parse_duration
+from emq_ops.playbook.errors import Pos, nearest, wrong
+from emq_ops.playbook.source import kind_of
+from emq_ops.protocol.errors import EmqError
+from emq_ops.protocol.ids import group_id, job_id
+
+REQUIRED = object()
+"""The default of an option that must be given."""
+
+
+class Mismatch(ValueError):
+    """A value that a type does not take; the text says what is wrong with it, or is empty."""
+
+
+@dataclass(frozen=True)
+class Type:
+    """A type of option. `words`: what it expects, for errors and documentation; `take`: from plain data to the value
+    that modules get, raising Mismatch; `schema`: JSON Schema of what may be written literally."""
+
+    name: str
+    words: str
+    take: Callable[[Any], Any]
+    schema: dict[str, Any]
+    template: bool = True
+    """Whether texts in it are templates (conditions are expressions instead)."""
+
+
+@dataclass(frozen=True)
+class Option:
+    """One option of a module. `empty_is_error`: an empty value (after templating) is refused, since it would mean
+    "nothing" where a mistake is likelier; absent (or null) it is as if not given."""
+
+    name: str
+    type: Type
+    doc: str
+    default: Any = None
+    choices: tuple[str, ...] = ()
+    empty_is_error: bool = False
+
+    @property
+    def required(self) -> bool:
+        """Whether it must be given."""
+        return self.default is REQUIRED
+
+    def take(self, value: Any, pos: Pos) -> Any:
+        """`value`, plain data, as a module gets it. Raises PlaybookError at `pos`."""
+        if value is None:
+            if self.required:
+                wrong(pos, f"option '{self.name}' is empty", f"give {self.type.words}")
+            return self.default
+        if self.empty_is_error and value in ("", [], {}):
+            wrong(
+                pos, f"option '{self.name}' is empty", "an empty filter never means 'all'; guard the task with 'when'"
+            )
+        try:
+            taken = self.type.take(value)
+        except Mismatch as fault:
+            detail = f": {fault}" if str(fault) else ""
+            wrong(pos, f"option '{self.name}' expects {self.type.words}, got {kind_of(value)}{detail}")
+        except EmqError as fault:
+            wrong(pos, f"option '{self.name}': {fault.what}", fault.fix)
+        if self.choices and taken not in self.choices:
+            near = nearest(str(taken), self.choices)
+            hint = f"did you mean '{near}'?" if near else None
+            wrong(pos, f"option '{self.name}' is {kind_of(taken)}", hint or f"one of {', '.join(self.choices)}")
+        return taken
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise Mismatch
+    return str(value)
+
+
+def _listed(take: Callable[[Any], Any]) -> Callable[[Any], list[Any]]:
+    def taken(value: Any) -> list[Any]:
+        return [take(v) for v in (value if isinstance(value, list) else [value])]
+
+    return taken
+
+
+def _boolean(value: Any) -> bool:
+    if isinstance(value, bool):
+        return value
+    raise Mismatch("write true or false" if isinstance(value, str) else "")
+
+
+def _number(least: int, most: int = 1 << 53) -> Callable[[Any], int]:
+    def taken(value: Any) -> int:
+        if isinstance(value, str) and re.fullmatch(r"-?(0|[1-9][0-9]*)", value):
+            value = int(value)  # a template with text around it, or `-e`
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise Mismatch
+        if not least <= value <= most:
+            raise Mismatch(f"from {least} to {most}")
+        return value
+
+    return taken
+
+
+def _duration(value: Any) -> int:
+    if not isinstance(value, str):
+        raise Mismatch("a unit is needed" if not isinstance(value, bool) else "")
+    try:
+        return parse_duration(value)
+    except ValueError as fault:
+        raise Mismatch(str(fault)) from fault
+
+
+_RATE = re.compile(r"([1-9][0-9]{0,8})/(s|m|h)")
+
+
+def _rate(value: Any) -> float:
+    match = _RATE.fullmatch(value) if isinstance(value, str) else None
+    if not match:
+        raise Mismatch
+    return int(match[1]) / {"s": 1, "m": 60, "h": 3600}[match[2]]
+
+
+def _mapping(value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise Mismatch
+    return value
+
+
+def _conditions(value: Any) -> list[str | bool]:
+    found = value if isinstance(value, list) else [value]
+    if not found or not all(isinstance(v, str | bool) for v in found):
+        raise Mismatch
+    return found
+
+
+def _id(check: Callable[[str], str]) -> Callable[[Any], str]:
+    def taken(value: Any) -> str:
+        if not isinstance(value, str):
+            raise Mismatch
+        return check(value)
+
+    return taken
+
+
+def _unique(take: Callable[[Any], list[Any]]) -> Callable[[Any], list[Any]]:
+    return lambda value: list(dict.fromkeys(take(value)))
+
+
+def _one_or_list(words: dict[str, Any]) -> dict[str, Any]:
+    return {"anyOf": [words, {"type": "array", "items": words, "minItems": 1}]}
+
+
+_STRING: dict[str, Any] = {"type": "string"}
+
+TEXT = Type("text", "a text", _text, {"type": ["string", "number"]})
+TEXTS = Type(
+    "texts", "a text or a list of texts", _unique(_listed(_text)), _one_or_list({"type": ["string", "number"]})
+)
+BOOLEAN = Type("boolean", "true or false", _boolean, {"type": "boolean"})
+COUNT = Type("count", "a whole number of 0 or more", _number(0), {"type": "integer", "minimum": 0})
+POSITIVE = Type("positive", "a whole number of 1 or more", _number(1), {"type": "integer", "minimum": 1})
+DURATION = Type("duration", DURATION_WORDS, _duration, _STRING)
+RATE = Type("rate", "a rate such as 50/s, 600/m or 1000/h", _rate, _STRING)
+ANY = Type("any", "any value", lambda value: value, {})
+MAPPING = Type("mapping", "a mapping", _mapping, {"type": "object"})
+JOBS = Type("jobs", "a job id or a list of job ids", _unique(_listed(_id(job_id))), _one_or_list(_STRING))
+GROUP = Type("group", "a lane's GRP id", _id(group_id), _STRING)
+CONDITIONS = Type(
+    "conditions",
+    "an expression or a list of expressions",
+    _conditions,
+    _one_or_list({"type": ["string", "boolean"]}),
+    template=False,
+)

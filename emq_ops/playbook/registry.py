@@ -1,0 +1,110 @@
+"""The shape of a module (`emq_ops.playbook.modules` has the table of all of them).
+
+A module reads facts and decides (`inspect`), then acts on what it decided (`act`). Check mode is `inspect` alone, so
+what it predicts and what is done come from one place. The decision (`Plan`) is plain data: it is written to the ledger
+before the first request that changes something, and a resumed run acts on it again instead of deciding anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from typing import Any, ClassVar
+
+from emq_ops.playbook.context import Context
+from emq_ops.playbook.errors import Pos, did_you_mean, wrong
+from emq_ops.playbook.options import Option
+
+CHANGE, SAME, UNKNOWN = "change", "same", "unknown"
+"""What a plan says: would change, would not, cannot know."""
+
+
+@dataclass
+class Plan:
+    """What a module would do. `count`, `items`: how many of what, and which (ids, lanes, fields); `removals`: how many
+    jobs would go for good; `diff`: lines ``(what, before, after)``; `data`: for the module's own `act`; `returns`: the
+    values that a check run registers."""
+
+    verdict: str = SAME
+    count: int = 0
+    items: list[str] = field(default_factory=list)
+    removals: int = 0
+    message: str = ""
+    diff: list[tuple[str, Any, Any]] = field(default_factory=list)
+    data: dict[str, Any] = field(default_factory=dict)
+    returns: dict[str, Any] = field(default_factory=dict)
+
+    def as_row(self) -> dict[str, Any]:
+        """As plain data."""
+        return asdict(self)
+
+    @classmethod
+    def from_row(cls, row: dict[str, Any]) -> Plan:
+        """Back from `as_row`."""
+        return cls(**{**row, "diff": [tuple(line) for line in row["diff"]]})
+
+
+@dataclass
+class Result:
+    """What a module did. `changed`: whether anything did; the rest as in Plan; `returns`: what `register` keeps."""
+
+    changed: bool = False
+    count: int = 0
+    items: list[str] = field(default_factory=list)
+    message: str = ""
+    returns: dict[str, Any] = field(default_factory=dict)
+
+
+class Module:
+    """A module. Subclasses say what they are in the class variables and define `inspect` and, if they change anything,
+    `act`."""
+
+    name: ClassVar[str]
+    summary: ClassVar[str]
+    check: ClassVar[str]
+    """What it can say in check mode."""
+    options: ClassVar[tuple[Option, ...]] = ()
+    returns: ClassVar[dict[str, str]] = {}
+    primary: ClassVar[str | None] = None
+    """The option that a bare value means."""
+    free: ClassVar[bool] = False
+    """Whether it takes any keys (set_fact)."""
+    acts: ClassVar[bool] = True
+    """Whether it can change anything."""
+    destructive: ClassVar[bool] = False
+    """Whether jobs can go for good: asks first, refused on a protected queue."""
+    exclusive: ClassVar[tuple[tuple[str, ...], ...]] = ()
+    """Sets of options of which one at most may be given."""
+    needs_one: ClassVar[tuple[str, ...]] = ()
+    """Options of which one at least must be given."""
+
+    def inspect(self, ctx: Context, options: dict[str, Any]) -> Plan:
+        """What there is to do. Changes nothing. Raises TaskFailure where it can't be done."""
+        raise NotImplementedError
+
+    def act(self, ctx: Context, options: dict[str, Any], plan: Plan, resumed: bool) -> Result:
+        """Does it. `resumed`: an earlier try may have done part of it, or all; what that did counts as done now."""
+        raise NotImplementedError
+
+    def option(self, name: str, pos: Pos) -> Option:
+        """The option called `name`. Raises PlaybookError at `pos`."""
+        for option in self.options:
+            if option.name == name:
+                return option
+        known = [option.name for option in self.options]
+        wrong(
+            pos, f"module '{self.name}' has no option '{name}'", did_you_mean(name, known) if known else "it has none"
+        )
+
+    def check_given(self, given: Iterable[str], pos: Pos) -> None:
+        """Checks which options are given together. Raises PlaybookError at `pos`."""
+        names = set(given)
+        for option in self.options:
+            if option.required and option.name not in names:
+                wrong(pos, f"module '{self.name}' needs option '{option.name}'", f"{option.type.words}: {option.doc}")
+        for group in self.exclusive:
+            both = [name for name in group if name in names]
+            if len(both) > 1:
+                wrong(pos, f"options '{both[0]}' and '{both[1]}' exclude each other", "give one of them")
+        if self.needs_one and not names & set(self.needs_one):
+            wrong(pos, f"module '{self.name}' needs one of {', '.join(self.needs_one)}", "nothing never means 'all'")

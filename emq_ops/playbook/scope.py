@@ -1,0 +1,98 @@
+"""Variables and what is rendered with them: layers with a clear order, each value evaluated when it is asked for.
+
+From low to high: the play's ``vars``, those of blocks and includes, the task's, what was registered or set, the loop's
+item, and ``-e``. The language's own names (`words.MAGIC`) can't be set.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from emq_ops.playbook.errors import Pos, nearest, wrong
+from emq_ops.playbook.evaluator import EvaluationError, Evaluator
+from emq_ops.playbook.model import Condition, Vars
+from emq_ops.playbook.sandbox import Compiled, Compiler
+from emq_ops.playbook.source import Node, kind_of
+
+MAX_CHAIN = 50
+_UNDEFINED = re.compile(r"'(\w+)' is undefined")
+
+
+@dataclass(frozen=True)
+class Scope:
+    """What a template sees. `ready`: mappings of plain values, `written`: mappings of nodes; the first that has a name
+    wins: `extra`, then `ready` in order, then `written` in order."""
+
+    extra: Vars
+    ready: Sequence[Mapping[str, Any]]
+    written: Sequence[Vars]
+
+    def find(self, name: str) -> tuple[bool, Any]:
+        """Whether `name` is there, and its value: a Node or plain data."""
+        if name in self.extra:
+            return True, self.extra[name]
+        for values in self.ready:
+            if name in values:
+                return True, values[name]
+        for nodes in self.written:
+            if name in nodes:
+                return True, nodes[name]
+        return False, None
+
+    def names(self) -> Iterator[str]:
+        """Every name that is there."""
+        yield from self.extra
+        for layer in (*self.ready, *self.written):
+            yield from layer
+
+
+class Renderer:
+    """Turns nodes and conditions into values, with positions in whatever goes wrong."""
+
+    def __init__(self, compiler: Compiler, evaluator: Evaluator) -> None:
+        self.compiler = compiler
+        self._evaluator = evaluator
+
+    def value(self, node: Node, scope: Scope, chain: tuple[str, ...] = ()) -> Any:
+        """The plain data of `node`, every template in it evaluated. Raises PlaybookError where one can't be."""
+        if isinstance(node.value, dict):
+            return {key: self.value(child, scope, chain) for key, child in node.value.items()}
+        if isinstance(node.value, list):
+            return [self.value(child, scope, chain) for child in node.value]
+        if not isinstance(node.value, str) or "{" not in node.value:
+            return node.value
+        return self._run(self.compiler.template(node.value), node.pos, scope, chain, expression=False)
+
+    def condition(self, condition: Condition, scope: Scope, word: str) -> bool:
+        """Whether it holds. Raises PlaybookError where it is neither true nor false."""
+        if condition.compiled is None:
+            return condition.value
+        found = self._run(condition.compiled, condition.pos, scope, (), expression=True)
+        if not isinstance(found, bool):
+            hint = "such as: name | bool" if isinstance(found, str) else "compare it, such as: name > 0"
+            if isinstance(found, list | dict):
+                hint = "such as: name | length > 0"
+            wrong(condition.pos, f"'{word}' must be true or false, '{condition.source}' is {kind_of(found)}", hint)
+        return found
+
+    def _run(self, compiled: Compiled, pos: Pos, scope: Scope, chain: tuple[str, ...], *, expression: bool) -> Any:
+        values: dict[str, Any] = {}
+        for name in compiled.names:
+            there, found = scope.find(name)
+            if there:
+                values[name] = self._variable(name, found, scope, chain) if isinstance(found, Node) else found
+        try:
+            return self._evaluator.evaluate(compiled, values, expression=expression)
+        except EvaluationError as fault:
+            missing = _UNDEFINED.fullmatch(str(fault))
+            near = nearest(missing[1], scope.names()) if missing else None
+            what = f"variable {fault}" if missing else f"in '{compiled.source.strip()[:80]}': {fault}"
+            wrong(pos, what, f"did you mean '{near}'?" if near else None)
+
+    def _variable(self, name: str, node: Node, scope: Scope, chain: tuple[str, ...]) -> Any:
+        if name in chain or len(chain) > MAX_CHAIN:
+            wrong(node.pos, f"variable '{name}' is made from itself", " -> ".join((*chain, name)))
+        return self.value(node, scope, (*chain, name))

@@ -1,0 +1,258 @@
+"""Runs of playbooks in the state database: what was asked, who runs it, what is done.
+
+Before a task changes anything, its plan is written; after it, its outcome. A run is resumed by whoever raises its
+*claim*; an older holder finds out at its next write, which is before its next change.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from sqlalchemy import BigInteger, Column, Connection, ForeignKey, String, Table, Text, select, update
+
+from emq_ops.ledger import runs as words
+from emq_ops.ledger.ledger import Ledger, host_ms, insert, pages
+from emq_ops.ledger.schema import metadata, runs
+from emq_ops.passes.holder import Holder, machine_id, who
+from emq_ops.playbook.outcome import Outcome
+from emq_ops.playbook.registry import Plan
+from emq_ops.protocol.errors import BadInputError, EmqError
+from emq_ops.protocol.ids import mint, require
+
+BEAT_MS = 15_000
+GONE_MS = 120_000
+"""Another host's run that gave no sign for so long may be taken over."""
+WHOLE = -1
+"""The item number of a task as a whole."""
+
+play_runs = Table(
+    "play_runs",
+    metadata,
+    Column("run", String(14), ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True),
+    Column("playbook", Text, nullable=False),
+    Column("sha256", String(64), nullable=False),
+    Column("options", Text, nullable=False),
+    Column("queues", Text, nullable=False),
+    Column("owner", Text, nullable=False),
+    Column("claim", BigInteger, nullable=False),
+    Column("beat_ms", BigInteger, nullable=False),
+)
+
+play_steps = Table(
+    "play_steps",
+    metadata,
+    Column("run", String(14), ForeignKey("play_runs.run", ondelete="CASCADE"), primary_key=True),
+    Column("task", String(600), primary_key=True),
+    Column("queue", String(255), primary_key=True),
+    Column("item", BigInteger, primary_key=True),
+    Column("attempt", BigInteger, nullable=False),
+    Column("plan", Text),
+    Column("outcome", Text),
+)
+
+
+class TakenOverError(EmqError):
+    """Another process resumed this run; this one must change nothing more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One item of one task on one queue (`item` WHOLE: the task's outcome). `plan` stands once it was begun."""
+
+    task: str
+    queue: str
+    item: int
+    attempt: int
+    plan: Plan | None
+    outcome: Outcome | None
+
+    @property
+    def key(self) -> tuple[str, str, int]:
+        """What names it within its run."""
+        return self.task, self.queue, self.item
+
+
+@dataclass
+class RunRecord:
+    """A run as asked: `playbook` is its absolute path, `options` what the command line said, `queues` those of each
+    play that began (by its index, as text)."""
+
+    run: str
+    playbook: str
+    sha256: str
+    options: dict[str, Any]
+    queues: dict[str, list[str]]
+    claim: int
+    steps: dict[tuple[str, str, int], Step]
+
+
+def begin(ledger: Ledger, playbook: str, sha256: str, options: dict[str, Any]) -> RunRecord:
+    """Records a new run and answers it."""
+    record = RunRecord(mint("RUN"), playbook, sha256, options, {}, 1, {})
+    with ledger.write() as connection:
+        connection.execute(
+            runs.insert().values(
+                id=record.run,
+                kind="check" if options.get("check") else "play",
+                queue="*",
+                status=words.RUNNING,
+                started_ms=host_ms(),
+                trigger="command",
+                holder=who(),
+                policy=json.dumps({"playbook": playbook}),
+            )
+        )
+        connection.execute(
+            play_runs.insert().values(
+                run=record.run,
+                playbook=playbook,
+                sha256=sha256,
+                options=json.dumps(options),
+                queues="{}",
+                owner=_owner(),
+                claim=1,
+                beat_ms=host_ms(),
+            )
+        )
+    return record
+
+
+def claim(ledger: Ledger, run: str) -> RunRecord:
+    """Takes over a run that was interrupted. Raises BadInputError for one that is not there, ended, or alive."""
+    with ledger.write() as connection:
+        row, status = _look(connection, run, ledger.where)
+        if status not in (words.RUNNING, words.INTERRUPTED):
+            raise BadInputError(
+                f"run {run} ended ({status}); only an interrupted one goes on",
+                fix="start it anew; --start-at-task begins in the middle",
+            )
+        owner = Holder(**json.loads(row["owner"]))
+        if status == words.RUNNING and not _gone(owner, row["beat_ms"]):
+            raise BadInputError(f"run {run} is still being run by {owner}", fix="end that process, or wait for it")
+        values = {"owner": _owner(), "claim": row["claim"] + 1, "beat_ms": host_ms()}
+        connection.execute(update(play_runs).where(play_runs.c.run == run).values(values))
+        ours = {"status": words.RUNNING, "holder": who(), "ended_ms": None, "error": None}
+        connection.execute(update(runs).where(runs.c.id == run).values(ours))
+        steps = [_step(found) for found in connection.execute(select(play_steps).where(play_steps.c.run == run))]
+    return RunRecord(
+        run,
+        row["playbook"],
+        row["sha256"],
+        json.loads(row["options"]),
+        json.loads(row["queues"]),
+        row["claim"] + 1,
+        {step.key: step for step in steps},
+    )
+
+
+def _look(connection: Connection, run: str, where: str) -> tuple[Any, str]:
+    wanted: Any = select(*play_runs.c, runs.c.status).join(runs, runs.c.id == play_runs.c.run)
+    found = (
+        connection.execute(wanted.where(play_runs.c.run == require(run, "RUN")).with_for_update()).mappings().first()
+    )
+    if found is None:
+        raise BadInputError(
+            f"no run of a playbook is called {run}", where=where, fix="see `emq-ops runs ls --kind play`"
+        )
+    return found, str(found["status"])
+
+
+def _owner() -> str:
+    return json.dumps(asdict(Holder.me("play")))
+
+
+def _gone(owner: Holder, beat_ms: int) -> bool:
+    if owner.machine == machine_id():
+        return owner.surely_dead
+    return host_ms() - beat_ms > GONE_MS
+
+
+def _step(row: Any) -> Step:
+    plan = Plan.from_row(json.loads(row.plan)) if row.plan is not None else None
+    outcome = Outcome.from_row(json.loads(row.outcome)) if row.outcome is not None else None
+    return Step(row.task, row.queue, row.item, row.attempt, plan, outcome)
+
+
+class Recorder:
+    """Writes what a run does. Thread-safe; writers that wait at the same time share one transaction."""
+
+    def __init__(self, ledger: Ledger, record: RunRecord) -> None:
+        self._ledger, self._record = ledger, record
+        self._guard, self._turn = threading.Lock(), threading.Lock()
+        self._waiting: dict[tuple[str, str, int], Step] = {}
+        self._beat_ms = host_ms()
+        self._fault: EmqError | None = None
+
+    def later(self, step: Step) -> None:
+        """Writes `step` with the next commit."""
+        with self._guard:
+            self._waiting[step.key] = step
+
+    def now(self, *steps: Step) -> None:
+        """Writes `steps` and all that waits; returns when they are kept. Raises TakenOverError, LedgerError."""
+        for step in steps:
+            self.later(step)
+        with self._turn:  # whoever comes next finds that its steps were taken along
+            if self._fault is not None:
+                raise self._fault
+            with self._guard:
+                taken, self._waiting = list(self._waiting.values()), {}
+            if taken:
+                try:
+                    self._write(taken)
+                except EmqError as fault:
+                    self._fault = fault
+                    raise
+
+    def beat(self) -> None:
+        """Gives a sign of life, if the last is old."""
+        if host_ms() - self._beat_ms >= BEAT_MS:
+            with self._turn:
+                self._write(())
+
+    def queues(self, play: int, names: list[str]) -> None:
+        """Remembers the queues of a play that begins."""
+        self._record.queues[str(play)] = names
+        with self._ledger.write() as connection:
+            self._own(connection, queues=json.dumps(self._record.queues))
+
+    def finish(self, status: str, counts: dict[str, Any], error: str | None = None) -> None:
+        """Records how the run ended (a word of `emq_ops.ledger.runs`)."""
+        self.now()
+        with self._ledger.write() as connection:
+            self._own(connection)
+            words.finish(connection, self._record.run, status, counts=counts, error=error)
+
+    def _write(self, steps: Iterable[Step]) -> None:
+        rows = [
+            {
+                "run": self._record.run,
+                "task": step.task,
+                "queue": step.queue,
+                "item": step.item,
+                "attempt": step.attempt,
+                "plan": json.dumps(step.plan.as_row()) if step.plan is not None else None,
+                "outcome": json.dumps(step.outcome.as_row()) if step.outcome is not None else None,
+            }
+            for step in steps
+        ]
+        with self._ledger.write() as connection:
+            self._own(connection)
+            for page in pages(rows, 100):
+                new = insert(connection, play_steps).values(page)
+                kept = {name: new.excluded[name] for name in ("attempt", "plan", "outcome")}
+                keys = ["run", "task", "queue", "item"]
+                connection.execute(new.on_conflict_do_update(index_elements=keys, set_=kept))
+
+    def _own(self, connection: Connection, **values: Any) -> None:
+        """Refuses to go on where the run was taken over; gives a sign of life otherwise."""
+        now = host_ms()
+        ours = (play_runs.c.run == self._record.run) & (play_runs.c.claim == self._record.claim)
+        done = connection.execute(update(play_runs).where(ours).values(beat_ms=now, **values))
+        if done.rowcount != 1:
+            raise TakenOverError(f"run {self._record.run} was resumed by another process", fix="leave it to that one")
+        self._beat_ms = now

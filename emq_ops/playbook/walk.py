@@ -1,0 +1,90 @@
+"""Which task comes next on one queue: blocks, rescue, always and handlers, as a generator that is fed outcomes.
+
+Fed the recorded outcomes of an earlier life, it stands where that life stood; that is all there is to a resume.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from typing import Any
+
+from emq_ops.playbook.model import Play, Step, Task
+from emq_ops.playbook.outcome import CHANGED, STOPPED, Outcome, Tally
+
+Selects = Callable[[Task], bool]
+_Walk = Generator[Task, Outcome, Outcome | None]
+
+
+class QueueWalk:
+    """One queue's way through one play. `task` is the next task, None at the end; `failed` whether it fell out."""
+
+    def __init__(self, queue: str, play: Play, selects: Selects, tally: Tally, facts: dict[str, Any]) -> None:
+        self.queue, self.tally, self.facts = queue, tally, facts
+        self.failed = False
+        self.bad_input = False
+        self._stopped = False
+        self._cleaning = False
+        self._fell = ""
+        self._notified: set[str] = set()
+        self._selects = selects
+        self._steps = self._play(play)
+        self.task: Task | None = next(self._steps, None)
+
+    def feed(self, outcome: Outcome) -> None:
+        """The outcome of `task`; moves on."""
+        task = self.task
+        assert task is not None
+        self.tally.add(outcome)
+        self.facts.update(outcome.facts)
+        if task.register is not None and outcome.status != STOPPED:
+            self.facts[task.register] = outcome.result
+        if outcome.status == CHANGED:
+            self._notified.update(task.notify)
+        self.bad_input = self.bad_input or outcome.bad_input
+        try:
+            self.task = self._steps.send(outcome)
+        except StopIteration:
+            self.task = None
+
+    def stop(self) -> None:
+        """Ends the queue's play here; its ``always`` sections and notified handlers still come."""
+        if not self._stopped:
+            self._stopped = True
+            if self.task is not None and not self._cleaning:
+                self.feed(Outcome(STOPPED))
+
+    def _play(self, play: Play) -> _Walk:
+        failure = yield from self._walk(play.tasks, cleaning=False)
+        self.failed = failure is not None
+        for handler in play.handlers:
+            if handler.name in self._notified:
+                self._cleaning = True
+                outcome = yield handler
+                self.failed = self.failed or outcome.failed
+        return None
+
+    def _walk(self, steps: tuple[Step, ...], *, cleaning: bool) -> _Walk:
+        for step in steps:
+            if isinstance(step, Task):
+                if not self._selects(step):
+                    continue
+                if self._stopped and not cleaning:
+                    return Outcome(STOPPED)
+                self._cleaning = cleaning
+                outcome = yield step
+                if outcome.failed:
+                    self._fell = step.name
+                    return outcome
+                continue
+            failure = yield from self._walk(step.body, cleaning=cleaning)
+            if failure is not None and failure.rescuable and step.rescue:
+                self.tally.failed -= 1
+                self.tally.rescued += 1
+                self.facts |= {"failed_task": self._fell, "failed_result": failure.result}
+                failure = yield from self._walk(step.rescue, cleaning=cleaning)
+            if step.always:
+                later = yield from self._walk(step.always, cleaning=True)
+                failure = failure or later
+            if failure is not None:
+                return failure
+        return None
