@@ -3,7 +3,7 @@
 -- KEYS: lease
 -- ARGV: state, token, length ms, role, host, machine, pid, start, nonce, token of a holder known to be dead ("" none),
 --       state that may be replaced ("" none: only by an operator's word, and never while its lease stands)
--- Replies: {"taken", run id, until, now}; {"held", now, fields} another holder; {"foreign", now, fields} another state;
+-- Replies: {"taken", run id, token that stood before ("" none)}; {"held", now, fields} another holder; {"foreign", now, fields} another state;
 --          {"token", now, fields} the token is not above the lease's. fields: name, value ... Only "taken" writes. EMQDATA.
 --#include lib/fence.lua
 local state, token, length, nonce = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[9]
@@ -31,4 +31,4 @@ local run = run_id()
 redis.call('HSET', KEYS[1], 'state', state, 'token', token, 'run', run, 'until', digits(now + length),
   'ms', digits(length), 'role', ARGV[4], 'host', ARGV[5], 'machine', ARGV[6], 'pid', ARGV[7], 'start', ARGV[8],
   'nonce', nonce)
-return { 'taken', run, now + length, now }
+return { 'taken', run, lease.token }

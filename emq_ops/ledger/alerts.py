@@ -78,13 +78,12 @@ def competing(ledger: Ledger, queue: str | None = None, *, since_ms: int = 0) ->
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """A lease as it was sampled: looked at again by the next pass. `error_hash` of the row's `last_error`."""
+    """A lease as it was sampled: looked at again by the next pass."""
 
     job: str
     token: int
     deadline_ms: int
     stalls: int
-    error_hash: str
 
 
 def watched(connection: Connection, queue: str) -> list[Watched]:

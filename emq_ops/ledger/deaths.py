@@ -77,6 +77,16 @@ def known(connection: Connection, queue: str, jobs: Sequence[str]) -> dict[str, 
     return found
 
 
+def ages(connection: Connection, queue: str, jobs: Sequence[str]) -> dict[tuple[str, int, int], int]:
+    """When each of these deaths (job, attempts, stalls) was first seen; those that are not known are left out."""
+    columns = (deaths.c.job, deaths.c.attempts, deaths.c.stalls, deaths.c.first_seen_ms)
+    found: dict[tuple[str, int, int], int] = {}
+    for page in pages(jobs):
+        wanted = select(*columns).where(deaths.c.queue == queue, deaths.c.gone_ms.is_(None), deaths.c.job.in_(page))
+        found.update({(row[0], row[1], row[2]): row[3] for row in connection.execute(wanted)})
+    return found
+
+
 def record(connection: Connection, queue: str, seen: Sequence[Death]) -> int:
     """Records deaths; one that is known is only told who killed it, if that was not known. A job that died again
     (other attempts or stalls) gets a new row, and its old one is marked revived. Answers how many are new."""
@@ -137,6 +147,16 @@ def open_jobs(connection: Connection, queue: str, *, after: str = "", limit: int
         .limit(limit)
     )
     return [(row.job, row.first_seen_ms) for row in connection.execute(wanted)]
+
+
+def open_deaths(connection: Connection, queue: str, jobs: Sequence[str]) -> list[Recorded]:
+    """What is known of these jobs' deaths, without snapshots; those not dead are left out."""
+    columns = [c for c in deaths.c if c.name not in ("listed_by", "snapshot")]
+    found: list[Recorded] = []
+    for page in pages(jobs):
+        wanted = select(*columns).where(deaths.c.queue == queue, deaths.c.gone_ms.is_(None), deaths.c.job.in_(page))
+        found += [Recorded(**row) for row in connection.execute(wanted).mappings()]
+    return found
 
 
 def iterate(
@@ -229,12 +249,16 @@ def listed(connection: Connection, queue: str) -> dict[str, str]:
     return {row.job: row.listed_by for row in connection.execute(wanted)}
 
 
-def unlist(connection: Connection, queue: str) -> None:
-    """Takes back every note of `list_victims` on jobs that are still dead."""
+def unlist(connection: Connection, queue: str, jobs: Sequence[str] | None = None) -> None:
+    """Takes back the note of `list_victims` on these jobs, or on all of the queue that are still dead."""
     statement = update(deaths).where(
         deaths.c.queue == queue, deaths.c.gone_ms.is_(None), deaths.c.listed_by.is_not(None)
     )
-    connection.execute(statement.values(listed_by=None))
+    if jobs is None:
+        connection.execute(statement.values(listed_by=None))
+        return
+    for page in pages(jobs):
+        connection.execute(statement.where(deaths.c.job.in_(page)).values(listed_by=None))
 
 
 def close_listed(connection: Connection, queue: str, at_ms: int) -> int:

@@ -16,6 +16,7 @@ from sqlalchemy.engine import URL
 from sqlalchemy.exc import ArgumentError, DBAPIError, OperationalError, SQLAlchemyError
 
 from emq_ops.ledger.errors import LedgerError, LedgerFullError, LedgerLockedError, LedgerUnreachableError
+from emq_ops.protocol.deadline import check, remaining, within
 from emq_ops.protocol.errors import BadInputError
 
 BUSY_MS = 10_000
@@ -92,6 +93,10 @@ def _sqlite(url: URL, busy_ms: int) -> Engine:
 
     @event.listens_for(engine, "begin")
     def _begun(connection: Connection) -> None:
+        wait = int(1000 * (within(busy_ms / 1000) or 0))
+        if connection.info.get("busy_ms", busy_ms) != wait:
+            connection.exec_driver_sql(f"PRAGMA busy_timeout={wait}")
+            connection.info["busy_ms"] = wait
         writes = connection.get_execution_options().get("emq_writes", False)
         connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 
@@ -100,13 +105,18 @@ def _sqlite(url: URL, busy_ms: int) -> Engine:
 
 @contextlib.contextmanager
 def transaction(engine: Engine, *, writes: bool) -> Iterator[Connection]:
-    """One transaction; committed at the end, rolled back on any error, which leaves as one of ours."""
+    """One transaction; committed at the end, rolled back on any error, which leaves as one of ours. It waits no longer
+    than the caller's deadline (`emq_ops.protocol.deadline`)."""
     where = shown(engine.url)
+    check(where)
     try:
         with engine.connect() as connection:
             if writes:
                 connection = connection.execution_options(emq_writes=True)
             with connection.begin():
+                left = remaining()
+                if left is not None and engine.dialect.name == "postgresql":
+                    connection.exec_driver_sql(f"SET LOCAL statement_timeout = {max(1, int(1000 * left))}")
                 yield connection
     except SQLAlchemyError as fault:
         raise as_ours(fault, where) from fault

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fnmatch
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +11,7 @@ from sqlalchemy import Connection, delete, select, update
 from emq_ops.ledger.ledger import Ledger, insert
 from emq_ops.ledger.schema import holds, windows
 from emq_ops.protocol.errors import BadInputError
+from emq_ops.protocol.globs import matches
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,20 +33,19 @@ class Hold:
 class Window:
     """A maintenance window: a lease whose deadline lies within it is recovered without counting.
 
-    `queues`: a queue's name, or a pattern where `is_glob`. Times: server clock, unix ms. `id` 0: from the config.
+    `queues`: a selector (`emq_ops.protocol.globs`). Times: server clock, unix ms. `id` 0: from the config.
     """
 
     queues: str
     start_ms: int
     end_ms: int
-    is_glob: bool = False
     id: int = 0
     holder: str = ""
     why: str = ""
 
     def covers(self, queue: str) -> bool:
-        """Whether it is for this queue. A name that is meant literally matches only itself."""
-        return self.queues == queue or (self.is_glob and fnmatch.fnmatchcase(queue, self.queues))
+        """Whether it is for this queue."""
+        return matches(self.queues, queue)
 
     def as_row(self) -> dict[str, Any]:
         """As a plain dict, for renderers."""

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import Connection, RowMapping, bindparam, func, select, update
+from sqlalchemy import Connection, RowMapping, bindparam, case, func, select, update
 
 from emq_ops.ledger.ledger import Ledger, insert, pages
 from emq_ops.ledger.schema import census, contacts, interruptions, vanished
@@ -19,7 +19,8 @@ RESTART, FAILOVER, OUTAGE, REWIND = "restart", "failover", "outage", "rewind"
 class Contact:
     """The last sight of the node that owns a queue's slot (times: its clock, unix ms).
 
-    `lost`: it did not answer since. `token`: our highest lease token that it had. `completed`, `failed`: its counters.
+    `lost`: it did not answer since. `token`: our highest lease token that it had; `went_back`: it was found with a
+    lower one. `completed`, `failed`: its counters.
     `agreed_dead`, `agreed_failed`: size of the dead set and counter of failures when the ledger last agreed with the
     dead set (-1 never). `swept_ms`: when a sweep last found nothing more to do.
     """
@@ -29,6 +30,7 @@ class Contact:
     seen_ms: int
     lost: bool = False
     token: int = 0
+    went_back: bool = False
     completed: int = 0
     failed: int = 0
     agreed_dead: int = -1
@@ -94,6 +96,13 @@ def save_contact(connection: Connection, queue: str, **values: Any) -> None:
         connection.execute(new.on_conflict_do_update(index_elements=[contacts.c.queue], set_=values))
 
 
+def note_token(connection: Connection, queue: str, token: int, before: int) -> None:
+    """Notes that we took the lease with `token`, and that the server had `before` until then."""
+    statement = update(contacts).where(contacts.c.queue == queue)
+    back = case((contacts.c.token > before, True), else_=contacts.c.went_back)
+    connection.execute(statement.values(went_back=back, token=token))
+
+
 def save_seen(connection: Connection, seen: Mapping[str, int]) -> None:
     """Moves the last sight of many queues at once (idle passes: queue and server time)."""
     statement = update(contacts).where(contacts.c.queue == bindparam("_queue")).values(seen_ms=bindparam("_seen"))
@@ -137,6 +146,14 @@ def of_run(connection: Connection, queue: str, run_id: str) -> list[Interruption
     """Those that ended under this run id, oldest first."""
     wanted = select(interruptions).where(interruptions.c.queue == queue, interruptions.c.run_after == run_id)
     return [_interruption(row) for row in connection.execute(wanted.order_by(interruptions.c.id)).mappings()]
+
+
+def was_left(connection: Connection, queue: str, run_id: str) -> bool:
+    """Whether an interruption ever led from this run id to another one."""
+    wanted = select(interruptions.c.id).where(
+        interruptions.c.queue == queue, interruptions.c.run_before == run_id, interruptions.c.run_after != run_id
+    )
+    return connection.execute(wanted.limit(1)).first() is not None
 
 
 def listing(ledger: Ledger, queue: str | None = None, *, since_ms: int = 0) -> list[Interruption]:

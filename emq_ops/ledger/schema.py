@@ -53,6 +53,7 @@ contacts = Table(
     Column("seen_ms", BigInteger, nullable=False),
     Column("lost", Boolean, nullable=False, server_default=text("false")),  # it did not answer since
     Column("token", BigInteger, nullable=False, server_default="0"),
+    Column("went_back", Boolean, nullable=False, server_default=text("false")),  # it had a lower one when we took it
     # When a sweep last found nothing more to do.
     Column("swept_ms", BigInteger, nullable=False, server_default="0"),
     Column("completed", BigInteger, nullable=False, server_default="0"),
@@ -183,7 +184,6 @@ watches = Table(
     Column("token", BigInteger, nullable=False),
     Column("deadline_ms", BigInteger, nullable=False),
     Column("stalls", BigInteger, nullable=False),
-    Column("error_hash", String(40), nullable=False),
 )
 
 competitors = Table(
@@ -212,7 +212,6 @@ windows = Table(
     metadata,
     Column("id", _Serial, primary_key=True, autoincrement=True),
     Column("queues", String(255), nullable=False),
-    Column("is_glob", Boolean, nullable=False),
     Column("start_ms", BigInteger, nullable=False),
     Column("end_ms", BigInteger, nullable=False),
     Column("holder", String(255), nullable=False),

@@ -8,17 +8,24 @@ local function lapsed_lease(base, id)
   return { id = id, row = row, group = values[2], stalled = values[1] and whole(values[1], row .. ' stalled') or 0 }
 end
 
--- Counts the stall of each lease and settles it, in order. Answers {recovered = ids, dead = ids}.
-local function settle_stalled(base, leases, max_stalled)
+-- Settles each lease, in order: counts its stall, unless `lease.exempt`. An exempt ghost leaves active and no row is made.
+-- Sets on each `count` and `outcome`: recovered, dead, ghost. Answers {recovered = ids, dead = ids}.
+-- `refuse_dead(number)`, if given, is asked before the first write; what it returns ends the script instead.
+local function settle_stalled(base, leases, max_stalled, refuse_dead)
   local batch = new_batch(base)
   load_lanes(batch, leases)
   local swept = { recovered = {}, dead = {} }
   for _, lease in ipairs(leases) do
     if lease.group then batch_leave_flight(batch, lease.group) end
-    if lease.stalled + 1 >= max_stalled then
+    lease.count = lease.stalled + (lease.exempt and 0 or 1)
+    if not lease.exempt and lease.count >= max_stalled then
+      lease.outcome = 'dead'
       swept.dead[#swept.dead + 1] = lease.id
       batch_dead(batch, lease.id)
+    elseif lease.exempt and lease.ghost then
+      lease.outcome = 'ghost'
     else
+      lease.outcome = 'recovered'
       swept.recovered[#swept.recovered + 1] = lease.id
       batch_pending(batch, lease.id, lease.group)
     end
@@ -26,16 +33,19 @@ local function settle_stalled(base, leases, max_stalled)
   local failed = base .. 'metrics:failed'
   expect(failed, 'hash')
   whole(redis.call('HGET', failed, 'count') or '0', failed .. ' count')
+  local refusal = refuse_dead and refuse_dead(#swept.dead)
+  if refusal then return nil, refusal end
   -- The first write is below this line.
   local ids = {}
   for i, lease in ipairs(leases) do ids[i] = lease.id end
   remove_members(base .. 'active', ids)
   for _, lease in ipairs(leases) do
-    local count = digits(lease.stalled + 1)
-    if lease.stalled + 1 >= max_stalled then
-      redis.call('HSET', lease.row, 'stalled', count, 'state', 'dead', 'last_error', 'stalled')
-    else
-      redis.call('HSET', lease.row, 'stalled', count, 'state', 'pending')
+    if lease.outcome == 'dead' then
+      redis.call('HSET', lease.row, 'stalled', digits(lease.count), 'state', 'dead', 'last_error', 'stalled')
+    elseif lease.outcome == 'recovered' and lease.exempt then
+      redis.call('HSET', lease.row, 'state', 'pending')
+    elseif lease.outcome == 'recovered' then
+      redis.call('HSET', lease.row, 'stalled', digits(lease.count), 'state', 'pending')
     end
   end
   if #swept.dead > 0 then redis.call('HINCRBY', failed, 'count', #swept.dead) end

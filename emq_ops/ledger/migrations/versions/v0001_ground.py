@@ -46,6 +46,7 @@ def upgrade() -> None:
         sa.Column("seen_ms", sa.BigInteger(), nullable=False),
         sa.Column("lost", sa.Boolean(), server_default=sa.text("false"), nullable=False),
         sa.Column("token", sa.BigInteger(), server_default="0", nullable=False),
+        sa.Column("went_back", sa.Boolean(), server_default=sa.text("false"), nullable=False),
         sa.Column("swept_ms", sa.BigInteger(), server_default="0", nullable=False),
         sa.Column("completed", sa.BigInteger(), server_default="0", nullable=False),
         sa.Column("failed", sa.BigInteger(), server_default="0", nullable=False),
@@ -167,7 +168,6 @@ def upgrade() -> None:
         "maintenance_windows",
         sa.Column("id", SERIAL, autoincrement=True, nullable=False),
         sa.Column("queues", sa.String(length=255), nullable=False),
-        sa.Column("is_glob", sa.Boolean(), nullable=False),
         sa.Column("start_ms", sa.BigInteger(), nullable=False),
         sa.Column("end_ms", sa.BigInteger(), nullable=False),
         sa.Column("holder", sa.String(length=255), nullable=False),
@@ -222,7 +222,6 @@ def upgrade() -> None:
         sa.Column("token", sa.BigInteger(), nullable=False),
         sa.Column("deadline_ms", sa.BigInteger(), nullable=False),
         sa.Column("stalls", sa.BigInteger(), nullable=False),
-        sa.Column("error_hash", sa.String(length=40), nullable=False),
         sa.PrimaryKeyConstraint("queue", "job"),
     )
     op.create_table(

@@ -1,0 +1,145 @@
+"""Noticing interruptions of the node that owns a queue's slot, and making the census at first contact after one."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection
+
+from emq_ops.ledger import interruptions as book
+from emq_ops.ledger.alerts import Alert
+from emq_ops.ledger.interruptions import Contact, Counted, Interruption
+from emq_ops.ledger.ledger import Ledger
+from emq_ops.passes.events import Emit, InterruptionSeen, alert, nowhere
+from emq_ops.passes.evidence import Scene, epoch_proves
+from emq_ops.passes.sight import Sight, restored
+from emq_ops.passes.slices import token_of
+from emq_ops.protocol.ids import is_valid
+from emq_ops.protocol.keyspace import keys_of
+from emq_ops.protocol.server import Server
+
+_PAGE = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """An interruption as it shows in two looks. `latest_end_ms`: it can't have ended later; for a restart it is exact
+    to a second, else it is the moment of the second look."""
+
+    kind: str
+    started_ms: int | None
+    ended_ms: int
+    went_back: bool
+    evidence: dict[str, Any]
+
+
+def compare(before: Contact | None, now: Sight, *, loaded: bool = False) -> Cut | None:
+    """What happened between the last contact and this look, None where nothing did. Pure.
+
+    `loaded`: without an earlier contact, whether this life began by loading a keyspace from disk: then there was one
+    before it.
+    """
+    if before is None:
+        return Cut(book.RESTART, None, now.born_ms, False, {"loaded_from_disk": True}) if loaded else None
+    facts: dict[str, Any] = {}
+    if before.went_back:
+        facts["token"] = {"known": before.token}
+    same_life = before.run_id == now.run_id
+    if not same_life or before.lost:
+        for name in ("completed", "failed"):
+            # A counter at zero was deleted with the queue; a lower one is an older one.
+            if 0 < getattr(now, name) < getattr(before, name):
+                facts[name] = {"known": getattr(before, name), "found": getattr(now, name)}
+    back = bool(facts)
+    if same_life:
+        if now.promoted and before.replid != now.replid:
+            return Cut(book.FAILOVER, before.seen_ms, now.now_ms, back, facts | {"replid": before.replid})
+        if before.lost:
+            return Cut(book.OUTAGE, before.seen_ms, now.now_ms, back, facts)
+        return Cut(book.REWIND, before.seen_ms, now.now_ms, True, facts) if before.went_back else None
+    if now.promoted or now.born_ms <= before.seen_ms:
+        # It lived already when we talked to another: this is its replica, or the slot's new owner.
+        return Cut(book.FAILOVER, before.seen_ms, now.now_ms, back, facts)
+    return Cut(book.RESTART, before.seen_ms, max(now.born_ms, before.seen_ms), back, facts)
+
+
+def notice(server: Server, ledger: Ledger, sight: Sight, lease_ms: int, emit: Emit = nowhere) -> Interruption | None:
+    """Records what happened since the last contact, with a census where it is made in time; answers the newest
+    interruption of the queue. Call it holding the queue's lease. `lease_ms`: the queue's longest lease."""
+    queue = sight.queue
+    with ledger.read() as connection:
+        before = book.contact_of(connection, queue)
+        newest = book.latest(connection, queue)
+    cut = compare(before, sight, loaded=before is None and restored(server, queue))
+    seen = {"run_id": sight.run_id, "replid": sight.replid, "seen_ms": sight.now_ms, "token": sight.token}
+    seen |= {"completed": sight.completed, "failed": sight.failed, "lost": False, "went_back": False}
+    if cut is None:
+        if before is None:
+            with ledger.write() as connection:
+                book.save_contact(connection, queue, **seen)
+        return newest
+    # Later than a longest lease after the end, who is in flight was claimed since: then the clock knows better.
+    in_time = sight.now_ms <= cut.ended_ms + lease_ms
+    leases = take_census(server, queue) if in_time else []
+    found = Interruption(
+        queue=queue,
+        kind=cut.kind,
+        run_before=before.run_id if before else None,
+        run_after=sight.run_id,
+        started_ms=cut.started_ms,
+        ended_ms=cut.ended_ms,
+        seen_ms=sight.now_ms,
+        census_ms=sight.now_ms if in_time else None,
+        horizon_ms=max((c.deadline_ms for c in leases), default=cut.ended_ms) if in_time else cut.ended_ms + lease_ms,
+        went_back=cut.went_back,
+        evidence=cut.evidence,
+        in_flight=len(leases) if in_time else sight.active,
+    )
+    with ledger.write() as connection:
+        number = book.add(connection, found, leases)
+        book.save_contact(connection, queue, **seen, agreed_dead=-1, agreed_failed=-1)
+    emit(
+        InterruptionSeen(
+            queue,
+            interruption=number,
+            kind=found.kind,
+            started_ms=found.started_ms,
+            ended_ms=found.ended_ms,
+            in_flight=found.in_flight,
+            went_back=found.went_back,
+        )
+    )
+    if found.went_back:
+        text = "the keyspace went back in time: what was written last is gone"
+        alert(ledger, emit, Alert(queue, "went_back", text, sight.now_ms, found.evidence))
+    return dataclasses.replace(found, id=number)
+
+
+def take_census(server: Server, queue: str) -> list[Counted]:
+    """Who is in `active`, with token and deadline. Members that are no job ids are left out."""
+    keys = keys_of(queue)
+    deadlines: dict[str, int] = {}
+    cursor = b"0"
+    while True:
+        cursor, flat = server.read("ZSCAN", keys.active, cursor, "COUNT", _PAGE)
+        for member, score in zip(flat[::2], flat[1::2], strict=True):
+            if is_valid(member):
+                deadlines[member.decode("ascii")] = int(float(score))
+        if cursor == b"0":
+            break
+    jobs = [job for job in deadlines if job.startswith("JOB")]
+    found = server.read_many([("HGET", keys.row(job), "attempts") for job in jobs])
+    return [Counted(job, token_of(token), deadlines[job]) for job, token in zip(jobs, found, strict=True)]
+
+
+def scene_of(
+    connection: Connection, run_id: str, newest: Interruption | None, lease_ms: int, windows: Any = ()
+) -> Scene:
+    """What `judge` needs besides the census entries of the leases in question."""
+    proves = True
+    if newest is not None:
+        under = book.of_run(connection, newest.queue, run_id)
+        proves = epoch_proves(run_id, under, primary_before=book.was_left(connection, newest.queue, run_id))
+    return Scene(run_id=run_id, windows=tuple(windows), interruption=newest, epoch_proves=proves, lease_ms=lease_ms)

@@ -1,0 +1,154 @@
+"""The dead set is the truth: the ledger learns of deaths by others, of jobs that died again, of those that are gone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from emq_ops.ledger import deaths as book
+from emq_ops.ledger import interruptions as cuts
+from emq_ops.ledger.deaths import NO_ATTEMPTS, Death
+from emq_ops.ledger.interruptions import Interruption
+from emq_ops.ledger.ledger import Ledger
+from emq_ops.ledger.snapshot import pack
+from emq_ops.passes.events import Died, Emit, nowhere
+from emq_ops.passes.slices import read_dead
+from emq_ops.protocol import deadline
+from emq_ops.protocol.fence import Fence
+from emq_ops.protocol.ids import is_valid
+from emq_ops.protocol.server import Server
+
+PAGE = 1000
+
+
+@dataclass(slots=True)
+class Agreement:
+    """What a reconciliation found. `new`: deaths that the ledger did not know; `gone`: jobs that are dead no more, by
+    how; `malformed`: members that are no job ids; `whole`: False where the time ran out."""
+
+    new: int = 0
+    gone: dict[str, int] = field(default_factory=dict)
+    malformed: list[str] = field(default_factory=list)
+    dead: int = 0
+    whole: bool = True
+
+
+def number_of(value: bytes | None, default: int) -> int:
+    """A count of a row, or `default` where it is absent or none."""
+    return int(value) if value is not None and value.isdigit() and len(value) <= 18 else default
+
+
+def reconcile(
+    server: Server,
+    ledger: Ledger,
+    fence: Fence,
+    run: str | None,
+    now_ms: int,
+    newest: Interruption | None = None,
+    emit: Emit = nowhere,
+) -> Agreement:
+    """Brings the ledger in line with the dead set, page by page, until the caller's deadline. Rows and logs of new
+    deaths are kept with them. All deaths found by one call have one age, so that ties go by mint order."""
+    agreed = Agreement()
+    cursor = b"0"
+    while True:
+        if deadline.remaining() == 0.0:
+            agreed.whole = False
+            return agreed
+        cursor, flat = server.read("ZSCAN", fence.keys.dead, cursor, "COUNT", PAGE)
+        members = flat[::2]
+        agreed.dead += len(members)
+        jobs = [m.decode("ascii") for m in members if is_valid(m)]
+        agreed.malformed += [m.decode("utf-8", "backslashreplace") for m in members if not is_valid(m)]
+        for first in range(0, len(jobs), PAGE):  # a small set comes whole, whatever COUNT says
+            agreed.new += _learn(server, ledger, fence, jobs[first : first + PAGE], run, now_ms, emit)
+        if cursor == b"0":
+            break
+    _forget(server, ledger, fence, now_ms, newest, agreed)
+    return agreed
+
+
+def _learn(
+    server: Server, ledger: Ledger, fence: Fence, jobs: Sequence[str], run: str | None, now_ms: int, emit: Emit
+) -> int:
+    queue, keys = fence.keys.queue, fence.keys
+    identities = server.read_many([("HMGET", keys.row(job), "attempts", "stalled") for job in jobs])
+    stands = {
+        job: (number_of(attempts, NO_ATTEMPTS), number_of(stalls, 0))
+        for job, (attempts, stalls) in zip(jobs, identities, strict=True)
+    }
+    with ledger.read() as connection:
+        known = book.known(connection, queue, jobs)
+    fresh = [job for job, identity in stands.items() if known.get(job) != identity]
+    if not fresh:
+        return 0
+    rows = read_dead(server, fence, fresh)
+    flows = flow_parents(server, fence, [job for job in fresh if job in rows])
+    seen = [_death(job, *rows[job], run, now_ms, job in flows) for job in fresh if job in rows]
+    # Dead, with a row or logs that can't be read: known by their names alone.
+    seen += [
+        Death(job, *stands[job], first_seen_ms=now_ms, found_by=run)
+        for job in fresh
+        if job not in rows and server.read("ZSCORE", keys.dead, job) is not None
+    ]
+    with ledger.write() as connection:
+        new = book.record(connection, queue, seen)
+    for death in seen:
+        emit(Died(queue, run, job=death.job, cause=death.cause, attempts=death.attempts, stalls=death.stalls))
+    return new
+
+
+def flow_parents(server: Server, fence: Fence, jobs: Sequence[str]) -> set[str]:
+    """Those of `jobs` that have failed children on their books."""
+    replies = server.read_many([("EXISTS", fence.keys.book(job, "failed")) for job in jobs])
+    return {job for job, reply in zip(jobs, replies, strict=True) if reply == 1}
+
+
+def _death(job: str, row: list[bytes], logs: list[bytes], run: str | None, now_ms: int, flow: bool) -> Death:
+    fields = dict(zip(row[::2], row[1::2], strict=True))
+    stalls, error = number_of(fields.get(b"stalled"), 0), fields.get(b"last_error")
+    return Death(
+        job=job,
+        attempts=number_of(fields.get(b"attempts"), NO_ATTEMPTS),
+        stalls=stalls,
+        first_seen_ms=now_ms,
+        cause=book.cause_of(error, stalls, flow=flow),
+        last_error=error,
+        found_by=run,
+        epoch=fields[b"lease_epoch"].decode("utf-8", "replace")[:64] if b"lease_epoch" in fields else None,
+        snapshot=pack(row, logs),
+    )
+
+
+def _forget(
+    server: Server, ledger: Ledger, fence: Fence, now_ms: int, newest: Interruption | None, agreed: Agreement
+) -> None:
+    """Closes the deaths of jobs that are dead no more: revived (the row lives), removed, or lost by the server."""
+    queue, keys, after = fence.keys.queue, fence.keys, ""
+    while True:
+        with ledger.read() as connection:
+            page = book.open_jobs(connection, queue, after=after, limit=PAGE)
+            listed = book.listed(connection, queue)
+        if not page:
+            return
+        after = page[-1][0]
+        scores = server.read_many([("ZSCORE", keys.dead, job) for job, _ in page])
+        absent = [(job, seen) for (job, seen), score in zip(page, scores, strict=True) if score is None]
+        rows = server.read_many([("EXISTS", keys.row(job)) for job, _ in absent])
+        ends: dict[tuple[str, str | None], list[str]] = {}
+        for (job, seen), row in zip(absent, rows, strict=True):
+            if row:
+                end: tuple[str, str | None] = (book.REVIVED, None)
+            elif job in listed:
+                end = (book.TRIMMED, listed[job])
+            elif newest is not None and newest.went_back and seen <= newest.seen_ms:
+                end = (book.VANISHED, None)
+            else:
+                end = (book.REMOVED, None)
+            ends.setdefault(end, []).append(job)
+        if ends:
+            with ledger.write() as connection:
+                for (how, by), jobs in ends.items():
+                    agreed.gone[how] = agreed.gone.get(how, 0) + book.close(connection, queue, jobs, how, now_ms, by)
+                    if how == book.VANISHED and newest is not None:
+                        cuts.add_vanished(connection, newest.id, jobs, "dead")

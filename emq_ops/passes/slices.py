@@ -1,0 +1,224 @@
+"""One slice of the sweep: the call of ``lua/sweep_pass.lua``, its reply, and the transaction that records it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection
+
+from emq_ops.ledger import interruptions as book
+from emq_ops.ledger import runs
+from emq_ops.ledger.deaths import NO_ATTEMPTS, STALLED, Death, record
+from emq_ops.ledger.ledger import Ledger
+from emq_ops.ledger.snapshot import pack
+from emq_ops.passes.evidence import Lease, Scene, Verdict, judge
+from emq_ops.passes.policy import StalledPolicy
+from emq_ops.protocol.errors import StateError
+from emq_ops.protocol.fence import Fence
+from emq_ops.protocol.scripts import load
+from emq_ops.protocol.server import Arg, Server
+
+SWEPT, UNRECORDED, BURST = "swept", "unrecorded", "burst"
+RECOVERED, DEAD, EXEMPT, GHOST, FORCED = "recovered", "dead", "exempt", "ghost", "forced"
+_COLUMNS = 8
+_READ_BUDGET = 4 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """What a slice did with one lease. `outcome`: recovered, dead, exempt, ghost, forced; `stalls`: the row's count
+    afterwards; `exemptions` in a row."""
+
+    lease: Lease
+    outcome: str
+    stalls: int
+    group: str
+    exemptions: int
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """The reply of one call. `verdict`: swept, unrecorded (what an earlier pass did and nobody recorded), burst
+    (`deaths` would die; nothing was done). `at_ms`: the server's clock when the slice was done."""
+
+    verdict: str
+    run: str
+    number: int
+    at_ms: int
+    more: bool
+    settled: tuple[Settled, ...] = ()
+    deaths: int = 0
+
+    @property
+    def key(self) -> tuple[str, int]:
+        return self.run, self.number
+
+
+def _text(value: bytes) -> str:
+    return value.decode("utf-8", "replace")
+
+
+def token_of(attempts: bytes | None) -> int | None:
+    """A row's attempts as a token, None on a ghost or a row without."""
+    return int(attempts) if attempts is not None and attempts.isdigit() and len(attempts) <= 18 else None
+
+
+def _settled(columns: Sequence[bytes]) -> Settled:
+    job, outcome, deadline, attempts, epoch, stalls, group, exemptions = columns
+    lease = Lease(_text(job), int(float(deadline)), token_of(attempts), _text(epoch))
+    return Settled(lease, _text(outcome), int(stalls), _text(group), int(exemptions))
+
+
+def run_slice(
+    server: Server,
+    fence: Fence,
+    policy: StalledPolicy,
+    run: str,
+    number: int,
+    *,
+    recorded: tuple[str, int] | None,
+    most_deaths: int | None,
+    listed: Sequence[tuple[str, bytes, bytes, bool]] | None = None,
+) -> Slice:
+    """Runs slice `number` of `run`. `recorded`: the slice that the ledger has last. `listed`: (job, score, attempts,
+    exempt) of each lease to settle, None for whatever is due. Raises FenceError, DamagedError."""
+    k = fence.keys
+    args: list[Arg] = [*fence.args, k.base, run, number, *(recorded or ("", ""))]
+    args += [policy.max_stalled, policy.limit, "" if most_deaths is None else most_deaths, policy.max_exempt]
+    args.append("all" if listed is None else "listed")
+    for job, score, attempts, exempt in listed or ():
+        args += [job, score, attempts, "exempt" if exempt else "count"]
+    keys = [fence.key, k.swept, k.exempt, k.active, k.pending, k.dead]
+    return _parse(server.run(load("sweep_pass"), keys, args), run, number)
+
+
+def native_slice(
+    server: Server,
+    fence: Fence,
+    policy: StalledPolicy,
+    run: str,
+    number: int,
+    *,
+    recorded: tuple[str, int] | None,
+    most_deaths: int | None,
+    listed: Sequence[tuple[str, bytes, bytes, bool]] | None = None,
+) -> Slice:
+    """As `run_slice`, by the module's own command, which judges by epochs alone: `listed` and `most_deaths` are not for
+    it. Raises StateError where script claims are seen."""
+    k = fence.keys
+    args: list[Arg] = [*fence.args, k.base, run, number, *(recorded or ("", ""))]
+    args += [policy.max_stalled, policy.limit]
+    reply = server.run(load("sweep_native"), [fence.key, k.swept, k.active, k.pending, k.dead], args)
+    if reply[0] == b"script-claims":
+        raise StateError(
+            f"EMQSTATE {len(reply[3])} lapsed leases have no epoch: scripts claimed them, and would never be counted",
+            where=k.queue,
+            fix="executor: script",
+        )
+    return _parse(reply, run, number)
+
+
+def _parse(reply: Any, run: str, number: int) -> Slice:
+    verdict, now, more, facts = reply
+    if verdict == b"burst":
+        return Slice(BURST, run, number, int(now), True, deaths=int(facts[0]))
+    rows = [_settled(facts[i : i + _COLUMNS]) for i in range(3, len(facts), _COLUMNS)]
+    return Slice(_text(verdict), _text(facts[0]), int(facts[1]), int(facts[2]), more == 1, tuple(rows))
+
+
+def read_dead(server: Server, fence: Fence, jobs: Sequence[str]) -> dict[str, tuple[list[bytes], list[bytes]]]:
+    """Row and logs of those jobs that are dead, in bounded replies; others, and damaged ones, are left out."""
+    found: dict[str, tuple[list[bytes], list[bytes]]] = {}
+    todo = list(jobs)
+    while todo:
+        page = todo[:500]
+        replies = server.run(
+            load("dead_read"), [fence.keys.dead], [fence.keys.base, _READ_BUDGET, *page], readonly=True
+        )
+        for job, reply in zip(page, replies, strict=False):
+            if reply[0] == 1:
+                found[job] = (reply[1], reply[2])
+        todo = todo[len(replies) :]
+    return found
+
+
+def verdicts_of(connection: Connection, scene: Scene, settled: Sequence[Settled]) -> dict[str, Verdict]:
+    """Which life each lease was of, with the census entries that this takes."""
+    return judge_all(connection, scene, [s.lease for s in settled])
+
+
+def judge_all(connection: Connection, scene: Scene, leases: Sequence[Lease]) -> dict[str, Verdict]:
+    """`judge` for many leases, reading the census once."""
+    entries: Mapping[str, Any] = {}
+    if scene.interruption is not None and scene.interruption.census_ms is not None:
+        entries = book.census_of(connection, scene.interruption.id, [lease.job for lease in leases])
+    full = Scene(scene.run_id, scene.windows, scene.interruption, scene.epoch_proves, entries, scene.lease_ms)
+    return {lease.job: judge(lease, full) for lease in leases}
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """A recorded slice in numbers and names. `fresh`: it was not recorded before."""
+
+    fresh: bool
+    recovered: list[str]
+    exempted: list[str]
+    forced: list[str]
+    dead: list[Death]
+    ghosts: list[str]
+
+    def counts(self) -> dict[str, int]:
+        """As the ledger adds them up; `recovered` includes the exempted and the forced."""
+        numbers = {"recovered": len(self.recovered), "exempted": len(self.exempted), "forced": len(self.forced)}
+        numbers |= {"dead": len(self.dead), "ghosts": len(self.ghosts)}
+        return {name: n for name, n in numbers.items() if n}
+
+
+def record_slice(ledger: Ledger, server: Server, fence: Fence, scene: Scene, done: Slice) -> Tally:
+    """Puts a slice into the ledger, in one transaction and once: the run's counts, each death with row and logs, what
+    it did with leases of an earlier life."""
+    queue = fence.keys.queue
+    names: dict[str, list[str]] = {RECOVERED: [], EXEMPT: [], FORCED: [], DEAD: [], GHOST: []}
+    for one in done.settled:
+        names[one.outcome].append(one.lease.job)
+    rows = read_dead(server, fence, names[DEAD])
+    with ledger.write() as connection:
+        verdicts = verdicts_of(connection, scene, done.settled)
+        dead = [_death(one, done, verdicts[one.lease.job], rows) for one in done.settled if one.outcome == DEAD]
+        back = names[RECOVERED] + names[EXEMPT] + names[FORCED]
+        tally = Tally(True, back, names[EXEMPT], names[FORCED], dead, names[GHOST])
+        runs.adopt(connection, done.run, "sweep", queue)
+        if not runs.add_slice(connection, done.run, done.number, tally.counts()):
+            return Tally(False, back, names[EXEMPT], names[FORCED], dead, names[GHOST])
+        record(connection, queue, dead)
+        if scene.interruption is not None:
+            words = {RECOVERED: "recovered", EXEMPT: "exempted", FORCED: "recovered", DEAD: "died"}
+            across = {
+                one.lease.job: words[one.outcome]
+                for one in done.settled
+                if one.outcome in words and verdicts[one.lease.job].interruption == scene.interruption.id
+            }
+            book.settle(connection, scene.interruption.id, across)
+    return tally
+
+
+def _death(one: Settled, done: Slice, verdict: Verdict, rows: Mapping[str, tuple[list[bytes], list[bytes]]]) -> Death:
+    row = rows.get(one.lease.job)
+    attempts = NO_ATTEMPTS if one.lease.attempts is None else one.lease.attempts
+    return Death(
+        job=one.lease.job,
+        attempts=attempts,
+        stalls=one.stalls,
+        first_seen_ms=done.at_ms,
+        cause=STALLED,
+        last_error=b"stalled",
+        killed_by=done.run,
+        found_by=done.run,
+        deadline_ms=one.lease.deadline_ms,
+        epoch=one.lease.epoch or None,
+        evidence="max-exempt" if one.exemptions else verdict.evidence,
+        interruption=verdict.interruption,
+        snapshot=pack(row[0], row[1]) if row is not None else None,
+    )

@@ -1,0 +1,54 @@
+#!lua flags=allow-oom
+-- One slice of the stalled sweep by the EchoMQ module's own command, behind the fence.
+-- KEYS: lease, swept, active, pending, dead
+-- ARGV: state, token, run id (lib/fence); base; ledger run, slice number; run and slice that the ledger has ("" "" none);
+--       max stalled, limit
+-- Replies: as sweep_pass; also {"script-claims", now, 0, ids}: rows without an epoch, which the command would never
+--          count; nothing was done. EMQFENCE, EMQDATA, and what the command refuses with.
+--#include lib/fence.lua
+local swept_key, active, base = KEYS[2], KEYS[3], ARGV[4]
+local COMMAND = 'EMQ.STALLED.CHECK'
+
+local now = check_fence(KEYS[1], ARGV[1], ARGV[2], ARGV[3])
+local standing = expect(swept_key, 'list')
+if standing then
+  local head = redis.call('LRANGE', swept_key, 0, 1)
+  if head[1] ~= ARGV[7] or head[2] ~= ARGV[8] then
+    return { 'unrecorded', now, 1, redis.call('LRANGE', swept_key, 0, -1) }
+  end
+end
+local leases, script_claims = {}, {}
+local due = redis.call('ZRANGEBYSCORE', active, '-inf', now, 'WITHSCORES', 'LIMIT', 0, ARGV[10])
+for i = 1, #due, 2 do
+  expect_id(due[i], 'JOB', active)
+  local row = base .. 'job:' .. due[i]
+  local values = row_fields(row, 'attempts', 'lease_epoch')
+  if not values[2] and redis.call('EXISTS', row) == 1 then script_claims[#script_claims + 1] = due[i] end
+  leases[#leases + 1] =
+    { id = due[i], row = row, deadline = due[i + 1], attempts = values[1] or '', epoch = values[2] or '' }
+end
+if #script_claims > 0 then return { 'script-claims', now, 0, script_claims } end
+
+-- The command checks before it writes, and refuses as a whole; what follows it writes only our own key.
+local outcomes = {}
+if #leases > 0 then
+  local reply = redis.call(COMMAND, 3, active, KEYS[4], KEYS[5], base, ARGV[9], ARGV[10])
+  for _, id in ipairs(reply[1]) do outcomes[id] = 'recovered' end
+  for _, id in ipairs(reply[2]) do outcomes[id] = 'dead' end
+end
+if standing then redis.call('UNLINK', swept_key) end
+local facts = { ARGV[5], ARGV[6], digits(now) }
+for _, lease in ipairs(leases) do
+  local outcome = outcomes[lease.id] or 'ghost'
+  if outcome == 'recovered' and lease.epoch ~= ARGV[3] then outcome = 'exempt' end
+  local stalls = redis.call('HGET', lease.row, 'stalled') or '0'
+  for _, value in ipairs({ lease.id, outcome, lease.deadline, lease.attempts, lease.epoch, stalls, '', '0' }) do
+    facts[#facts + 1] = value
+  end
+end
+if #leases > 0 then
+  for first = 1, #facts, 500 do
+    redis.call('RPUSH', swept_key, unpack(facts, first, math.min(first + 499, #facts)))
+  end
+end
+return { 'swept', now, #leases == tonumber(ARGV[10]) and 1 or 0, facts }
