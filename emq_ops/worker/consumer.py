@@ -46,8 +46,9 @@ class Consumer:
     `recovery`: what this worker does about lapsed leases of whichever worker: ``reap`` (back to wait, uncounted),
     ``stalled`` (the counted sweep, `max_stalled`), or ``none`` (another does). `cancel`: listens for cancel events.
     `record`: adds a record of each completed, cancelled or dead job to `stream`, in the step that settles it.
-    `lease`: how long a claim stands unless it is extended; the keeper extends it every third of that. `beat`: how often
-    it recovers and promotes, and the longest that it parks. `max_attempts`: an error at that attempt is the last;
+    `lease`: how long a claim stands unless it is extended. `keep`: the keeper extends it every third of that, for as long
+    as the process lives; without it just the handler's own checkpoints do, so that a handler that hangs is found out.
+    `beat`: how often it recovers and promotes, and the longest that it parks. `max_attempts`: an error at that attempt is the last;
     `backoff`: how long a failed job waits. `serve`: ``flat`` jobs, ``lanes``, or ``both``. `executor`: ``script`` or
     ``native``. `stop_deadline`: how long the jobs in hand have once it stops. `claim_version`: writes the wire version
     where none stands. `node`: 0..1023, our part of ``EVT`` ids (random unless given). `on_event`: is told everything;
@@ -68,6 +69,7 @@ class Consumer:
         record: bool = True,
         stream: str = COMPLETIONS,
         lease: int = 30_000,
+        keep: bool = True,
         beat: int = 1_000,
         max_attempts: int = 3,
         backoff: Backoff | None = None,
@@ -122,7 +124,7 @@ class Consumer:
         self._async = AsyncLoop()
         self._pool = Pool(self._concurrency, self._work, f"emq-worker-{queue.name}")
         self._listener = Listener(queue, self._hands, self._emit, self._tell) if cancel else None
-        self._keeper = Keeper(queue, self._hands, self._executor, self._lease, self._emit, self._lose)
+        self._keeper = Keeper(queue, self._hands, self._executor, self._lease, self._emit, self._lose, extends=keep)
 
     def run(self, *, signals: bool = False, until_idle: bool = False) -> Report:
         """Works until it is stopped; once only. `signals`: SIGTERM and SIGINT stop it, a second one at once (main

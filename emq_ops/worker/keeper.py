@@ -16,7 +16,7 @@ BEATS_A_LEASE = 3
 
 
 class Keeper:
-    """`lease`: ms. `lose` is called with each job whose lease is gone, and why."""
+    """`lease`: ms. `lose` is called with each job whose lease is gone, and why. `extends`: otherwise it only notices."""
 
     def __init__(
         self,
@@ -26,6 +26,8 @@ class Keeper:
         lease: int,
         emit: Listener,
         lose: Callable[[Held, str], None],
+        *,
+        extends: bool = True,
     ) -> None:
         self._queue = queue
         self._hands = hands
@@ -33,6 +35,7 @@ class Keeper:
         self._lease = lease
         self._emit = emit
         self._lose = lose
+        self._extends = extends
         self._failures = 0
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"emq-keeper-{queue.name}", daemon=True)
@@ -55,7 +58,7 @@ class Keeper:
         """Extends what is in hand; answers the ms until the next beat."""
         pause = self._lease / BEATS_A_LEASE
         held = self._still_ours()
-        if not held:
+        if not held or not self._extends:
             return pause
         try:
             self.keep(held)

@@ -73,7 +73,7 @@ class Listener:
 
     def _listen(self, subscription: Subscription) -> None:
         while not self._ended.is_set():
-            message = self._duty.attempt(lambda: subscription.get(0.5))
+            message = self._duty.attempt(lambda: subscription.get(0.1))
             if message is not None:
                 found = cancel_event(message.data)
                 if found is not None:
