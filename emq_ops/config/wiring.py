@@ -14,7 +14,7 @@ from typing import Any
 from urllib.parse import quote
 
 from emq_ops.config.errors import ConfigError, Mark
-from emq_ops.config.explain import locate
+from emq_ops.config.explain import dotted, locate
 from emq_ops.config.loader import Loaded
 from emq_ops.config.models import Archive, Section, Server, State
 from emq_ops.config.references import ReferenceFault, has_reference, references, resolve
@@ -247,7 +247,7 @@ def resolve_url(url: str, env: Mapping[str, str]) -> str:
     return "".join(out)
 
 
-def section_json(loaded: Loaded, path: tuple[str, ...], model: Any, marks: dict[str, Mark]) -> Json:
+def section_json(loaded: Loaded, path: tuple[str | int, ...], model: Any, marks: dict[str, Mark]) -> Json:
     """A section as plain JSON: built-in defaults filled in, references as written, relative file URLs made absolute;
     `marks` gets the places."""
     out: Json = {}
@@ -258,7 +258,7 @@ def section_json(loaded: Loaded, path: tuple[str, ...], model: Any, marks: dict[
         value = getattr(model, name)
         here = (*path, key)
         mark, tree = locate(loaded.tree, here)
-        marks[".".join(here)] = mark
+        marks[dotted(here)] = mark
         if isinstance(value, Section):
             out[key] = section_json(loaded, here, value, marks)
             continue

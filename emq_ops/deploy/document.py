@@ -1,0 +1,141 @@
+"""What a config wants, as plain JSON: the content of a revision. References stand in it as written, never their values.
+
+    {"format": 1, "base": folder of relative paths, "globals": {archive, server, maintenance, daemon, http, alerts},
+     "queues": {name: {stalled, dead, streams, settings, protect}}, "config": the layered YAML itself}
+
+A revision is complete: a daemon runs it though the file is gone. `config` lets it follow globs: see `effective`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from emq_ops.config.effective import Effective, Layers
+from emq_ops.config.errors import Mark
+from emq_ops.config.loader import Loaded
+from emq_ops.config.models import Config
+from emq_ops.config.wiring import Wiring, section_json
+from emq_ops.config.yamltree import Mapping as TreeMapping
+from emq_ops.config.yamltree import Scalar, Sequence, Tree, plain
+from emq_ops.protocol.errors import BadInputError
+
+FORMAT = 1
+GLOBALS = ("server", "archive", "maintenance", "daemon", "http", "alerts")
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Document:
+    """A wanted or applied state of affairs. `data` is its JSON."""
+
+    data: Json = field(repr=False)
+
+    @classmethod
+    def of(cls, loaded: Loaded, layers: Layers, queues: Iterable[str]) -> Document:
+        """What `loaded` wants for `queues`. Raises ConfigError where a queue's layers make no sense together."""
+        marks: dict[str, Mark] = {}
+        config = loaded.config
+        found: Json = {
+            "server": section_json(loaded, ("server",), config.server, marks),
+            "archive": None if config.archive is None else section_json(loaded, ("archive",), config.archive, marks),
+            "maintenance": [
+                section_json(loaded, ("maintenance", i), window, marks) for i, window in enumerate(config.maintenance)
+            ],
+            "daemon": section_json(loaded, ("daemon",), config.daemon, marks),
+            "http": section_json(loaded, ("http",), config.http, marks),
+            "alerts": [section_json(loaded, ("alerts", i), alert, marks) for i, alert in enumerate(config.alerts)],
+        }
+        return cls(
+            {
+                "format": FORMAT,
+                "base": str(loaded.folder.absolute()),
+                "globals": found,
+                "queues": {queue: _queue(layers.effective(queue)) for queue in queues},
+                "config": plain(loaded.tree),
+            }
+        )
+
+    @classmethod
+    def empty(cls, base: str = "") -> Document:
+        """Nothing is wanted: what `destroy` leaves."""
+        return cls({"format": FORMAT, "base": base, "globals": {}, "queues": {}, "config": {}})
+
+    @classmethod
+    def from_text(cls, text: str) -> Document:
+        """Back from `text`; raises BadInputError for a format that this version does not know."""
+        data = json.loads(text)
+        if data.get("format") != FORMAT:
+            raise BadInputError(
+                f"a revision of format {data.get('format')}", fix="use the version of emq-ops that wrote it"
+            )
+        return cls(data)
+
+    @cached_property
+    def text(self) -> str:
+        """The canonical JSON."""
+        return json.dumps(self.data, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+    @cached_property
+    def sha256(self) -> str:
+        """The hash of what is wanted, whatever the files look like."""
+        return hashlib.sha256(self.text.encode("utf-8", "surrogatepass")).hexdigest()
+
+    @property
+    def queues(self) -> dict[str, Json]:
+        """Queue -> its policies and settings."""
+        found: dict[str, Json] = self.data["queues"]
+        return found
+
+    @property
+    def globals(self) -> Json:
+        """What is not of one queue."""
+        found: Json = self.data["globals"]
+        return found
+
+    def wiring(self, env: Mapping[str, str]) -> Wiring:
+        """Where server and archive are, as this revision has it (the state is where it was read from)."""
+        found = self.globals
+        return Wiring(
+            found.get("server") or {"url": "embedded"}, {}, found.get("archive"), Path(self.data["base"]), env
+        )
+
+    def layers(self, env: Mapping[str, str]) -> Layers:
+        """The layered entries, to tell what holds for a queue that a glob takes and that was not there at apply."""
+        tree = _tree(self.data["config"])
+        assert isinstance(tree, TreeMapping)
+        config = Config.model_validate(self.data["config"], context={"env": env})
+        return Layers(Loaded(config, tree, (), env))
+
+
+def _queue(effective: Effective) -> Json:
+    out: Json = {}
+    if effective.stalled is not None:
+        out["stalled"] = effective.stalled
+    if effective.dead is not None:
+        out["dead"] = effective.dead
+    if effective.streams:
+        out["streams"] = effective.streams
+    if effective.settings:
+        out["settings"] = effective.settings
+    if effective.protect:
+        out["protect"] = True
+    return out
+
+
+_REVISION = Mark("revision", 0, 0)
+
+
+def _tree(value: Any) -> Tree:
+    if isinstance(value, dict):
+        items = {key: (_REVISION, _tree(below)) for key, below in value.items()}
+        return TreeMapping(_REVISION, items, 1)
+    if isinstance(value, list):
+        return Sequence(_REVISION, tuple(_tree(below) for below in value), 1)
+    return Scalar(_REVISION, value)

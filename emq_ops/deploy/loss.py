@@ -1,0 +1,88 @@
+"""Changes that could lose data, each with its reason. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from emq_ops.config.references import ReferenceFault, has_reference, resolve
+from emq_ops.config.scalars import parse_duration
+
+Json = dict[str, Any]
+Env = Mapping[str, str]
+
+
+def number(value: Any, env: Env) -> int | None:
+    """A count or a duration (ms) as a number; None: not set, or not to be told here."""
+    if value is None or isinstance(value, bool):
+        return None
+    if isinstance(value, int):
+        return value
+    text = str(value)
+    try:
+        text = resolve(text, env) if has_reference(text) else text
+        return int(text) if text.isdecimal() else parse_duration(text)
+    except (ReferenceFault, ValueError):
+        return None
+
+
+def switch(value: Any, env: Env) -> bool:
+    """A switch that may be a reference."""
+    if has_reference(value):
+        try:
+            return resolve(value, env) == "true"
+        except ReferenceFault:
+            return False
+    return bool(value)
+
+
+def lowered(name: str, before: Json | None, after: Json, env: Env) -> str | None:
+    """Why the bound `name` lets go of more than before, or None where it does not."""
+    new = number(after.get(name), env)
+    if new is None:
+        return None
+    old = number((before or {}).get(name), env)
+    if old is None:
+        return f"{name} {after[name]} is new"
+    return f"{name} goes from {(before or {})[name]} to {after[name]}" if new < old else None
+
+
+def of_dead(before: Json | None, after: Json | None, env: Env) -> list[str]:
+    """Of a changed dead trim."""
+    if after is None:
+        return []
+    out: list[str] = []
+    archived = switch(after.get("archive"), env)
+    if before is not None and switch(before.get("archive"), env) and not archived:
+        out.append("archive is turned off: what is trimmed from now on is lost")
+    elif not archived:
+        out += [f"{why}, with archive: false: what is trimmed is lost" for why in _bounds(before, after, env)]
+    return out + _expiry(before, after, env)
+
+
+def of_stream(before: Json | None, after: Json | None, env: Env, *, archive: bool) -> list[str]:
+    """Of a changed stream policy. `archive`: whether there is an archive to keep the records."""
+    if after is None:
+        return []
+    out = [] if archive else [f"{why}, and there is no archive: section" for why in _bounds(before, after, env)]
+    return out + _expiry(before, after, env)
+
+
+def _bounds(before: Json | None, after: Json, env: Env) -> list[str]:
+    return [why for name in ("keep", "max_age") if (why := lowered(name, before, after, env))]
+
+
+def _expiry(before: Json | None, after: Json, env: Env) -> list[str]:
+    why = lowered("expire_after", before, after, env)
+    return [f"{why}: archived segments go for good"] if why else []
+
+
+def of_archive(before: Json | None, after: Json | None) -> list[str]:
+    """Of a changed archive section."""
+    if not before:
+        return []
+    if not after:
+        return ["the archive is turned off: what is trimmed from now on is lost"]
+    if before.get("remote") and not after.get("remote"):
+        return ["the remote archive is turned off: records are on one disk only"]
+    return []

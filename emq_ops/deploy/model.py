@@ -1,0 +1,155 @@
+"""The words of deploying: steps, drift, plans; and what was read of the live server. Values only.
+
+A setting is named by its path below a queue: ``paused``, ``concurrency``, ``rate``, ``lanes/<GRP>/limit``,
+``lanes/<GRP>/weight``, ``lanes/<GRP>/paused``, ``repeatables/<name>``. Its value is what the YAML would say; unset is
+None, and an unpaused queue or lane False.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+Op = Literal["create", "update", "delete", "revert", "repair"]
+SIGNS: dict[str, str] = {"create": "+", "update": "~", "delete": "-", "revert": "~", "repair": "~"}
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One field of a resource before and after; None: not set."""
+
+    name: str
+    before: Any
+    after: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """What a step does on the server: `setting` goes from `expect` (what is there now) to `value`."""
+
+    setting: str
+    expect: Any
+    value: Any
+
+
+@dataclass(slots=True)
+class Step:
+    """One change of one resource. `address` names it; `write` is None where only the record changes; `effect` what it
+    will do, as far as that can be known; `loss` why data could be lost; `notes` what the operator should know."""
+
+    number: int
+    op: Op
+    address: str
+    queue: str | None
+    kind: str
+    fields: list[Field]
+    write: Write | None = None
+    effect: dict[str, Any] = field(default_factory=dict)
+    loss: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Drift:
+    """A live setting that is not what was applied: somebody moved it."""
+
+    address: str
+    queue: str
+    setting: str
+    applied: Any
+    live: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Interrupted:
+    """An apply that did not end. `step`: the number of the step in hand, 0: none was begun; `left`: setting address ->
+    (value before, value after) of the steps that were begun."""
+
+    apply: int
+    holder: str
+    started_ms: int
+    step: int
+    steps: int
+    left: dict[str, tuple[Any, Any]] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Plan:
+    """`refusals` keep it from being applied at all; `warnings` do not. `base`: the applied revision that it starts
+    from, None: none yet. `made_ms`: host's clock."""
+
+    steps: list[Step]
+    drift: list[Drift]
+    warnings: list[str]
+    refusals: list[str]
+    base: int | None
+    made_ms: int
+    interrupted: Interrupted | None = None
+    kind: str = "apply"
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is nothing to do."""
+        return not self.steps
+
+    @property
+    def losses(self) -> list[str]:
+        """Why data could be lost, a line each."""
+        return [f"{step.address}: {reason}" for step in self.steps for reason in step.loss]
+
+    def counts(self) -> dict[str, int]:
+        """How many of each sign: ``+ ~ - !``."""
+        out = {"+": 0, "~": 0, "-": 0, "!": len(self.drift)}
+        for step in self.steps:
+            out[SIGNS[step.op]] += 1
+        return out
+
+
+@dataclass(frozen=True, slots=True)
+class DeadFacts:
+    """A queue's dead set, measured against a wanted policy: how many are dead, which ids it would let go, and why some
+    of those would stay. `now_ms`: the server's clock then."""
+
+    count: int
+    victims: tuple[str, ...]
+    now_ms: int
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class StreamFacts:
+    """A stream, measured against a wanted policy: its length, how many records it would let go (`at_least`: or more),
+    how many are not folded yet."""
+
+    length: int
+    trim: int
+    at_least: bool = False
+    fold: int = 0
+
+
+@dataclass(slots=True)
+class LiveQueue:
+    """What was read of one queue: the settings that were asked for, who owns it, what changed policies would do."""
+
+    settings: dict[str, Any] = field(default_factory=dict)
+    owner: str = ""
+    holder: str = ""
+    dead: DeadFacts | None = None
+    streams: dict[str, StreamFacts] = field(default_factory=dict)
+    rivals: dict[str, str] = field(default_factory=dict)
+    damage: str | None = None
+
+
+@dataclass(slots=True)
+class Live:
+    """What was read of the server, and whose state is asking."""
+
+    state: str = ""
+    queues: dict[str, LiveQueue] = field(default_factory=dict)
+    interrupted: Interrupted | None = None
+    unmatched: list[str] = field(default_factory=list)
+    unmatched_optional: list[str] = field(default_factory=list)
+
+    def of(self, queue: str) -> LiveQueue:
+        """The facts of one queue; empty where none were read."""
+        return self.queues.get(queue) or LiveQueue()

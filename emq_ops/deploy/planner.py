@@ -1,0 +1,230 @@
+"""The comparison: (desired, applied, live) -> plan. Pure: no clock, no server, no database."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from emq_ops.deploy import loss, settings
+from emq_ops.deploy.document import GLOBALS, Document
+from emq_ops.deploy.effects import dead_effect, stalled_effect, stream_effect
+from emq_ops.deploy.model import Drift, Field, Interrupted, Live, LiveQueue, Op, Plan, Step, Write
+from emq_ops.protocol import globs
+from emq_ops.protocol.errors import BadInputError
+
+Env = Mapping[str, str]
+Json = dict[str, Any]
+
+
+def plan(
+    desired: Document,
+    applied: Document | None,
+    live: Live,
+    *,
+    env: Env,
+    base: int | None = None,
+    made_ms: int = 0,
+    revert: Sequence[str] = (),
+    kind: str = "apply",
+) -> Plan:
+    """The steps from `applied` (and from what is `live`) to `desired`.
+
+    `revert`: addresses, queues or ``all``: drift that is to be put back. Raises BadInputError for a name among them
+    that nothing drifted under, and for a reference in a setting that does not resolve.
+    """
+    before = applied or Document.empty()
+    work = _Planner(desired, before, live, env, revert, kind)
+    for queue in sorted({*desired.queues, *before.queues}):
+        work.queue(queue)
+    for name in GLOBALS:
+        work.section(name)
+    work.check_reverts()
+    steps = work.steps
+    for number, step in enumerate(steps, 1):
+        step.number = number
+    warnings = [*work.warnings, *_unmatched(live)]
+    return Plan(steps, work.drift, warnings, work.refusals, base, made_ms, live.interrupted, kind)
+
+
+def _unmatched(live: Live) -> list[str]:
+    return [f"'{selector}' takes no queue yet" for selector in live.unmatched_optional]
+
+
+def changed(before: Json | None, after: Json | None) -> list[Field]:
+    """The fields that differ, in the order of the later one."""
+    old, new = before or {}, after or {}
+    names = [*new, *(name for name in old if name not in new)]
+    return [Field(name, old.get(name), new.get(name)) for name in names if old.get(name) != new.get(name)]
+
+
+def _op(before: Any, after: Any) -> Op:
+    return "create" if before is None else "delete" if after is None else "update"
+
+
+class _Planner:
+    def __init__(
+        self, desired: Document, applied: Document, live: Live, env: Env, revert: Sequence[str], kind: str
+    ) -> None:
+        self.desired, self.applied, self.live, self.env = desired, applied, live, env
+        self.kind = kind
+        self.steps: list[Step] = []
+        self.drift: list[Drift] = []
+        self.warnings: list[str] = []
+        self.refusals: list[str] = []
+        self._revert = list(revert)
+        self._reverted: set[str] = set()
+        self._left = live.interrupted.left if live.interrupted else {}
+
+    def queue(self, queue: str) -> None:
+        """Everything of one queue."""
+        after, before = self.desired.queues.get(queue), self.applied.queues.get(queue)
+        facts = self.live.of(queue)
+        if facts.damage:
+            self.refusals.append(f"{queue}: {facts.damage}")
+            return
+        if facts.owner and self.live.state and facts.owner != self.live.state:
+            self.refusals.append(
+                f"{queue}: the queue belongs to state {facts.owner} (last held by {facts.holder}), "
+                f"ours is {self.live.state}"
+            )
+        if after != before or after is None:
+            self._policies(queue, before or {}, after or {}, facts)
+        self._settings(queue, before or {}, after or {}, facts)
+
+    def _policies(self, queue: str, before: Json, after: Json, facts: LiveQueue) -> None:
+        protected = bool(after.get("protect"))
+        self._protect(queue, before, after)
+        if before.get("stalled") != after.get("stalled"):
+            step = self._step(queue, "stalled", "stalled", before.get("stalled"), after.get("stalled"))
+            stalled_effect(step, facts)
+        if before.get("dead") != after.get("dead"):
+            step = self._step(queue, "dead", "dead", before.get("dead"), after.get("dead"))
+            step.loss = loss.of_dead(before.get("dead"), after.get("dead"), self.env)
+            dead_effect(step, facts, protected=protected)
+            dead = after.get("dead")
+            if dead and loss.switch(dead.get("archive"), self.env) and not self.desired.globals.get("archive"):
+                step.notes.append("archive: true, and there is no archive: section; nothing is trimmed until there is")
+        old, new = before.get("streams") or {}, after.get("streams") or {}
+        for name in sorted({*old, *new}):
+            if old.get(name) == new.get(name):
+                continue
+            step = self._step(queue, f"streams/{name}", "stream", old.get(name), new.get(name))
+            archive = bool(self.desired.globals.get("archive"))
+            step.loss = loss.of_stream(old.get(name), new.get(name), self.env, archive=archive)
+            stream_effect(step, facts.streams.get(name), facts, protected=protected)
+
+    def _protect(self, queue: str, before: Json, after: Json) -> None:
+        was, will = bool(before.get("protect")), bool(after.get("protect"))
+        if was == will:
+            return
+        op: Op = "create" if will else "delete"
+        fields = [Field("protect", was or None, will or None)]
+        self.steps.append(Step(0, op, f"{queue}/protect", queue, "protect", fields))
+
+    def _step(self, queue: str, path: str, kind: str, before: Json | None, after: Json | None) -> Step:
+        step = Step(0, _op(before, after), f"{queue}/{path}", queue, kind, changed(before, after))
+        self.steps.append(step)
+        return step
+
+    def _settings(self, queue: str, before: Json, after: Json, facts: LiveQueue) -> None:
+        old, new = settings.flat(before.get("settings")), settings.flat(after.get("settings"))
+        for path in [*new, *(path for path in old if path not in new)]:
+            self._setting(queue, path, old.get(path), new.get(path), path in old, path in new, facts)
+
+    def _setting(self, queue: str, path: str, old: Any, new: Any, had: bool, has: bool, facts: LiveQueue) -> None:
+        address = f"{queue}/{path}"
+        nothing = settings.unset(path)
+        was = settings.resolved(path, old, self.env) if had else nothing
+        will = settings.resolved(path, new, self.env) if has else nothing
+        known = path in facts.settings
+        now = facts.settings.get(path, nothing)
+        if had and has and old == new:
+            if known and now != will:
+                self._moved(queue, path, address, will, now)
+            return
+        op: Op = "update" if had and has else "create" if has else "delete"
+        step = Step(0, op, address, queue, "setting", [Field(path, old if had else None, new if has else None)])
+        self.steps.append(step)
+        if self.kind == "destroy":
+            step.notes.append(f"stays {_said(now)} on the server, managed no more")
+            return
+        by_us = self._by_us(address, now)
+        if not has and known and now != was and not by_us:
+            step.notes.append(f"was moved to {_said(now)} by hand: left alone")
+        elif known and now == will:
+            if not by_us and now != was:
+                step.notes.append("is so on the server already")
+            elif by_us:
+                step.notes.append("done by the interrupted apply")
+        else:
+            step.write = Write(path, now if known else was, will)
+            if had and known and now != was and not by_us:
+                step.notes.append(f"was moved to {_said(now)} by hand")
+            elif not had and known and now != nothing:
+                step.notes.append(f"is {_said(now)} on the server")
+
+    def _by_us(self, address: str, now: Any) -> bool:
+        """Whether an apply that did not end left the setting at `now`."""
+        return address in self._left and self._left[address][1] == now
+
+    def _moved(self, queue: str, path: str, address: str, will: Any, now: Any) -> None:
+        if self._by_us(address, now):
+            step = Step(0, "repair", address, queue, "setting", [Field(path, now, will)], Write(path, now, will))
+            step.notes.append("left behind by the interrupted apply")
+            self.steps.append(step)
+            return
+        names = [name for name in self._revert if name in ("all", address, queue)]
+        if not names:
+            self.drift.append(Drift(address, queue, path, will, now))
+            return
+        self._reverted.update(names)
+        self.steps.append(
+            Step(0, "revert", address, queue, "setting", [Field(path, now, will)], Write(path, now, will))
+        )
+
+    def section(self, name: str) -> None:
+        """A section that is not of one queue."""
+        before, after = self.applied.globals.get(name), self.desired.globals.get(name)
+        if before == after or (not before and not after):
+            return
+        old = {"windows" if name == "maintenance" else name: before} if isinstance(before, list) else before
+        new = {"windows" if name == "maintenance" else name: after} if isinstance(after, list) else after
+        step = Step(0, _op(before, after), name, None, name, changed(old, new))
+        if name == "archive" and self.kind != "destroy":
+            step.loss = loss.of_archive(before, after)
+            if before and after and (before.get("remote") or {}).get("url") != (after.get("remote") or {}).get("url"):
+                step.notes.append("records archived so far stay where they are; the new place starts empty")
+        self.steps.append(step)
+
+    def check_reverts(self) -> None:
+        """Every name given to revert must have meant something."""
+        for name in self._revert:
+            if name != "all" and name not in self._reverted:
+                drifted = sorted({d.address for d in self.drift} | {s.address for s in self.steps if s.op == "revert"})
+                raise BadInputError(
+                    f"nothing drifted under '{name}'",
+                    where="--revert",
+                    fix=f"one of: {', '.join(drifted)}" if drifted else "nothing drifted at all",
+                )
+
+
+def _said(value: Any) -> str:
+    return "unset" if value is None else "true" if value is True else "false" if value is False else str(value)
+
+
+def drift_of(applied: Document, live: Live, env: Env) -> list[Drift]:
+    """Where the live server is not what was applied."""
+    return plan(applied, applied, live, env=env).drift
+
+
+def check_globs(unmatched: Sequence[str], queues: Sequence[str]) -> None:
+    """Raises BadInputError for a glob that takes no queue."""
+    for selector in unmatched:
+        near = [name for name in queues if globs.literal(selector).strip("*?")[:3] in name][:3]
+        raise BadInputError(
+            f"the glob '{selector}' takes no queue",
+            fix=(f"there are {', '.join(near)}; " if near else "") + "optional: true beside it if that is right",
+        )
+
+
+__all__ = ["Interrupted", "check_globs", "drift_of", "plan"]

@@ -1,0 +1,238 @@
+"""A plan drawn: text for a terminal, JSON for programs, Markdown for a pull request. Pure; hostile texts escaped."""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+from emq_ops.config.models import Archive, Daemon, Dead, Server, Stalled, StreamSection
+from emq_ops.deploy.model import SIGNS, Plan, Step
+from emq_ops.protocol.errors import one_line
+
+VERSION = 1
+SHOWN_IDS = 5
+
+_COLOURS = {"+": "32", "~": "33", "-": "31", "!": "35"}
+
+
+def value(raw: Any) -> str:
+    """A value as YAML would say it, on one line."""
+    if raw is None:
+        return "unset"
+    if isinstance(raw, bool):
+        return "true" if raw else "false"
+    if isinstance(raw, str):
+        return one_line(raw)
+    if isinstance(raw, dict | list):
+        return one_line(json.dumps(raw, ensure_ascii=False, sort_keys=True))
+    return str(raw)
+
+
+def effect_words(step: Step) -> str | None:
+    """What a step will do, in words."""
+    effect = step.effect
+    if "dead" in effect:
+        ids = effect["ids"]
+        shown = ", ".join(ids[:SHOWN_IDS]) + (f", and {len(ids) - SHOWN_IDS} more" if len(ids) > SHOWN_IDS else "")
+        return f"{effect['dead']} dead now, {effect['remove']} would go" + (f": {shown}" if ids else "")
+    if "records" in effect:
+        more = " or more" if effect.get("at_least") else ""
+        return f"{effect['records']} records now, {effect['fold']} to fold, {effect['trim']}{more} would be trimmed"
+    return None
+
+
+def interrupted_words(plan: Plan) -> str | None:
+    """The apply that did not end, in words."""
+    cut = plan.interrupted
+    if cut is None:
+        return None
+    where = f"interrupted in step {cut.step} of {cut.steps}" if cut.step else "interrupted before its first step"
+    return f"an apply was {where} ({cut.holder}, started {instant(cut.started_ms)}); the next apply goes on from here"
+
+
+def instant(ms: int) -> str:
+    """Unix ms as text, UTC, whole seconds."""
+    return datetime.fromtimestamp(ms // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def summary(plan: Plan) -> str:
+    """One line: how many of each."""
+    counts = plan.counts()
+    if not plan.steps and not plan.drift:
+        return "Nothing to do."
+    words = [
+        f"{counts['+']} to add",
+        f"{counts['~']} to change",
+        f"{counts['-']} to remove",
+        *([f"{counts['!']} drifted"] if counts["!"] else []),
+    ]
+    return ", ".join(words) + "."
+
+
+def text(plan: Plan, *, colour: bool = False) -> str:
+    """For people. Every line that matters begins with its sign."""
+    lines = [_paint(line, colour) for line in _text_lines(plan)]
+    return "\n".join(lines) + "\n"
+
+
+def _paint(line: str, colour: bool) -> str:
+    match = re.match(r"\s*([+~!-]) ", line)
+    return f"\x1b[{_COLOURS[match[1]]}m{line}\x1b[0m" if colour and match else line
+
+
+def _text_lines(plan: Plan) -> Iterator[str]:
+    if words := interrupted_words(plan):
+        yield f"! {words}"
+        yield ""
+    for step in plan.steps:
+        yield f"{SIGNS[step.op]} {one_line(step.address)}" + (
+            "" if step.op in ("create", "update", "delete") else f" ({step.op})"
+        )
+        for field in _shown_fields(step):
+            yield f"    {field}"
+        if words := effect_words(step):
+            yield f"    => {words}"
+        for note in step.notes:
+            yield f"    ({one_line(note)})"
+        for reason in step.loss:
+            yield f"    ! could lose data: {one_line(reason)}"
+    for drift in plan.drift:
+        yield f"! {one_line(drift.address)}: applied {value(drift.applied)}, on the server {value(drift.live)}"
+    if plan.drift:
+        yield "    (somebody moved it; it stays so. `emq-ops apply --revert NAME` puts it back)"
+    if plan.steps or plan.drift:
+        yield ""
+    for warning in plan.warnings:
+        yield f"warning: {one_line(warning)}"
+    for refusal in plan.refusals:
+        yield f"refused: {one_line(refusal)}"
+    yield summary(plan)
+    if plan.losses:
+        yield "Data could be lost: it takes --allow-loss to apply this."
+
+
+def _shown_fields(step: Step) -> Iterator[str]:
+    if step.kind == "setting" and len(step.fields) == 1:
+        field = step.fields[0]
+        write = step.write
+        before = value(write.expect) if write is not None else value(field.before)
+        yield f"{before} -> {value(field.after)}"
+        return
+    if step.op == "delete":
+        return
+    usual = _defaults(step.kind) if step.op == "create" else {}
+    for field in step.fields:
+        if step.op == "create":
+            if field.after is not None and (field.name in _ESSENTIAL or usual.get(field.name, ...) != field.after):
+                yield f"{field.name}: {value(field.after)}"
+        else:
+            yield f"{field.name}: {value(field.before)} -> {value(field.after)}"
+
+
+_ESSENTIAL = ("every", "max_stalled", "restart", "keep", "max_age", "archive")
+_MODELS = {
+    "stalled": Stalled,
+    "dead": Dead,
+    "stream": StreamSection,
+    "server": Server,
+    "archive": Archive,
+    "daemon": Daemon,
+}
+
+
+@functools.cache
+def _defaults(kind: str) -> dict[str, Any]:
+    """The built-in values of a resource's fields: a new resource need not list them."""
+    model = _MODELS.get(kind)
+    return model().model_dump() if model is not None else {}
+
+
+def as_json(plan: Plan) -> dict[str, Any]:
+    """The stable, versioned form."""
+    cut = plan.interrupted
+    return {
+        "format": "emq-ops/plan",
+        "version": VERSION,
+        "kind": plan.kind,
+        "made": instant(plan.made_ms),
+        "base_revision": plan.base,
+        "changes": bool(plan.steps or plan.drift),
+        "summary": {
+            "add": plan.counts()["+"],
+            "change": plan.counts()["~"],
+            "remove": plan.counts()["-"],
+            "drift": len(plan.drift),
+        },
+        "interrupted": None
+        if cut is None
+        else {
+            "apply": cut.apply,
+            "holder": cut.holder,
+            "started": instant(cut.started_ms),
+            "step": cut.step,
+            "steps": cut.steps,
+        },
+        "steps": [step_json(step) for step in plan.steps],
+        "drift": [
+            {"address": d.address, "queue": d.queue, "setting": d.setting, "applied": d.applied, "live": d.live}
+            for d in plan.drift
+        ],
+        "warnings": plan.warnings,
+        "refusals": plan.refusals,
+        "losses": plan.losses,
+    }
+
+
+def step_json(step: Step) -> dict[str, Any]:
+    """One step of `as_json`."""
+    return {
+        "number": step.number,
+        "sign": SIGNS[step.op],
+        "op": step.op,
+        "address": step.address,
+        "queue": step.queue,
+        "kind": step.kind,
+        "fields": [{"name": f.name, "before": f.before, "after": f.after} for f in step.fields],
+        "write": None
+        if step.write is None
+        else {"setting": step.write.setting, "expect": step.write.expect, "value": step.write.value},
+        "effect": step.effect,
+        "loss": step.loss,
+        "notes": step.notes,
+    }
+
+
+def markdown(plan: Plan) -> str:
+    """For a pull request: a heading, a table, details folded away."""
+    lines = [f"### emq-ops plan: {summary(plan)}", ""]
+    if words := interrupted_words(plan):
+        lines += [f"> **Interrupted:** {_md(words)}", ""]
+    if plan.steps or plan.drift:
+        lines += ["| | resource | change | effect |", "|---|---|---|---|"]
+    for step in plan.steps:
+        changes = "<br>".join(_md(line) for line in _shown_fields(step)) or "removed"
+        effect = [_md(words)] if (words := effect_words(step)) else []
+        effect += [f"*{_md(note)}*" for note in step.notes]
+        effect += [f"**could lose data:** {_md(reason)}" for reason in step.loss]
+        lines.append(f"| `{SIGNS[step.op]}` | {_md(step.address)} | {changes} | {'<br>'.join(effect)} |")
+    for d in plan.drift:
+        lines.append(f"| `!` | {_md(d.address)} | applied {_md(value(d.applied))}, live {_md(value(d.live))} | drift |")
+    lines += [""] if plan.steps or plan.drift else []
+    lines += [f"- warning: {_md(text)}" for text in plan.warnings]
+    lines += [f"- **refused:** {_md(text)}" for text in plan.refusals]
+    if plan.losses:
+        lines.append("- **Data could be lost: it takes `--allow-loss` to apply this.**")
+    ids = [(step.address, step.effect["ids"]) for step in plan.steps if step.effect.get("ids")]
+    for address, victims in ids:
+        lines += ["", f"<details><summary>{len(victims)} dead jobs of {_md(address)} would go</summary>", ""]
+        lines += ["```", *victims, "```", "", "</details>"]
+    return "\n".join(lines) + "\n"
+
+
+def _md(text: str) -> str:
+    escaped = one_line(text).replace("\\", "\\\\").replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return re.sub(r"([|`*_\[\]])", r"\\\1", escaped)

@@ -1,0 +1,55 @@
+"""Settings as flat paths with comparable values, resolved from the environment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from emq_ops.config.references import ReferenceFault, has_reference, resolve
+from emq_ops.config.scalars import format_duration, parse_duration
+from emq_ops.protocol.errors import BadInputError
+
+Env = Mapping[str, str]
+Json = dict[str, Any]
+
+
+def flat(settings: Json | None) -> dict[str, Any]:
+    """Path -> value, references as written."""
+    if not settings:
+        return {}
+    out: dict[str, Any] = {name: settings[name] for name in ("paused", "concurrency", "rate") if name in settings}
+    for lane, fields in settings.get("lanes", {}).items():
+        for name, value in fields.items():
+            out[f"lanes/{lane}/{name}"] = value
+    for name, fields in settings.get("repeatables", {}).items():
+        out[f"repeatables/{name}"] = dict(fields)
+    return out
+
+
+def unset(path: str) -> Any:
+    """The value of a setting that nobody set."""
+    return False if path.split("/")[-1] == "paused" and not path.startswith("repeatables/") else None
+
+
+def resolved(path: str, value: Any, env: Env) -> Any:
+    """`value` with its references resolved and in the form that live values have. Raises BadInputError."""
+    if isinstance(value, dict):
+        every = _text(path, value["every"], env)
+        return {"every": format_duration(parse_duration(every)), "template": _text(path, value["template"], env)}
+    if not has_reference(value):
+        return value
+    text = _text(path, value, env)
+    if isinstance(unset(path), bool):
+        if text not in ("true", "false"):
+            raise BadInputError(f"{path}: the reference does not give true or false")
+        return text == "true"
+    if not text.isdecimal():
+        raise BadInputError(f"{path}: the reference does not give a whole number")
+    return int(text)
+
+
+def _text(path: str, value: Any, env: Env) -> str:
+    try:
+        return resolve(str(value), env)
+    except ReferenceFault as problem:
+        raise BadInputError(f"{path}: {problem}", fix="set it, or give a default") from None

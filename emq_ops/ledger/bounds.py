@@ -1,0 +1,66 @@
+"""What bounds the first pass after an apply: the ids that the plan listed. It may remove fewer, never others.
+
+A pass asks `of` before it chooses, and calls `spend` once it has ended: the passes after it are free.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from sqlalchemy import Connection, delete, select
+
+from emq_ops.ledger.deploy_schema import bounds
+from emq_ops.ledger.ledger import insert
+
+DEAD = "dead"
+"""The task name of the dead trim."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """The list of one queue's task: `revision` set it."""
+
+    queue: str
+    task: str
+    revision: int
+    ids: frozenset[str]
+
+
+def put(connection: Connection, queue: str, task: str, revision: int, ids: Iterable[str], now_ms: int) -> None:
+    """Sets the list, in the transaction that makes the revision; an older one is replaced."""
+    listed = sorted(ids)
+    values = {
+        "queue": queue,
+        "task": task,
+        "revision": revision,
+        "count": len(listed),
+        "ids": zlib.compress("\n".join(listed).encode("ascii")),
+        "made_ms": now_ms,
+    }
+    statement = insert(connection, bounds).values(values)
+    connection.execute(statement.on_conflict_do_update(index_elements=[bounds.c.queue, bounds.c.task], set_=values))
+
+
+def of(connection: Connection, queue: str, task: str = DEAD) -> Bound | None:
+    """The list that bounds the next pass of `task`, None where nothing does."""
+    wanted = select(bounds.c.revision, bounds.c.ids).where(bounds.c.queue == queue, bounds.c.task == task)
+    row = connection.execute(wanted).first()
+    if row is None:
+        return None
+    return Bound(queue, task, row.revision, frozenset(zlib.decompress(row.ids).decode("ascii").split()))
+
+
+def spend(connection: Connection, bound: Bound) -> None:
+    """The pass that `bound` was for has ended. A list that a newer revision has put meanwhile stays."""
+    connection.execute(
+        delete(bounds).where(
+            bounds.c.queue == bound.queue, bounds.c.task == bound.task, bounds.c.revision == bound.revision
+        )
+    )
+
+
+def drop(connection: Connection, queue: str, task: str = DEAD) -> None:
+    """Takes the list away: the task that it bounds is gone."""
+    connection.execute(delete(bounds).where(bounds.c.queue == queue, bounds.c.task == task))
