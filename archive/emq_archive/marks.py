@@ -53,6 +53,15 @@ class Marks:
             left -= mark.count
         return None
 
+    def below(self, bound: StreamId) -> tuple[int, Mark | None]:
+        """How many entries the marks that end below `bound` hold, and the mark that it cuts through."""
+        count = 0
+        for mark in self._marks:
+            if mark.last >= bound:
+                return count, mark if mark.first < bound else None
+            count += mark.count
+        return count, None
+
     def cuts(self, bound: StreamId, most: int) -> Iterator[StreamId]:
         """Bounds (exclusive) that rise to `bound` with about `most` entries between them."""
         since = 0

@@ -192,6 +192,14 @@ class StreamSource:
             self._page.fit(got)
             end = "(" + got[-1][0].decode("ascii")
 
+    def count_below(self, bound: StreamId) -> int:
+        """How many entries that were read stand below an id (exclusive); at most too many, where others deleted."""
+        count, cut = self.marks.below(bound)
+        if cut is not None:
+            for got in self.pages(cut.first, cut.last):
+                count += sum(parse_id(entry[0]) < bound for entry in got)
+        return min(count, self._seen().length)
+
     def count_above(self, stream_id: StreamId, most: int = 10_000) -> int | None:
         """How many entries stand above an id; None where there are more than `most`."""
         count = 0

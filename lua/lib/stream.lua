@@ -6,7 +6,8 @@
 local function fence_or_unled(key, state, token, run)
   if state ~= '' then return check_fence(key, state, token, run) end
   local lease, now = read_lease(key), now_ms()
-  if (tonumber(lease['until']) or 0) > now then
+  local until_ms = tonumber(lease['until']) or 0
+  if until_ms > now and until_ms <= now + (tonumber(lease.ms) or 0) then
     refuse('EMQFENCE', 'the queue is led by ' .. shown(lease.role .. ' on ' .. lease.host) .. ', and we have no lease')
   end
   return now

@@ -1,0 +1,305 @@
+"""One cycle of the archive driver: read, store, ship, prove, and only then trim.
+
+The order is the safety: a record leaves the stream only after the archive was read back and holds it. Whatever ends a
+cycle, the next one goes on from what is stored: nothing is lost, nothing twice.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Callable
+
+from emq_archive.deadline import NEVER, Deadline
+from emq_archive.facts import Facts, Group
+from emq_archive.model import Policy, Report, Shipped, StreamId, next_id, show_id
+from emq_archive.ports import Fence as LogFence
+from emq_archive.ports import LocalStore, Remote, Shipper
+from emq_archive.ship import open_shipper
+from emq_archive.source import StreamSource
+from emq_archive.trim import Trimmed, set_watermark, trim_slice
+from emq_ops.protocol.deadline import deadline as socket_deadline
+from emq_ops.protocol.errors import DamagedError, EmqError, ServerError
+from emq_ops.protocol.fence import Fence
+
+Progress = Callable[[int, int], None]
+
+READ_SHARE = 0.6
+"""Of a cycle's time, how much reading may take: what was read should also be shipped, and trimmed."""
+BURST = 50
+"""Ships for the sake of a trim alone that may come at once; one more every `ship_after`. So a stream of light traffic
+with a small `keep` does not become a segment a cycle."""
+MANY = 1000
+"""Where so many records wait, a trim ships them at once all the same."""
+
+
+class Driver:
+    """Archives one stream: call `cycle` as often as wanted, from one thread.
+
+    `fence` is the lease under which it runs (set it anew when the lease was taken anew); None for use without one,
+    which trims only where nobody leads the queue. `writer` says who writes the remote log. `report` is of the present
+    or last cycle, also when that raised.
+    """
+
+    def __init__(
+        self,
+        source: StreamSource,
+        local: LocalStore,
+        remote: Remote,
+        policy: Policy,
+        fence: Fence | None,
+        writer: LogFence,
+    ) -> None:
+        self.source = source
+        self.local = local
+        self.policy = policy
+        self.fence = fence
+        self.shipper: Shipper = open_shipper(local, remote, source.ref, policy, writer)
+        self.report = Report(source.ref.queue, source.ref.stream)
+        self._unstorable: dict[StreamId, str] = {}
+        self._watermark: str | None = None
+        self._trim_ships = Allowance(BURST, policy.ship_after_ms)
+        self._fault: EmqError | None = None
+
+    def cycle(
+        self,
+        deadline: Deadline = NEVER,
+        *,
+        force: bool = False,
+        below: StreamId | None = None,
+        max_removals: int | None = None,
+        progress: Progress | None = None,
+    ) -> Report:
+        """One cycle. `force` (a one-shot fold) ships all there is, so that all may go that the policy lets go. Nothing
+        at or above `below` is trimmed (what a plan showed), and nothing at all where it would be more than
+        `max_removals`. `progress` is called with how many records were read, of how many.
+
+        Raises what the local database, the remote and the server raise; `report` then says what was done before. A
+        fault of the remote comes last: what was read is in the local database by then.
+        """
+        with bounded(deadline):
+            return self._cycle(deadline, force, below, max_removals, progress or _no_progress)
+
+    def _cycle(
+        self,
+        deadline: Deadline,
+        force: bool,
+        below: StreamId | None,
+        max_removals: int | None,
+        progress: Progress,
+    ) -> Report:
+        self.report = Report(self.source.ref.queue, self.source.ref.stream)
+        self._fault = None
+        facts = self._observe()
+        self._fold(facts, deadline, progress)
+        bound = self._policy_bound(facts)
+        if bound is not None and below is not None:
+            bound = min(bound, below)
+        if bound is not None and max_removals is not None:
+            count = self.source.count_below(bound)
+            if count > max_removals:
+                self.report.refused.append(f"not trimmed: {count} would go, more than max_removals {max_removals}")
+                bound = None
+        self._ship(facts, bound, deadline, force)
+        self._cache_watermark()
+        if self._fault is None or self.policy.trim_after == "local":
+            self._trim(facts, bound, deadline)
+        self._conclude(facts)
+        if self._fault is not None:
+            raise self._fault
+        return self.report
+
+    def preview(self) -> Report:
+        """What a forced cycle would do, as far as that can be known without doing it: `folded` counts what was not read
+        by an earlier cycle, `bound` is what the policy lets go of. Changes nothing."""
+        report = self.report = Report(self.source.ref.queue, self.source.ref.stream)
+        stored = self.local.frontier(self.source.ref)
+        facts, ended = self.source.observe(stored)
+        outbox = self.local.outbox(self.source.ref)
+        if stored is None or ended:
+            report.folded = facts.length
+        elif stored.last is None or stored.last < facts.last_generated:
+            report.folded = min(facts.length, max(0, facts.entries_added - stored.entries_added))
+        report.shipped = outbox.records + report.folded
+        if self.policy.keep is not None:
+            report.trimmed = max(0, facts.length - self.policy.keep)
+        if self.policy.max_age_ms is not None:
+            report.bound = show_id((max(0, facts.now_ms - self.policy.max_age_ms), 0))
+        report.groups = [self._told(group) for group in facts.groups if group.needs is not None]
+        report.watermark = self.shipper.watermark()
+        return report
+
+    def _observe(self) -> Facts:
+        facts, ended = self.source.observe(self.local.frontier(self.source.ref))
+        if ended:
+            self._unstorable.clear()
+            self.report.notes.append("the stream or its server was made anew since the last look; read from its head")
+        return facts
+
+    def _fold(self, facts: Facts, deadline: Deadline, progress: Progress) -> None:
+        """Everything up to the top, as it was when the cycle began, goes into the local database."""
+        left, done, total = deadline.left(), 0, self.source.behind
+        reading = deadline if left == math.inf else Deadline.after(READ_SHARE * left, deadline.clock)
+        for part in self.source.batches(self.policy.page, self.policy.batch, reading):
+            added = self.local.add(self.source.ref, part.batch, part.frontier, self.policy, deadline=deadline)
+            self.report.folded += added.new
+            self.report.known += added.known
+            self.report.reborn += added.reborn
+            self.report.erased += added.erased
+            for refused in added.unstorable:
+                self._unstorable[refused.id] = refused.reason
+            done += part.batch.records
+            progress(done, max(done, total))
+            if self._fault is None and self.shipper.due(facts.now_ms):
+                self._send(facts, deadline, force=False)
+        if self.source.behind:
+            self.report.notes.append(f"the time was up with {self.source.behind} records still to read")
+
+    def _policy_bound(self, facts: Facts) -> StreamId | None:
+        """Up to which id (exclusive) the policy lets go of what was read; None: of nothing."""
+        position, policy = self.source.position, self.policy
+        if position is None or facts.first is None:
+            return None
+        # The very last id has no next one: such a stream takes no more entries, and its last one stays.
+        top = next_id(position) or position
+        bounds: list[StreamId] = []
+        if policy.max_age_ms is not None:
+            bounds.append((max(0, facts.now_ms - policy.max_age_ms), 0))
+        if policy.keep == 0:
+            bounds.append(top)
+        elif policy.keep is not None and facts.length > policy.keep:
+            nth = self.source.nth_newest(policy.keep)
+            if nth is not None:
+                bounds.append(nth)
+        bound = min(max(bounds), top) if bounds else facts.first
+        return bound if bound > facts.first else None
+
+    def _ship(self, facts: Facts, bound: StreamId | None, deadline: Deadline, force: bool) -> None:
+        if self._fault is not None:
+            return
+        outbox = self.local.outbox(self.source.ref)
+        if outbox.records and not force and bound is not None and self.policy.trim_after == "remote":
+            waits = outbox.first is not None and outbox.first < bound
+            force = waits and (outbox.records >= MANY or self._trim_ships.take(facts.now_ms))
+            if waits and not force:
+                self.report.notes.append("some records that may go wait for the next segment")
+        if (force and outbox.records) or self.shipper.due(facts.now_ms):
+            self._send(facts, deadline, force=force)
+
+    def _send(self, facts: Facts, deadline: Deadline, *, force: bool) -> None:
+        try:
+            shipped: Shipped = self.shipper.ship(now_ms=facts.now_ms, force=force, deadline=deadline)
+        except EmqError as fault:
+            self._fault = fault
+            return
+        self.report.shipped += shipped.records
+        self.report.segments += shipped.segments
+        self.report.lsn = shipped.lsn
+
+    def _cache_watermark(self) -> None:
+        """For other readers; a server without room, or a key of another type there, must not stop the archive."""
+        evt = self.report.watermark = self.shipper.watermark()
+        if evt is None or evt == self._watermark:
+            return
+        try:
+            if not set_watermark(self.source.queue, self.source.ref.stream, self.fence, evt):
+                self.report.notes.append("the watermark on the server is higher than ours, and was left")
+        except (ServerError, DamagedError) as fault:
+            self.report.notes.append(f"the watermark could not be written: {fault}")
+            return
+        self._watermark = evt
+
+    def _trim(self, facts: Facts, bound: StreamId | None, deadline: Deadline) -> None:
+        first_read = self.source.first_read
+        if bound is None or facts.first is None or first_read is None:
+            return
+        receipt = self.shipper.prove(bound, start=facts.first, deadline=deadline)
+        if receipt.bound is None or receipt.bound <= facts.first:
+            return
+        self.report.bound = show_id(receipt.bound)
+        spared = [stays for stays in self._unstorable if facts.first <= stays < receipt.bound]
+        for cut in self.source.marks.cuts(receipt.bound, self.policy.trim_slice):
+            more = True
+            while more:
+                if deadline.passed:
+                    self.report.refused.append("the time was up; the next cycle trims the rest")
+                    return
+                done = trim_slice(
+                    self.source.queue,
+                    self.source.ref.stream,
+                    self.fence,
+                    cut,
+                    facts=facts,
+                    first_read=first_read,
+                    groups=self.policy.groups,
+                    spared=spared,
+                )
+                if not self._account(done, facts):
+                    return
+                more = done.more and done.removed > 0
+
+    def _account(self, done: Trimmed, facts: Facts) -> bool:
+        """Notes what a slice did; whether the next one may follow."""
+        if done.verdict != "trimmed":
+            self.report.refused.append(REFUSALS[done.verdict])
+            self.source.forget()
+            return False
+        if self.report.trimmed == 0 and done.first is not None and facts.first is not None and done.first > facts.first:
+            moved = f"from {show_id(facts.first)} to {show_id(done.first)}"
+            self.report.notes.append(f"somebody else trimmed the stream meanwhile: its head moved {moved}")
+        self.report.trimmed += done.removed
+        if not done.held:
+            return True
+        self.report.groups = [self._told(group) for group in done.held]
+        self.report.bound = show_id(done.bound)
+        return False
+
+    def _told(self, group: Group) -> dict[str, object]:
+        undelivered = group.undelivered
+        if undelivered is None:
+            undelivered = self.source.count_above(group.delivered)
+        needs = show_id(group.needs) if group.needs else None
+        return {"name": group.name, "pending": group.pending, "undelivered": undelivered, "needs": needs}
+
+    def _conclude(self, facts: Facts) -> None:
+        self.report.unshipped = self.local.outbox(self.source.ref).records
+        self.report.lag_records = self.source.behind
+        if self.report.lag_records and self.source.position is not None:
+            self.report.lag_ms = max(0, facts.now_ms - self.source.position[0])
+        self.report.unstorable = [{"id": show_id(i), "reason": reason} for i, reason in self._unstorable.items()]
+
+
+def _no_progress(_done: int, _total: int) -> None:
+    pass
+
+
+REFUSALS = {
+    "gone": "not trimmed: the stream was deleted since it was read",
+    "life": "not trimmed: the stream was made anew since it was read; the next cycle reads it from its head",
+    "below": "not trimmed: there are entries below the first one read; the next cycle reads from the head",
+}
+
+
+def bounded(deadline: Deadline) -> contextlib.AbstractContextManager[None]:
+    """The deadline for every socket below, the server's too."""
+    left = deadline.left()
+    return contextlib.nullcontext() if left == math.inf else socket_deadline(left)
+
+
+class Allowance:
+    """`burst` at once, and one more every `every_ms`."""
+
+    def __init__(self, burst: int, every_ms: int) -> None:
+        self._burst, self._every_ms = burst, max(1, every_ms)
+        self._left = float(burst)
+        self._at: int | None = None
+
+    def take(self, now_ms: int) -> bool:
+        """Whether one more may go now."""
+        if self._at is not None:
+            self._left = min(self._burst, self._left + max(0, now_ms - self._at) / self._every_ms)
+        self._at = now_ms
+        if self._left < 1:
+            return False
+        self._left -= 1
+        return True

@@ -1,0 +1,78 @@
+"""A driver with its parts, and what an outsider sees of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from emq_archive.driver import Driver
+from emq_archive.local.store import SqlStore, open_local
+from emq_archive.model import Policy
+from emq_archive.ports import Fence, Remote
+from emq_archive.remote import open_remote
+from emq_archive.source import StreamSource
+from emq_ops.protocol.queue import Queue
+from emq_ops.protocol.server import Server
+from tests.support.oracle import Bucket, Seen, local_records
+
+STATE = "6b3f1c1e-0000-4000-8000-000000000001"
+
+
+@dataclass
+class Host:
+    """One host's archive of `mail`/`completions`: its own local database, a remote that others may share."""
+
+    server: Server
+    root: Path
+    name: str = "a"
+    stream: str = "completions"
+    policy: Policy = field(default_factory=Policy)
+    bucket: Path | None = None
+    sent: list[Seen] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.queue = Queue(self.server, "mail")
+        self.key = self.queue.keys.stream(self.stream)
+        self.local_url = f"sqlite:///{self.root}/{self.name}.db"
+        self.folder = self.bucket or self.root / "bucket"
+        self.local: SqlStore = open_local(self.local_url)
+        self.remote: Remote = open_remote(f"file:{self.folder}")
+        self.driver = self.anew()
+
+    def anew(self, **policy: Any) -> Driver:
+        """A driver as a fresh process would have it, with other policy fields if given."""
+        self.policy = Policy(**{**_fields(self.policy), **policy})
+        source = StreamSource(self.queue, self.stream)
+        self.driver = Driver(source, self.local, self.remote, self.policy, None, Fence(STATE, writer=self.name))
+        return self.driver
+
+    def add(self, *ids: str, **fields: bytes | str) -> None:
+        """Entries, remembered as XADD took them."""
+        for entry in ids:
+            flat = [x for pair in (fields or {"f": entry}).items() for x in pair]
+            self.put(entry, *flat)
+
+    def put(self, entry: str, *flat: bytes | str) -> None:
+        taken = self.server.write("XADD", self.key, entry, *flat)
+        self.sent.append(Seen.of(taken, [x.encode() if isinstance(x, str) else x for x in flat]))
+
+    def left(self) -> list[str]:
+        """The ids in the stream."""
+        return [entry[0].decode() for entry in self.server.read("XRANGE", self.key, "-", "+")]
+
+    def archived(self) -> list[Seen]:
+        """What the remote's committed segments hold."""
+        return Bucket.folder(self.folder).records("mail", self.stream)
+
+    def rows(self) -> list[Seen]:
+        """What the local database holds."""
+        return local_records(self.local_url, "mail", self.stream)[0]
+
+    def close(self) -> None:
+        self.remote.close()
+        self.local.close()
+
+
+def _fields(policy: Policy) -> dict[str, Any]:
+    return {name: getattr(policy, name) for name in Policy.__dataclass_fields__}
