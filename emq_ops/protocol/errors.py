@@ -9,6 +9,8 @@ from __future__ import annotations
 
 def one_line(text: str) -> str:
     """`text` with control characters escaped, so that it stays one line and can't steer a terminal."""
+    if text.isprintable():
+        return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
 
 
@@ -32,6 +34,19 @@ class BadInputError(EmqError, ValueError):
 
 class UnreachableError(EmqError):
     """A server, database or store does not answer, or refuses the connection. Nothing was changed."""
+
+
+class RefusedError(UnreachableError):
+    """The server answers, and lets us not in: no or a wrong password, protected mode. Trying again is of no use."""
+
+
+class DeadlineError(UnreachableError):
+    """The time that the caller gave ran out before an answer came. Nothing was changed."""
+
+
+class ReconnectedError(UnreachableError):
+    """A session's one connection ended, so what was read over it may be of an earlier life of the server: begin
+    again. The call that raises this changed nothing."""
 
 
 class OutcomeUnknownError(EmqError):

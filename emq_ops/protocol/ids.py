@@ -27,6 +27,7 @@ MAX_STREAM_PART = (1 << 64) - 1
 ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _VALUE = {c: i for i, c in enumerate(ALPHABET)}
 _SHAPE = re.compile(r"[A-Z]{3}[0-9A-Za-z]{11}")
+_LAST = "AzL8n0Y58m7"  # 2^63 - 1
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -92,11 +93,12 @@ def parse(value: str | bytes) -> BrandedId:
 
 def is_valid(value: str | bytes) -> bool:
     """Whether `value` is a well-formed branded id."""
-    try:
-        parse(value)
-    except BadInputError:
-        return False
-    return True
+    if isinstance(value, bytes):
+        if not value.isascii():
+            return False
+        value = value.decode("ascii")
+    # Same length and an ASCII alphabet in order: text order is number order.
+    return value.isascii() and _SHAPE.fullmatch(value) is not None and value[3:] <= _LAST
 
 
 def require(value: str | bytes, namespace: str) -> str:
