@@ -24,7 +24,7 @@ from tests.support.keyspace import load_live
         (b"HTTP/1.1 404 for user 17", "HTTP/1.1 404 for user #"),
         (b"timeout after 5000ms at https://x.test/v1/33", "timeout after #ms at https://x.test/v1/#"),
         (b"refused 10.0.42.7:5432", "refused #ip:#"),
-        (b"** (KeyError) key :a not found in: %{id: 6}\n    (x 1.2)", "** (KeyError) key :a not found in: %{id: #} (x #)"),
+        (b"** (KeyError) key :a not in: %{id: 6}\n    (x 1.2)", "** (KeyError) key :a not in: %{id: #} (x #)"),
         (b"no JOB0STBBIRAKHo, 550e8400-e29b-41d4-a716-446655440000, 0xdeadBEEF", "no #id, #uuid, #hex"),
         (b"#PID<0.12.3> at 2024-01-02T03:04:05.6Z", "#pid at #time"),
         (b"utf8 v2 sha1 x123", "utf8 v2 sha1 x#"),
