@@ -67,8 +67,25 @@ class Log:
         return Head(lsn, hash_of(self._body(lsn, deadline)))
 
     def sync(self, *, deadline: Deadline = NEVER) -> Known:
-        """Reads what was committed since this host looked last. Raises DamagedArchiveError for a gap or a broken chain,
-        DeposedError and ForeignStateError where the head says that we must not write."""
+        """As `read`, for writers: raises DeposedError and ForeignStateError where the head says that we must not."""
+        known = self.read(deadline=deadline)
+        if known.state is not None and known.state != self.fence.state:
+            raise ForeignStateError(
+                f"the archive of {self.ref} belongs to state {known.state}, and this is {self.fence.state}",
+                where=self.remote.url,
+                fix="use that state's database (--state), or another remote; `archive restore` takes it over",
+            )
+        if known.token > self.fence.token > 0:
+            raise DeposedError(
+                f"the log carries fencing token {known.token}, ours is {self.fence.token}: another leads here now",
+                where=self.remote.url,
+                fix="let the leader archive; this process stops writing",
+            )
+        return known
+
+    def read(self, *, deadline: Deadline = NEVER) -> Known:
+        """Reads what was committed since this host looked last. Raises DamagedArchiveError for a gap or a broken
+        chain."""
         known = self.catalog.known()
         if known.lsn == 0:
             known = self._from_checkpoint(known, deadline)
@@ -89,18 +106,6 @@ class Log:
             known = self._read(known, page, deadline)
             if len(page) < _PAGE:
                 break
-        if known.state is not None and known.state != self.fence.state:
-            raise ForeignStateError(
-                f"the archive of {self.ref} belongs to state {known.state}, and this is {self.fence.state}",
-                where=self.remote.url,
-                fix="use that state's database (--state), or another remote; `archive restore` takes it over",
-            )
-        if known.token > self.fence.token > 0:
-            raise DeposedError(
-                f"the log carries fencing token {known.token}, ours is {self.fence.token}: another leads here now",
-                where=self.remote.url,
-                fix="let the leader archive; this process stops writing",
-            )
         return known
 
     def _read(self, known: Known, numbers: Sequence[int], deadline: Deadline) -> Known:

@@ -166,6 +166,17 @@ class LogShipper:
                 done.found += len(match.found)
         return changed
 
+    def match_outbox(self, done: Shipped, deadline: Deadline) -> None:
+        """Looks the whole outbox up in the segments that this host does not hold (as far as the log was read)."""
+        groups: dict[tuple[int, int], list[Waiting]] = defaultdict(list)
+        for row in self.catalog.waiting():
+            groups[row.incarnation, row.day].append(row)
+        for group in groups.values():
+            low, high = group[0].first, max(waiting.last for waiting in group)
+            others = [s for s in self.catalog.segments(low, high) if not self.catalog.held(s)]
+            if others:
+                self._found(group, others, done, deadline)
+
     def read_segment(self, segment: Segment, *, deadline: Deadline = NEVER) -> bytes:
         """A segment's bytes, proven by their hash. Raises DamagedArchiveError naming it."""
         body = self.remote.get(segment.key, deadline=deadline)

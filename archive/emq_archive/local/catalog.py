@@ -222,6 +222,24 @@ class Catalog:
             stream = self.store.row(connection, self.ref, lock=True)
             connection.execute(sa.update(streams).where(streams.c.id == stream.id).values(values))
 
+    def incarnation(self) -> int:
+        """The incarnation that new records belong to."""
+        with self.store.read() as connection:
+            row = self.store.row(connection, self.ref)
+        return int(row.incarnation) if row is not None else 0
+
+    def erased(self) -> dict[bytes, StreamId]:
+        """Erased jobs, and up to which id their records never come back."""
+        with self.store.read() as connection:
+            row = self.store.row(connection, self.ref)
+            return self.store.erased(connection, row.id) if row is not None else {}
+
+    def redactions(self) -> list[Any]:
+        """Every redaction ever in force."""
+        with self.store.read() as connection:
+            row = self.store.row(connection, self.ref)
+            return self.store.redactions(connection, row.id) if row is not None else []
+
     # --- segments
 
     def segments(

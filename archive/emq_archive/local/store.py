@@ -92,6 +92,10 @@ class SqlStore:
             stream = self.row(connection, ref, lock=True)
             if policy.redact:
                 self.remember_redaction(connection, stream.id, redact.spec_of(policy.redact))
+            if stream.adopted is not None and (frontier is None or frontier.life == stream.adopted_life):
+                ours = settle.above(chunk, id_of(stream.adopted))
+                total = replace(total, known=len(chunk) - len(ours))
+                chunk = ours
             for layer in settle.layers(chunk):
                 total = self._add_layer(connection, ref, layer, policy, added_ms, total)
             if frontier is not None:
@@ -105,7 +109,8 @@ class SqlStore:
         self, connection: Connection, ref: StreamRef, layer: Chunk, policy: Policy, added_ms: int, total: Added
     ) -> Added:
         stream = self.row(connection, ref)
-        original = self._without_erased(connection, stream.id, layer)
+        gone = self.erased(connection, stream.id)
+        original = layer.take(places_left(layer, gone)) if gone else layer
         total = replace(total, erased=total.erased + len(layer) - len(original))
         if not len(original):
             return total
@@ -141,16 +146,10 @@ class SqlStore:
             (row.incarnation, Chunk.decode(row.body)) for row in connection.execute(wanted.order_by(chunks.c.first))
         ]
 
-    def _without_erased(self, connection: Connection, stream: int, chunk: Chunk) -> Chunk:
-        gone = {
-            row.job: id_of(row.upto)
-            for row in connection.execute(
-                sa.select(tables.erased.c.job, tables.erased.c.upto).where(tables.erased.c.stream_id == stream)
-            )
-        }
-        if not gone or not len(chunk):
-            return chunk
-        return chunk.take(places_left(chunk, gone))
+    def erased(self, connection: Connection, stream: int) -> dict[bytes, StreamId]:
+        """Erased jobs, and up to which id their records never come back."""
+        wanted = sa.select(tables.erased.c.job, tables.erased.c.upto).where(tables.erased.c.stream_id == stream)
+        return {row.job: id_of(row.upto) for row in connection.execute(wanted)}
 
     def remember_redaction(self, connection: Connection, stream: int, spec: str) -> None:
         """Notes that records were stored under this redaction."""

@@ -24,6 +24,8 @@ streams = sa.Table(
     sa.Column("token", sa.BigInteger, nullable=False, server_default="0"),
     sa.Column("committed_ms", sa.BigInteger),
     sa.Column("checkpoint_lsn", sa.BigInteger, nullable=False, server_default="0"),
+    sa.Column("adopted", sa.LargeBinary(16)),  # up to this id another archiver did it, in this life of the stream
+    sa.Column("adopted_life", sa.Integer),
     sa.Column("damage", sa.Text),  # what `verify` found, until it finds nothing
     sa.UniqueConstraint("queue", "stream", "kind"),
 )

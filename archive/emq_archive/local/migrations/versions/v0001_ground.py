@@ -34,6 +34,8 @@ def upgrade() -> None:
         sa.Column("token", sa.BigInteger(), nullable=False, server_default="0"),
         sa.Column("committed_ms", sa.BigInteger()),
         sa.Column("checkpoint_lsn", sa.BigInteger(), nullable=False, server_default="0"),
+        sa.Column("adopted", sa.LargeBinary(16)),
+        sa.Column("adopted_life", sa.Integer()),
         sa.Column("damage", sa.Text()),
         sa.UniqueConstraint("queue", "stream", "kind"),
     )

@@ -1,0 +1,177 @@
+"""`compact`, `expire` and the clean-up: a new commit first, and the old objects only after a grace."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from emq_archive.chunk import Chunk
+from emq_archive.commit import Segment, folder
+from emq_archive.deadline import NEVER, Deadline
+from emq_archive.errors import LostRaceError
+from emq_archive.local.catalog import ordered
+from emq_archive.manifest import write_manifest
+from emq_archive.segment import open_segment, row_groups, write_segment
+from emq_archive.ship import RACES, LogShipper, store_segment
+from emq_archive.verify import Progress
+from emq_ops.protocol.errors import BadInputError
+
+
+@dataclass(slots=True)
+class Compacted:
+    """`merged` segments became `segments`; `expired` segments with `records` records were let go; `deleted` objects
+    were past their grace, `waiting` are not; `dry_run`: nothing was changed."""
+
+    queue: str
+    stream: str
+    merged: int = 0
+    segments: int = 0
+    expired: int = 0
+    records: int = 0
+    deleted: int = 0
+    waiting: int = 0
+    lsn: int = 0
+    dry_run: bool = False
+
+    def as_row(self) -> dict[str, Any]:
+        """As a plain dict, for renderers."""
+        return {name: getattr(self, name) for name in self.__dataclass_fields__}
+
+
+def compact(
+    shipper: LogShipper,
+    *,
+    now_ms: int,
+    grace_ms: int | None = None,
+    dry_run: bool = False,
+    progress: Progress | None = None,
+    deadline: Deadline = NEVER,
+) -> Compacted:
+    """Merges the small segments of each day into segments of at most ``policy.segment_bytes``, then deletes objects
+    that have been out of the archive for longer than the grace. Killed anywhere, it can be run again."""
+    done = Compacted(shipper.ref.queue, shipper.ref.stream, dry_run=dry_run)
+    shipper.log.sync(deadline=deadline)
+    groups = list(_groups(list(shipper.catalog.segments()), shipper.policy.segment_bytes))
+    for number, group in enumerate(groups, 1):
+        if progress is not None:
+            progress(number, len(groups))
+        done.merged += len(group)
+        done.segments += 1
+        if not dry_run:
+            deadline.check("the next segments were merged")
+            replace_segments(shipper, "compact", group, _merged(shipper, group, deadline), now_ms, deadline)
+    _clean(shipper, done, now_ms, shipper.policy.compact_grace_ms if grace_ms is None else grace_ms, deadline)
+    return done
+
+
+def expire(
+    shipper: LogShipper,
+    *,
+    now_ms: int,
+    older_than_ms: int | None = None,
+    grace_ms: int | None = None,
+    dry_run: bool = False,
+    deadline: Deadline = NEVER,
+) -> Compacted:
+    """Lets go of the segments whose newest record is older than `older_than_ms` (or the policy's ``expire_after_ms``).
+    Raises BadInputError where neither says how old: nothing expires by itself."""
+    age = shipper.policy.expire_after_ms if older_than_ms is None else older_than_ms
+    if age is None:
+        raise BadInputError(
+            f"no policy says that records of {shipper.ref} expire", fix="give --older-than, or set expire_after"
+        )
+    done = Compacted(shipper.ref.queue, shipper.ref.stream, dry_run=dry_run)
+    shipper.log.sync(deadline=deadline)
+    old = [segment for segment in shipper.catalog.segments() if segment.time_max < now_ms - age]
+    done.expired, done.records = len(old), sum(segment.records for segment in old)
+    if old and not dry_run:
+        for at in range(0, len(old), 500):
+            replace_segments(shipper, "expire", old[at : at + 500], None, now_ms, deadline)
+    _clean(shipper, done, now_ms, shipper.policy.compact_grace_ms if grace_ms is None else grace_ms, deadline)
+    return done
+
+
+def replace_segments(
+    shipper: LogShipper,
+    kind: str,
+    old: Sequence[Segment],
+    new: tuple[Segment, bytes] | None,
+    now_ms: int,
+    deadline: Deadline,
+) -> bool:
+    """Commits `new` in place of `old`. False where another writer changed some of `old` meanwhile."""
+    stored = store_segment(shipper.remote, *new, deadline=deadline) if new is not None else None
+    for _ in range(RACES):
+        live = {segment.lsn for segment in shipper.catalog.segments()}
+        if not live.issuperset(segment.lsn for segment in old):
+            return False
+        try:
+            shipper.log.commit(kind, at=now_ms, add=[stored] if stored else [], remove=old, deadline=deadline)
+        except LostRaceError:
+            shipper.log.sync(deadline=deadline)
+            continue
+        return True
+    raise LostRaceError(f"another writer was quicker {RACES} times", where=shipper.remote.url)
+
+
+def _groups(segments: Sequence[Segment], most: int) -> Iterator[list[Segment]]:
+    by_day: dict[tuple[int, int], list[Segment]] = defaultdict(list)
+    for segment in segments:
+        by_day[segment.day, segment.incarnation].append(segment)
+    for _, found in sorted(by_day.items()):
+        group: list[Segment] = []
+        weight = 0
+        for segment in found:
+            if group and weight + segment.weight > most:
+                if len(group) > 1:
+                    yield group
+                group, weight = [], 0
+            group.append(segment)
+            weight += segment.weight
+        if len(group) > 1:
+            yield group
+
+
+def _merged(shipper: LogShipper, group: Sequence[Segment], deadline: Deadline) -> tuple[Segment, bytes]:
+    def chunks() -> Iterator[Chunk]:
+        for segment in group:
+            body = shipper.read_segment(segment, deadline=deadline)
+            yield from row_groups(open_segment(body, segment.key), segment.key)
+
+    apart = all(a.last < b.first for a, b in pairwise(group))
+    found = chunks() if apart else iter([ordered(list(chunks()))])
+    return write_segment(shipper.ref, group[0].incarnation, found)
+
+
+def _clean(shipper: LogShipper, done: Compacted, now_ms: int, grace_ms: int, deadline: Deadline) -> None:
+    """Objects that no commit names wait out the grace from the day that they were first seen so."""
+    live = {segment.key for segment in shipper.catalog.segments()}
+    removed = shipper.catalog.removed()
+    strays = [key for key in every_key(shipper, deadline) if key not in live and key not in removed]
+    past = [key for key, since in removed.items() if key not in live and now_ms - since >= grace_ms]
+    if grace_ms == 0:
+        past += strays
+        strays = []
+    done.waiting = len(removed) - len(set(past) & set(removed)) + len(strays)
+    done.deleted = len(past)
+    if not done.dry_run:
+        shipper.catalog.note_removed(strays, now_ms)
+        write_manifest(shipper.catalog, shipper.remote, deadline=deadline)
+        shipper.remote.delete(past, deadline=deadline)
+        shipper.catalog.deleted(past)
+        shipper.log.checkpoint_if_due(deadline=deadline)
+    done.lsn = shipper.catalog.known().lsn
+
+
+def every_key(shipper: LogShipper, deadline: Deadline) -> Iterator[str]:
+    """Every object in the stream's folder, whether the log names it or not."""
+    after, prefix = "", folder(shipper.ref)
+    while True:
+        page = shipper.remote.list(prefix, after=after, deadline=deadline)
+        yield from page
+        if len(page) < 1000:
+            return
+        after = page[-1]

@@ -1,0 +1,109 @@
+"""`erase`: a job's records out of every segment, by rewriting; logged, so that they never come back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from emq_archive.bloom import groups_with_job
+from emq_archive.chunk import Chunk
+from emq_archive.commit import Segment
+from emq_archive.compact import every_key, replace_segments
+from emq_archive.deadline import NEVER, Deadline
+from emq_archive.errors import LostRaceError
+from emq_archive.local.catalog import ordered
+from emq_archive.local.store import places_left
+from emq_archive.manifest import write_manifest
+from emq_archive.model import LAST_ID, StreamId
+from emq_archive.remotefile import RemoteFile
+from emq_archive.segment import open_segment, row_groups, write_segment
+from emq_archive.ship import RACES, LogShipper
+from emq_archive.verify import Progress
+
+
+@dataclass(slots=True)
+class Erased:
+    """`records` of the job were in `segments` segments, which were rewritten (or, with `dry_run`, would be); `deleted`
+    old objects are gone. `upto`: records of the job up to this id never come into the archive again."""
+
+    queue: str
+    stream: str
+    job: str
+    records: int = 0
+    segments: int = 0
+    deleted: int = 0
+    upto: str = ""
+    lsn: int = 0
+    dry_run: bool = False
+
+    def as_row(self) -> dict[str, Any]:
+        """As a plain dict, for renderers."""
+        return {name: getattr(self, name) for name in self.__dataclass_fields__}
+
+
+def erase(
+    shipper: LogShipper,
+    job: str,
+    upto: StreamId = LAST_ID,
+    *,
+    now_ms: int,
+    dry_run: bool = False,
+    progress: Progress | None = None,
+    deadline: Deadline = NEVER,
+) -> Erased:
+    """Takes the records of `job` with an id of at most `upto` out of the archive: out of the local database, out of
+    every segment (rewritten, a commit each), and deletes every object that is not in the archive any more, at once and
+    without a grace, since the job may be in any of them. Entries in the stream itself stay, and are not archived again.
+
+    Killed anywhere, it can be run again.
+    """
+    done = Erased(shipper.ref.queue, shipper.ref.stream, job, upto=f"{upto[0]}-{upto[1]}", dry_run=dry_run)
+    gone = {job.encode("utf-8"): upto}
+    shipper.log.sync(deadline=deadline)
+    if not dry_run:
+        # First the word, so that no reader or driver takes a record of it any more.
+        for _ in range(RACES):
+            try:
+                shipper.log.commit("erase", at=now_ms, erased=(job, upto), deadline=deadline)
+                break
+            except LostRaceError:
+                shipper.log.sync(deadline=deadline)
+    segments = list(shipper.catalog.segments(job=job))
+    for number, segment in enumerate(segments, 1):
+        if progress is not None:
+            progress(number, len(segments))
+        deadline.check(f"segment {segment.key} was rewritten")
+        if not _may_hold(shipper, segment, job, deadline):
+            continue
+        body = shipper.read_segment(segment, deadline=deadline)
+        kept: list[Chunk] = []
+        held = 0
+        for chunk in row_groups(open_segment(body, segment.key), segment.key):
+            left = places_left(chunk, gone)
+            held += len(chunk) - len(left)
+            kept.append(chunk.take(left))
+        if not held:
+            continue
+        done.records += held
+        done.segments += 1
+        if dry_run:
+            continue
+        rest = ordered(kept)
+        new = write_segment(shipper.ref, segment.incarnation, [rest]) if len(rest) else None
+        replace_segments(shipper, "erase", [segment], new, now_ms, deadline)
+    if not dry_run:
+        write_manifest(shipper.catalog, shipper.remote, deadline=deadline)
+        live = {segment.key for segment in shipper.catalog.segments()}
+        old = [key for key in {*every_key(shipper, deadline), *shipper.catalog.removed()} if key not in live]
+        shipper.remote.delete(old, deadline=deadline)
+        shipper.catalog.deleted(old)
+        done.deleted = len(old)
+    done.lsn = shipper.catalog.known().lsn
+    return done
+
+
+def _may_hold(shipper: LogShipper, segment: Segment, job: str, deadline: Deadline) -> bool:
+    source = RemoteFile(shipper.remote, segment.key, segment.bytes, deadline)
+    file = open_segment(source, segment.key)
+    # A job that is no text stands in no column, so the filters do not know it.
+    return segment.job_min is None or bool(groups_with_job(source, file.metadata, job))

@@ -1,0 +1,205 @@
+"""Reading: the archive and then the live tail in one order, without a gap and without a double."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from heapq import merge as merge_by
+from itertools import islice
+from typing import Protocol
+
+from emq_archive import redact as redaction
+from emq_archive.bloom import groups_with_job
+from emq_archive.commit import Segment
+from emq_archive.deadline import NEVER, Deadline
+from emq_archive.local.catalog import Catalog
+from emq_archive.local.store import SqlStore, again_when_moved
+from emq_archive.log import Log
+from emq_archive.merge import Run, merge
+from emq_archive.model import (
+    FIRST_ID,
+    LAST_ID,
+    RawEntry,
+    Record,
+    Redact,
+    StreamId,
+    StreamRef,
+    next_id,
+)
+from emq_archive.ports import Fence, Remote
+from emq_archive.remotefile import RemoteFile
+from emq_archive.segment import group_range, open_segment, row_groups
+from emq_ops.protocol import ids
+from emq_ops.protocol.errors import BadInputError
+
+
+class Live(Protocol):
+    """The stream itself, for readers."""
+
+    def window(self, start: StreamId, end: StreamId) -> tuple[list[RawEntry], StreamId]:
+        """The lowest entries of [start, end], and up to which id they are all that there were."""
+
+    def first(self) -> StreamId | None:
+        """The lowest id that stands in it now, None when it is empty."""
+
+
+@dataclass(slots=True)
+class Looked:
+    """What a read cost: `groups` row groups of `of` in the segments that could hold something."""
+
+    groups: int = 0
+    of: int = 0
+
+
+class Archive:
+    """Reads one stream's archive. `remote` None: the local database alone; `live` None: no live tail (dead jobs have
+    none). `redact`: what is done to live records before they are handed out."""
+
+    def __init__(
+        self,
+        local: SqlStore,
+        remote: Remote | None,
+        ref: StreamRef,
+        *,
+        live: Live | None = None,
+        redact: Redact = redaction.NOTHING,
+        deadline: Deadline = NEVER,
+    ) -> None:
+        self.local = local
+        self.remote = remote
+        self.ref = ref
+        self.live = live
+        self.redact = redact
+        self.deadline = deadline
+        self.catalog = Catalog(local, ref)
+        self.log = Log(self.catalog, remote, Fence("")) if remote is not None else None
+        self.looked = Looked()
+
+    def read(
+        self,
+        start: StreamId | None = None,
+        end: StreamId | None = None,
+        *,
+        job: str | None = None,
+        limit: int | None = None,
+    ) -> Iterator[Record]:
+        """Records with start <= id <= end, of `job` alone if given, at most `limit`, in order of id and incarnation.
+
+        An id that was used again by a stream made anew comes once for each of its records. Raises what the stores and
+        the server raise, DamagedArchiveError for a segment that is not what the log says.
+        """
+        low, high = start or FIRST_ID, end or LAST_ID
+        if job is not None and self.ref.kind == "dead":
+            low, high = _dead_range(job, low, high)
+        if self.live is None:
+            self._sync()
+        yield from islice(self._all(low, high, job), limit)
+
+    def _sync(self) -> None:
+        if self.log is not None:
+            self.log.read(deadline=self.deadline)
+
+    def _all(self, low: StreamId, high: StreamId, job: str | None) -> Iterator[Record]:
+        if self.live is None:
+            yield from self._archived(low, high, job)
+            return
+        at: StreamId | None = low
+        synced = False
+        while at is not None and at <= high:
+            # The live page first: what leaves the stream after this is in the archive before it leaves.
+            page, upto = self.live.window(at, high)
+            first = self.live.first()
+            if not synced or first is None or first > at:
+                self._sync()
+                synced = True
+            yield from self._joined(self._archived(at, upto, job), self._live_records(page, job))
+            at = next_id(upto)
+
+    def _live_records(self, page: Sequence[RawEntry], job: str | None) -> list[Record]:
+        """Live records that may be handed out; an erased job's stay hidden."""
+        erased = self.catalog.erased()
+        out = []
+        for entry in page:
+            record = Record.from_entry(entry, kind=self.ref.kind)
+            if (job is None or record.job == job) and not _erased(record, erased):
+                out.append(record)
+        return out
+
+    def _joined(self, archived: Iterator[Record], live: list[Record]) -> Iterator[Record]:
+        """Both in order; a live record that is archived comes once."""
+        ever = self.catalog.redactions() if live else []
+        waiting = iter(live)
+        upcoming = next(waiting, None)
+        alike: list[Record] = []
+        for record in archived:
+            if alike and alike[0].id != record.id:
+                alike = []
+            while upcoming is not None and upcoming.id < record.id:
+                yield from self._live(upcoming, alike, ever)
+                upcoming = next(waiting, None)
+            alike.append(record)
+            yield record
+        while upcoming is not None:
+            yield from self._live(upcoming, alike, ever)
+            upcoming = next(waiting, None)
+
+    def _live(self, record: Record, alike: Sequence[Record], ever: Sequence[Redact]) -> Iterator[Record]:
+        before = [other for other in alike if other.id == record.id]
+        if any(redaction.same(other.fields, record.fields, ever, self.ref.kind) for other in before):
+            return
+        incarnation = max((other.incarnation + 1 for other in before), default=self.catalog.incarnation())
+        fields = record.fields
+        if self.redact:
+            entry = redaction.apply([[b"", [x for pair in fields for x in pair]]], self.redact, self.ref.kind)[0]
+            fields = tuple(zip(entry[1][::2], entry[1][1::2], strict=True))
+        yield Record(record.id, fields, incarnation, self.ref.kind)
+
+    def _archived(self, low: StreamId, high: StreamId, job: str | None) -> Iterator[Record]:
+        yield from again_when_moved(lambda since: merge(self._runs(since, high, job)), low, None)
+
+    def _runs(self, low: StreamId, high: StreamId, job: str | None) -> Iterator[Run]:
+        stored = self.local.runs(self.ref, low, high, job=job)
+        if self.remote is None:
+            return stored
+        away = (
+            Run(segment.first, lambda segment=segment: self._records(segment, low, high, job))  # type: ignore[misc]
+            for segment in self.catalog.segments(low, high, job=job)
+            if not self.catalog.held(segment)
+        )
+        return merge_by(stored, away, key=lambda run: run.first)
+
+    def _records(self, segment: Segment, low: StreamId, high: StreamId, job: str | None) -> Iterator[Record]:
+        """Of a segment that is not here: only the row groups that can hold something are fetched."""
+        assert self.remote is not None
+        source = RemoteFile(self.remote, segment.key, segment.bytes, self.deadline)
+        file = open_segment(source, segment.key)
+        groups = [g for g in range(file.num_row_groups) if _overlaps(group_range(file, g), low, high)]
+        if job is not None:
+            wanted = set(groups_with_job(source, file.metadata, job))
+            groups = [g for g in groups if g in wanted]
+        self.looked.of += file.num_row_groups
+        self.looked.groups += len(groups)
+        erased = self.catalog.erased()  # it may not be rewritten yet
+        for chunk in row_groups(file, segment.key, groups):
+            for record in chunk.records(segment.incarnation, self.ref.kind):
+                if low <= record.id <= high and (job is None or record.job == job) and not _erased(record, erased):
+                    yield record
+
+
+def _erased(record: Record, erased: dict[bytes, StreamId]) -> bool:
+    named = record.first(b"job") if erased else None
+    return named is not None and named in erased and record.id <= erased[named]
+
+
+def _overlaps(there: tuple[StreamId, StreamId], low: StreamId, high: StreamId) -> bool:
+    return there[0] <= high and there[1] >= low
+
+
+def _dead_range(job: str, low: StreamId, high: StreamId) -> tuple[StreamId, StreamId]:
+    """A dead job's records have ids that are made of its own: see `model.dead_id`."""
+    try:
+        branded = ids.parse(job)
+    except BadInputError:
+        return low, high
+    seq = (branded.snowflake & ids.MAX_LOW) << 42
+    return max(low, (branded.unix_ms, seq)), min(high, (branded.unix_ms, seq | ((1 << 42) - 1)))

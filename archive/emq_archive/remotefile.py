@@ -1,0 +1,64 @@
+"""An object of the remote as a file that Parquet readers seek in: ranges are fetched as they are asked for."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+from emq_archive.deadline import NEVER, Deadline
+from emq_archive.errors import DamagedArchiveError
+from emq_archive.ports import Remote
+
+_TAIL = 128 * 1024
+
+
+class RemoteFile(io.RawIOBase):
+    """Read-only. The object's end (footer and filters) is fetched once."""
+
+    def __init__(self, remote: Remote, key: str, size: int, deadline: Deadline = NEVER) -> None:
+        super().__init__()
+        self._remote, self._key, self._size, self._deadline = remote, key, size, deadline
+        self._position = 0
+        self._tail_at = max(0, size - _TAIL)
+        self._tail: bytes | None = None
+
+    def at(self, start: int, length: int) -> bytes:
+        """`length` bytes from `start`. Raises DamagedArchiveError where they are not there."""
+        length = max(0, min(length, self._size - start))
+        if start >= self._tail_at:
+            if self._tail is None:
+                self._tail = self._fetch(self._tail_at, self._size - self._tail_at)
+            return self._tail[start - self._tail_at : start - self._tail_at + length]
+        return self._fetch(start, length)
+
+    def _fetch(self, start: int, length: int) -> bytes:
+        found = self._remote.get_range(self._key, start, length, deadline=self._deadline)
+        if found is None or len(found) != length:
+            what = "is missing" if found is None else f"ends before byte {start + length}"
+            raise DamagedArchiveError(f"segment {self._key} {what}", faults=(self._key,), where=self._remote.url)
+        return found
+
+    def read(self, size: int | None = -1) -> bytes:
+        length = self._size - self._position if size is None or size < 0 else size
+        found = self.at(self._position, length)
+        self._position += len(found)
+        return found
+
+    def readinto(self, buffer: Any) -> int:
+        found = self.read(len(buffer))
+        buffer[: len(found)] = found
+        return len(found)
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}[whence]
+        self._position = max(0, base + offset)
+        return self._position
+
+    def tell(self) -> int:
+        return self._position
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
