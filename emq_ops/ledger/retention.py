@@ -9,8 +9,10 @@ from typing import Any
 from sqlalchemy import Connection, Table, delete, func, or_, select, update
 
 from emq_ops.ledger import runs as run_words
+from emq_ops.ledger.acts import act_items
 from emq_ops.ledger.ledger import Ledger
 from emq_ops.ledger.schema import alerts, census, deaths, holds, interruptions, requests, runs, windows
+from emq_ops.ledger.stalls import stalls
 
 _DAY = 86_400_000
 _PAGE = 2_000
@@ -18,7 +20,8 @@ _PAGE = 2_000
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """How long each kind of record is kept, ms. `snapshots`: rows of jobs that are gone (an undo needs them)."""
+    """How long each kind of record is kept, ms. `snapshots`: rows of jobs that are gone (an undo needs them);
+    `acts`: jobs that a person took away, for the same reason."""
 
     deaths_ms: int = 365 * _DAY
     snapshots_ms: int = 30 * _DAY
@@ -29,6 +32,8 @@ class Retention:
     alerts_ms: int = 90 * _DAY
     requests_ms: int = 7 * _DAY
     windows_ms: int = 90 * _DAY
+    stalls_ms: int = 90 * _DAY
+    acts_ms: int = 30 * _DAY
 
 
 def prune(ledger: Ledger, now_ms: int, keep: Retention | None = None) -> dict[str, int]:
@@ -60,6 +65,8 @@ def prune(ledger: Ledger, now_ms: int, keep: Retention | None = None) -> dict[st
         ),
         ("holds", holds, [holds.c.until_ms < now_ms - keep.windows_ms]),
         ("windows", windows, [windows.c.end_ms < now_ms - keep.windows_ms]),
+        ("stalls", stalls, [stalls.c.at_ms < now_ms - keep.stalls_ms]),
+        ("acts", act_items, [act_items.c.at_ms < now_ms - keep.acts_ms]),
     ]
     gone = {name: _in_pages(ledger, table, where) for name, table, where in rules}
     gone["snapshots"] = _drop_snapshots(ledger, now_ms - keep.snapshots_ms)

@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import Connection
 
 from emq_ops.ledger import interruptions as book
-from emq_ops.ledger import runs
+from emq_ops.ledger import runs, stalls
 from emq_ops.ledger.deaths import NO_ATTEMPTS, STALLED, Death, record
 from emq_ops.ledger.ledger import Ledger
 from emq_ops.ledger.snapshot import pack
@@ -193,6 +193,7 @@ def record_slice(ledger: Ledger, server: Server, fence: Fence, scene: Scene, don
         if not runs.add_slice(connection, done.run, done.number, tally.counts()):
             return Tally(False, back, names[EXEMPT], names[FORCED], dead, names[GHOST])
         record(connection, queue, dead)
+        stalls.note(connection, queue, [_stall(one, done, verdicts[one.lease.job]) for one in done.settled])
         if scene.interruption is not None:
             words = {RECOVERED: "recovered", EXEMPT: "exempted", FORCED: "recovered", DEAD: "died"}
             across = {
@@ -202,6 +203,20 @@ def record_slice(ledger: Ledger, server: Server, fence: Fence, scene: Scene, don
             }
             book.settle(connection, scene.interruption.id, across)
     return tally
+
+
+def _stall(one: Settled, done: Slice, verdict: Verdict) -> stalls.Stall:
+    return stalls.Stall(
+        job=one.lease.job,
+        attempts=NO_ATTEMPTS if one.lease.attempts is None else one.lease.attempts,
+        at_ms=done.at_ms,
+        deadline_ms=one.lease.deadline_ms,
+        outcome=one.outcome,
+        stalls=one.stalls,
+        evidence="max-exempt" if one.exemptions and one.outcome in (DEAD, FORCED) else verdict.evidence,
+        interruption=verdict.interruption,
+        run=done.run,
+    )
 
 
 def _death(one: Settled, done: Slice, verdict: Verdict, rows: Mapping[str, tuple[list[bytes], list[bytes]]]) -> Death:

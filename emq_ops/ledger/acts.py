@@ -1,0 +1,141 @@
+"""What people did to selected jobs: each act is a run, and each job in it an item, planned before anything is touched.
+
+So a run that was killed is resumed where it stood, and a removal can be undone: its items keep the jobs whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Connection,
+    Index,
+    LargeBinary,
+    String,
+    Table,
+    bindparam,
+    func,
+    select,
+    update,
+)
+
+from emq_ops.ledger.ledger import Ledger, insert, pages
+from emq_ops.ledger.schema import metadata
+from emq_ops.ledger.whole import Whole, pack, unpack
+
+_Id = String(14).with_variant(String(14, collation="C"), "postgresql")
+
+act_items = Table(
+    "act_items",
+    metadata,
+    Column("run", _Id, primary_key=True),
+    Column("job", _Id, primary_key=True),
+    Column("attempts", BigInteger, nullable=False),
+    Column("stalls", BigInteger, nullable=False),
+    Column("status", String(16), nullable=False),  # planned, done, or why it was left
+    Column("at_ms", BigInteger, nullable=False),
+    Column("whole", LargeBinary),
+    Column("undone_by", _Id),
+    Index("act_items_by_job", "job"),
+    Index("act_items_by_time", "at_ms"),
+)
+
+REQUEUE, REMOVE, UNDO, REHYDRATE = "requeue", "remove", "undo", "rehydrate"
+"""Kinds of runs."""
+PLANNED, DONE = "planned", "done"
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """A job of an act. `attempts`, `stalls`: as they were when it was selected. `status`: planned, done, or why it was
+    left: alive, changed, held, child, parent, damaged, gone, exists. `at_ms`: when that was noted (host clock)."""
+
+    run: str
+    job: str
+    attempts: int
+    stalls: int
+    status: str
+    at_ms: int
+    undone_by: str | None = None
+
+
+def plan(connection: Connection, run: str, jobs: Iterable[tuple[str, int, int]], at_ms: int) -> None:
+    """Notes the jobs (id, attempts, stalls) that a run is about to touch."""
+    rows = [
+        {"run": run, "job": job, "attempts": attempts, "stalls": stalls, "status": PLANNED, "at_ms": at_ms}
+        for job, attempts, stalls in jobs
+    ]
+    if rows:
+        connection.execute(insert(connection, act_items).on_conflict_do_nothing(), rows)
+
+
+def planned(connection: Connection, run: str, limit: int) -> list[Item]:
+    """The next items of a run that nothing became of yet, by job."""
+    columns = [act_items.c[name] for name in Item.__dataclass_fields__]
+    wanted = select(*columns).where(act_items.c.run == run, act_items.c.status == PLANNED)
+    return [Item(**row) for row in connection.execute(wanted.order_by(act_items.c.job).limit(limit)).mappings()]
+
+
+def settle(
+    connection: Connection, run: str, outcomes: Mapping[str, str], at_ms: int, wholes: Mapping[str, Whole] | None = None
+) -> None:
+    """Notes what became of items (job -> status), and the jobs that were taken away, whole."""
+    kept = wholes or {}
+    rows = [
+        {"_job": job, "_status": status, "_whole": pack(kept[job]) if job in kept else None}
+        for job, status in outcomes.items()
+    ]
+    if rows:
+        statement = update(act_items).where(act_items.c.run == run, act_items.c.job == bindparam("_job"))
+        connection.execute(statement.values(status=bindparam("_status"), whole=bindparam("_whole"), at_ms=at_ms), rows)
+
+
+def totals(connection: Connection, run: str) -> dict[str, int]:
+    """How many items of a run have which status."""
+    wanted = select(act_items.c.status, func.count()).where(act_items.c.run == run).group_by(act_items.c.status)
+    return {status: int(count) for status, count in connection.execute(wanted)}
+
+
+def removed(ledger: Ledger, run: str, *, page: int = 100) -> Iterator[tuple[Item, Whole | None]]:
+    """The jobs that a run took away and that nobody brought back yet, whole (None: retention let that go)."""
+    columns = [act_items.c[name] for name in Item.__dataclass_fields__]
+    wanted = select(*columns, act_items.c.whole).where(
+        act_items.c.run == run, act_items.c.status == DONE, act_items.c.undone_by.is_(None)
+    )
+    after = ""
+    while True:
+        with ledger.read() as connection:
+            rows = connection.execute(wanted.where(act_items.c.job > after).order_by(act_items.c.job).limit(page)).all()
+        for row in rows:
+            yield Item(*row[:-1]), unpack(row[-1]) if row[-1] is not None else None
+        if len(rows) < page:
+            return
+        after = rows[-1].job
+
+
+def mark_undone(connection: Connection, run: str, jobs: Sequence[str], by: str) -> None:
+    """Notes that `by` brought these jobs back."""
+    for page in pages(jobs):
+        statement = update(act_items).where(act_items.c.run == run, act_items.c.job.in_(page))
+        connection.execute(statement.values(undone_by=by))
+
+
+def of_job(ledger: Ledger, job: str) -> list[Item]:
+    """Every act on a job, oldest first."""
+    columns = [act_items.c[name] for name in Item.__dataclass_fields__]
+    wanted = select(*columns).where(act_items.c.job == job).order_by(act_items.c.run)
+    with ledger.read() as connection:
+        return [Item(**row) for row in connection.execute(wanted).mappings()]
+
+
+def last_whole(ledger: Ledger, runs: Sequence[str], job: str) -> tuple[str, Whole] | None:
+    """The newest of these runs that took the job away, and the job whole."""
+    wanted = select(act_items.c.run, act_items.c.whole).where(
+        act_items.c.job == job, act_items.c.run.in_(list(runs)), act_items.c.whole.is_not(None)
+    )
+    with ledger.read() as connection:
+        row = connection.execute(wanted.order_by(act_items.c.run.desc()).limit(1)).first()
+    return (row.run, unpack(row.whole)) if row is not None else None
