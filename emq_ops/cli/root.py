@@ -19,7 +19,13 @@ COMMANDS: dict[str, str] = {
     "config": "config",
     "conformance": "conformance",
     "doctor": "doctor",
+    "hold": "hold",
+    "maintenance": "maintenance",
+    "release": "release",
+    "runs": "runs",
     "schema": "schema",
+    "sweep": "sweep",
+    "trim": "trim",
     "validate": "validate",
 }
 

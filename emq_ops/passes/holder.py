@@ -13,6 +13,9 @@ from pathlib import Path
 
 from emq_ops.protocol.errors import one_line
 
+DAEMON, COMMAND = "daemon", "command"
+"""The roles of holders: beside a daemon, a command asks it to run the pass."""
+
 
 def _text_of(path: str) -> str:
     try:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import Connection
 
+from emq_ops.ledger import holds
 from emq_ops.ledger import interruptions as book
 from emq_ops.ledger.alerts import Alert
+from emq_ops.ledger.holds import Window
 from emq_ops.ledger.interruptions import Contact, Counted, Interruption
 from emq_ops.ledger.ledger import Ledger
 from emq_ops.passes.events import Emit, InterruptionSeen, alert, nowhere
@@ -80,23 +83,7 @@ def notice(server: Server, ledger: Ledger, sight: Sight, lease_ms: int, emit: Em
             with ledger.write() as connection:
                 book.save_contact(connection, queue, **seen)
         return newest
-    # Later than a longest lease after the end, who is in flight was claimed since: then the clock knows better.
-    in_time = sight.now_ms <= cut.ended_ms + lease_ms
-    leases = take_census(server, queue) if in_time else []
-    found = Interruption(
-        queue=queue,
-        kind=cut.kind,
-        run_before=before.run_id if before else None,
-        run_after=sight.run_id,
-        started_ms=cut.started_ms,
-        ended_ms=cut.ended_ms,
-        seen_ms=sight.now_ms,
-        census_ms=sight.now_ms if in_time else None,
-        horizon_ms=max((c.deadline_ms for c in leases), default=cut.ended_ms) if in_time else cut.ended_ms + lease_ms,
-        went_back=cut.went_back,
-        evidence=cut.evidence,
-        in_flight=len(leases) if in_time else sight.active,
-    )
+    found, leases = describe(server, sight, before, cut, lease_ms)
     with ledger.write() as connection:
         number = book.add(connection, found, leases)
         book.save_contact(connection, queue, **seen, agreed_dead=-1, agreed_failed=-1)
@@ -117,6 +104,31 @@ def notice(server: Server, ledger: Ledger, sight: Sight, lease_ms: int, emit: Em
     return dataclasses.replace(found, id=number)
 
 
+def describe(
+    server: Server, sight: Sight, before: Contact | None, cut: Cut, lease_ms: int
+) -> tuple[Interruption, list[Counted]]:
+    """The interruption as it is recorded, and its census (empty where it would be too late). Changes nothing."""
+    # Later than a longest lease after the end, who is in flight was claimed since: then the clock knows better.
+    in_time = sight.now_ms <= cut.ended_ms + lease_ms
+    leases = take_census(server, sight.queue) if in_time else []
+    horizon = max((c.deadline_ms for c in leases), default=cut.ended_ms) if in_time else cut.ended_ms + lease_ms
+    found = Interruption(
+        queue=sight.queue,
+        kind=cut.kind,
+        run_before=before.run_id if before else None,
+        run_after=sight.run_id,
+        started_ms=cut.started_ms,
+        ended_ms=cut.ended_ms,
+        seen_ms=sight.now_ms,
+        census_ms=sight.now_ms if in_time else None,
+        horizon_ms=horizon,
+        went_back=cut.went_back,
+        evidence=cut.evidence,
+        in_flight=len(leases) if in_time else sight.active,
+    )
+    return found, leases
+
+
 def take_census(server: Server, queue: str) -> list[Counted]:
     """Who is in `active`, with token and deadline. Members that are no job ids are left out."""
     keys = keys_of(queue)
@@ -134,12 +146,22 @@ def take_census(server: Server, queue: str) -> list[Counted]:
     return [Counted(job, token_of(token), deadlines[job]) for job, token in zip(jobs, found, strict=True)]
 
 
-def scene_of(
-    connection: Connection, run_id: str, newest: Interruption | None, lease_ms: int, windows: Any = ()
+def scene_for(
+    connection: Connection,
+    sight: Sight,
+    contact: Contact | None,
+    newest: Interruption | None,
+    lease_ms: int,
+    windows: Sequence[Window] = (),
 ) -> Scene:
-    """What `judge` needs besides the census entries of the leases in question."""
+    """What `judge` needs besides the census entries of the leases in question. `windows`: those of the config."""
+    swept_ms = contact.swept_ms if contact is not None else 0
+    # A sweep that found nothing due after the last lease of the earlier life had lapsed leaves nothing to be judged.
+    cut = newest if newest is not None and swept_ms < newest.horizon_ms else None
+    open_windows = holds.windows_of(connection, sight.queue, swept_ms, windows)
+    begun = [window for window in open_windows if window.start_ms <= sight.now_ms]
     proves = True
-    if newest is not None:
-        under = book.of_run(connection, newest.queue, run_id)
-        proves = epoch_proves(run_id, under, primary_before=book.was_left(connection, newest.queue, run_id))
-    return Scene(run_id=run_id, windows=tuple(windows), interruption=newest, epoch_proves=proves, lease_ms=lease_ms)
+    if cut is not None:
+        under = book.of_run(connection, cut.queue, sight.run_id)
+        proves = epoch_proves(sight.run_id, under, primary_before=book.was_left(connection, cut.queue, sight.run_id))
+    return Scene(run_id=sight.run_id, windows=begun, interruption=cut, epoch_proves=proves, lease_ms=lease_ms)

@@ -125,6 +125,12 @@ class Leadership:
         HeldQueueError, ForeignQueueError, and what server and ledger raise.
         """
         seen, dead_token = 0, ""
+        found = standing(self.server, self.queue)
+        if found is not None:
+            # Looked at first, so that whoever waits for a lease uses up no tokens.
+            seen = found.token
+            if found.stands and found.state == self.ledger.state and found.holder.nonce != self.me.nonce:
+                dead_token = self._past(found)
         for _ in range(_TOKEN_TRIES):
             token = tokens.next_token(self.ledger, self.queue, seen)
             token, reply = self._ask(token, dead_token, disown)
@@ -134,11 +140,15 @@ class Leadership:
             if reply[0] == b"foreign":
                 raise ForeignQueueError(self.queue, self.ledger.state, found.state, found.holder)
             if reply[0] == b"held":
-                if not found.holder.surely_dead or dead_token:
-                    raise HeldQueueError(self.queue, found.holder, max(0, found.until_ms - found.now_ms))
-                dead_token = str(found.token)
+                dead_token = self._past(found)
             seen = found.token
         raise EmqError("the lease changed hands too often while we asked for it", where=self.queue, fix="try again")
+
+    def _past(self, found: Standing) -> str:
+        """The token of a holder that is surely dead; raises HeldQueueError for any other."""
+        if not found.holder.surely_dead:
+            raise HeldQueueError(self.queue, found.holder, max(0, found.until_ms - found.now_ms))
+        return str(found.token)
 
     def acquire(self, wait_seconds: float = WAIT_SECONDS) -> Fence:
         """As `try_acquire`, waiting for a holder to give it up or to lapse."""

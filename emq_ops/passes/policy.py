@@ -5,7 +5,6 @@ Each raises BadInputError for a value that can't be meant.
 
 from __future__ import annotations
 
-import re
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
@@ -193,18 +192,3 @@ def from_row(kind: type[Policy], row: dict[str, Any]) -> Policy:
         return kind(**values)
     except TypeError as fault:
         raise BadInputError(f"no policy: {fault}", fix="it was written by another version of emq-ops") from fault
-
-
-_SPAN = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h|d|w)")
-_UNITS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
-
-
-def duration_ms(text: str, what: str = "a duration") -> int:
-    """``250ms``, ``30s``, ``10m``, ``6h``, ``30d`` as ms. Raises BadInputError: a unit, always."""
-    match = _SPAN.fullmatch(text.strip())
-    if not match:
-        raise BadInputError(f"{what} is '{text}'", fix="a number and a unit, such as 250ms, 30s, 10m, 6h or 30d")
-    ms = float(match[1]) * _UNITS[match[2]]
-    if ms != int(ms) or ms > MAX_MS:
-        raise BadInputError(f"{what} is '{text}'", fix="whole milliseconds, and at most a hundred years")
-    return int(ms)

@@ -1,16 +1,23 @@
-"""What a trim would do now: for plans and dry runs. Takes no lease and changes nothing, neither server nor ledger."""
+"""What a pass would do now: for plans and dry runs. Takes no lease and changes nothing, neither server nor ledger."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 
 from emq_ops.ledger import deaths as book
+from emq_ops.ledger import interruptions as cuts
 from emq_ops.ledger.deaths import NO_ATTEMPTS, Victim
+from emq_ops.ledger.holds import Window
 from emq_ops.ledger.ledger import Ledger
-from emq_ops.passes.policy import DeadPolicy
+from emq_ops.passes.evidence import Lease, Scene, judge
+from emq_ops.passes.guard import bound
+from emq_ops.passes.interruptions import compare, describe, scene_for
+from emq_ops.passes.policy import DeadPolicy, StalledPolicy
 from emq_ops.passes.reconcile import PAGE, number_of
-from emq_ops.passes.report import TrimReport, name_some
+from emq_ops.passes.report import SweepReport, TrimReport, name_some
+from emq_ops.passes.sight import Sight, look, restored
+from emq_ops.passes.slices import token_of
 from emq_ops.passes.trim import call_tail, note_stay
 from emq_ops.protocol.ids import is_valid, min_id
 from emq_ops.protocol.keyspace import keys_of
@@ -78,3 +85,92 @@ def _look(server: Server, queue: str, ledger: Ledger | None, now_ms: int, report
             break
     report.dead_before = len(found) + report.malformed
     return list(found.values())
+
+
+def predict_sweep(
+    server: Server,
+    queue: str,
+    policy: StalledPolicy,
+    ledger: Ledger | None,
+    *,
+    windows: Sequence[Window] = (),
+) -> SweepReport:
+    """What a sweep would do with the leases that are due now (``status`` dry). An interruption that nobody noticed yet
+    is judged as the sweep would, with a census of now. Raises DamagedError, UnreachableError."""
+    sight = look(server, queue)
+    report = SweepReport(sight.queue, status="dry", max_stalled=policy.max_stalled, restart=policy.restart)
+    scene = _scene(server, sight, policy, ledger, windows)
+    exempting = policy.restart == "exempt"
+    keys = keys_of(queue)
+    for batch in _due(server, keys.active, sight.now_ms):
+        jobs = list(batch)
+        rows = server.read_many([("HMGET", keys.row(j), "stalled", "attempts", "lease_epoch", "state") for j in jobs])
+        spent = server.read_many([("HGET", keys.exempt, job) for job in jobs])
+        for job, row, exemptions in zip(jobs, rows, spent, strict=True):
+            lease = Lease(job, batch[job], token_of(row[1]), (row[2] or b"").decode("utf-8", "replace"))
+            exempt = exempting and judge(lease, _with_census(ledger, scene, lease)).exempt
+            forced = exempt and number_of(exemptions, 0) >= policy.max_exempt
+            ghost = all(value is None for value in row)
+            _count(report, job, exempt=exempt and not forced, forced=forced, ghost=ghost, stalls=number_of(row[0], 0))
+    most = bound(policy, sight.active)
+    if most is not None and report.dead > most:
+        report.notes.append(f"{report.dead} would be dead-lettered, more than the {most} allowed: the pass would stop")
+    return report
+
+
+def _count(report: SweepReport, job: str, *, exempt: bool, forced: bool, ghost: bool, stalls: int) -> None:
+    if exempt and ghost:
+        report.ghosts += 1
+    elif exempt:
+        report.recovered += 1
+        report.exempted += 1
+        name_some(report.exempted_jobs, [job])
+        name_some(report.recovered_jobs, [job])
+    elif stalls + 1 >= report.max_stalled:
+        report.dead += 1
+        name_some(report.dead_jobs, [job])
+    else:
+        report.recovered += 1
+        report.forced += forced
+        name_some(report.recovered_jobs, [job])
+
+
+def _due(server: Server, active: str, now_ms: int) -> Iterator[dict[str, int]]:
+    seen = 0
+    while True:
+        flat = server.read("ZRANGEBYSCORE", active, "-inf", now_ms, "WITHSCORES", "LIMIT", seen, PAGE)
+        pairs = zip(flat[::2], flat[1::2], strict=True)
+        yield {member.decode("ascii"): int(float(score)) for member, score in pairs if is_valid(member)}
+        seen += len(flat) // 2
+        if len(flat) < 2 * PAGE:
+            return
+
+
+def _scene(
+    server: Server, sight: Sight, policy: StalledPolicy, ledger: Ledger | None, windows: Sequence[Window]
+) -> Scene:
+    if ledger is None:
+        contact, newest = None, None
+    else:
+        with ledger.read() as connection:
+            contact = cuts.contact_of(connection, sight.queue)
+            newest = cuts.latest(connection, sight.queue)
+    cut = compare(contact, sight, loaded=contact is None and restored(server, sight.queue))
+    if cut is not None:
+        found, leases = describe(server, sight, contact, cut, policy.lease_ms)
+        census = {lease.job: lease for lease in leases}
+        begun = [w for w in windows if w.covers(sight.queue) and w.start_ms <= sight.now_ms]
+        proves = contact is None or contact.run_id != sight.run_id
+        return Scene(sight.run_id, begun, found, proves, census, policy.lease_ms)
+    if ledger is None:
+        return Scene(sight.run_id, [w for w in windows if w.covers(sight.queue)], lease_ms=policy.lease_ms)
+    with ledger.read() as connection:
+        return scene_for(connection, sight, contact, newest, policy.lease_ms, windows)
+
+
+def _with_census(ledger: Ledger | None, scene: Scene, lease: Lease) -> Scene:
+    cut = scene.interruption
+    if ledger is None or cut is None or cut.id == 0 or cut.census_ms is None:
+        return scene
+    with ledger.read() as connection:
+        return replace(scene, census=cuts.census_of(connection, cut.id, [lease.job]))

@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 from emq_ops.ledger import deaths as book
 from emq_ops.ledger import interruptions as cuts
 from emq_ops.ledger.deaths import NO_ATTEMPTS, Death
-from emq_ops.ledger.interruptions import Interruption
+from emq_ops.ledger.interruptions import Contact, Interruption
 from emq_ops.ledger.ledger import Ledger
 from emq_ops.ledger.snapshot import pack
 from emq_ops.passes.events import Died, Emit, nowhere
+from emq_ops.passes.sight import Sight
 from emq_ops.passes.slices import read_dead
 from emq_ops.protocol import deadline
 from emq_ops.protocol.fence import Fence
@@ -31,6 +32,13 @@ class Agreement:
     malformed: list[str] = field(default_factory=list)
     dead: int = 0
     whole: bool = True
+
+
+def agreed(contact: Contact | None, sight: Sight, died: int = 0) -> bool:
+    """Whether the dead set is as the ledger knows it, but for `died` deaths that were recorded since."""
+    if contact is None:
+        return False
+    return (contact.agreed_dead + died, contact.agreed_failed + died) == (sight.dead, sight.failed)
 
 
 def number_of(value: bytes | None, default: int) -> int:

@@ -7,8 +7,6 @@ import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from sqlalchemy import Connection
-
 from emq_ops.ledger import holds, runs
 from emq_ops.ledger import interruptions as book
 from emq_ops.ledger.alerts import Alert
@@ -19,10 +17,10 @@ from emq_ops.passes import rivals
 from emq_ops.passes.events import Died, Emit, PassEnded, PassStarted, SliceSwept, alert, nowhere
 from emq_ops.passes.evidence import Lease, Scene
 from emq_ops.passes.guard import bound, would_die
-from emq_ops.passes.holder import who
-from emq_ops.passes.interruptions import notice, scene_of
+from emq_ops.passes.holder import DAEMON, who
+from emq_ops.passes.interruptions import notice, scene_for
 from emq_ops.passes.policy import StalledPolicy, as_row
-from emq_ops.passes.reconcile import reconcile
+from emq_ops.passes.reconcile import agreed, reconcile
 from emq_ops.passes.report import SweepReport, name_some
 from emq_ops.passes.sight import Sight, look
 from emq_ops.passes.slices import (
@@ -124,11 +122,11 @@ def _pass(
     newest = notice(server, ledger, sight, policy.lease_ms, emit)
     with ledger.read() as connection:
         contact = book.contact_of(connection, queue)
-        scene = _scene(connection, sight, contact, newest, policy, windows)
+        scene = scene_for(connection, sight, contact, newest, policy.lease_ms, windows)
     report.interruption = scene.interruption.id if scene.interruption is not None else None
     state = _Sweep(server, ledger, fence, policy, windows, emit, sight, scene, report)
-    if sight.due == 0 and not sight.unrecorded and _agreed(contact, sight):
-        _close(state, contact, run=None)
+    if trigger == DAEMON and sight.due == 0 and not sight.unrecorded and agreed(contact, sight):
+        _close(state, contact, run=None)  # the daemon counts its idle passes together
         return report
     state.run = report.run = runs.start(
         ledger, "sweep", queue, holder=who(), trigger=trigger, token=fence.token, policy=as_row(policy)
@@ -144,29 +142,6 @@ def _pass(
     status = runs.STOPPED if report.status == "stopped" else runs.DONE
     emit(PassEnded(queue, state.run, kind="sweep", status=status, counts=report.counts()))
     return report
-
-
-def _scene(
-    connection: Connection,
-    sight: Sight,
-    contact: Contact | None,
-    newest: Interruption | None,
-    policy: StalledPolicy,
-    windows: Sequence[Window],
-) -> Scene:
-    swept_ms = contact.swept_ms if contact is not None else 0
-    # A sweep that found nothing due after the last lease of the earlier life had lapsed leaves nothing to be judged.
-    cut = newest if newest is not None and swept_ms < newest.horizon_ms else None
-    open_windows = holds.windows_of(connection, sight.queue, swept_ms, windows)
-    begun = [window for window in open_windows if window.start_ms <= sight.now_ms]
-    return scene_of(connection, sight.run_id, cut, policy.lease_ms, begun)
-
-
-def _agreed(contact: Contact | None, sight: Sight, died: int = 0) -> bool:
-    """Whether the dead set is as the ledger knows it, but for the deaths that this pass recorded."""
-    if contact is None:
-        return False
-    return (contact.agreed_dead + died, contact.agreed_failed + died) == (sight.dead, sight.failed)
 
 
 def _work(state: _Sweep, contact: Contact | None, newest: Interruption | None) -> None:
@@ -186,17 +161,17 @@ def _work(state: _Sweep, contact: Contact | None, newest: Interruption | None) -
     if state.report.status != "stopped":
         _slices(state, most)
     after = look(state.server, state.report.queue)
-    if not _agreed(contact, after, state.report.dead) or state.report.replayed:
+    if not agreed(contact, after, state.report.dead) or state.report.replayed:
         agreement = reconcile(state.server, state.ledger, state.fence, state.run, after.now_ms, newest, state.emit)
         state.report.found_dead = agreement.new
         if agreement.malformed:
             state.report.notes.append(f"{len(agreement.malformed)} members of the dead set are no job ids")
-        agreed = agreement.whole
+        whole = agreement.whole
     else:
-        agreed = True
+        whole = True
     _warn_of_burst(state, after.now_ms)
     _tidy(state)
-    _close(state, contact, run=state.run, after=after, agreed=agreed)
+    _close(state, contact, run=state.run, after=after, whole=whole)
 
 
 def _slices(state: _Sweep, most: int | None) -> None:
@@ -323,7 +298,7 @@ def _tidy(state: _Sweep) -> None:
 
 
 def _close(
-    state: _Sweep, contact: Contact | None, *, run: str | None, after: Sight | None = None, agreed: bool = True
+    state: _Sweep, contact: Contact | None, *, run: str | None, after: Sight | None = None, whole: bool = True
 ) -> None:
     """Looks for competitors, and stores how things stand now that the pass ends."""
     report, seen = state.report, after or state.sight
@@ -333,7 +308,7 @@ def _close(
     values: dict[str, int] = {"seen_ms": seen.now_ms, "completed": seen.completed, "failed": seen.failed}
     if not report.more and report.status == "done":
         values["swept_ms"] = state.sight.now_ms
-    if after is not None and agreed:
+    if after is not None and whole:
         values |= {"agreed_dead": seen.dead, "agreed_failed": seen.failed}
     if run is None and contact is not None and seen.now_ms - contact.seen_ms < _SEEN_EVERY_MS:
         return  # nothing new, and said not long ago

@@ -15,10 +15,10 @@ from emq_ops.ledger.deaths import Recorded, Victim
 from emq_ops.ledger.ledger import Ledger
 from emq_ops.passes.archiver import ArchivedJob, DeadArchiver
 from emq_ops.passes.events import Emit, PassEnded, PassStarted, SliceTrimmed, alert, nowhere
-from emq_ops.passes.holder import who
+from emq_ops.passes.holder import DAEMON, who
 from emq_ops.passes.interruptions import notice
 from emq_ops.passes.policy import DeadPolicy, as_row
-from emq_ops.passes.reconcile import Agreement, reconcile
+from emq_ops.passes.reconcile import Agreement, agreed, reconcile
 from emq_ops.passes.report import TrimReport, name_some
 from emq_ops.passes.sight import Sight, look
 from emq_ops.protocol import deadline
@@ -64,14 +64,14 @@ class _Trim:
         return self.fence.keys
 
 
-def check_policy(queue: str, policy: DeadPolicy, archiver: DeadArchiver | None) -> None:
+def check_policy(queue: str, policy: DeadPolicy, *, archived: bool) -> None:
     """Refuses what must not run: a protected queue (ProtectedError), no bound at all (BadInputError), an archive that
-    is wanted and not there (EmqError)."""
+    is wanted and not there (EmqError; `archived`: it is)."""
     if policy.protect:
         raise ProtectedError("protected: nothing is removed from it", where=queue, fix="set protect: false first")
     if policy.keep is None and policy.max_age_ms is None:
         raise BadInputError("a trim needs keep or max_age", where=queue, fix="say how many or how old may stay")
-    if policy.archive and archiver is None:
+    if policy.archive and not archived:
         raise EmqError(
             "archive: true, and there is no archive: nothing is trimmed",
             where=queue,
@@ -99,7 +99,7 @@ def trim(
     Raises what `check_policy` raises, FenceError, DamagedError, UnreachableError, LedgerError, and what the archive
     raises.
     """
-    check_policy(queue, policy, archiver)
+    check_policy(queue, policy, archived=archiver is not None)
     for life in range(_LIVES):
         try:
             with server.session(queue) as session:
@@ -132,6 +132,9 @@ def _pass(
         report.notes.append(f"held by {hold.holder}")
         return report
     newest = notice(server, ledger, sight, lease_ms, emit)
+    if trigger == DAEMON and _nothing_to_do(ledger, policy, sight, only):
+        report.dead_before = report.left = sight.dead
+        return report
     run = report.run = runs.start(
         ledger, "trim", queue, holder=who(), trigger=trigger, token=fence.token, policy=as_row(policy)
     )
@@ -149,6 +152,14 @@ def _pass(
     status = runs.STOPPED if report.status == "stopped" else runs.DONE
     emit(PassEnded(queue, run, kind="trim", status=status, counts=report.counts()))
     return report
+
+
+def _nothing_to_do(ledger: Ledger, policy: DeadPolicy, sight: Sight, only: Collection[str] | None) -> bool:
+    """Whether the dead set is as the ledger knows it and the policy lets nobody go. The daemon counts its idle passes
+    together."""
+    with ledger.read() as connection:
+        contact = cuts.contact_of(connection, sight.queue)
+    return agreed(contact, sight) and not plan_victims(ledger, sight.queue, policy, sight.now_ms, only)
 
 
 def plan_victims(

@@ -1,0 +1,86 @@
+"""``emq-ops maintenance``: windows in which stalls do not count."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from emq_ops.cli.context import globals_of, new_app
+from emq_ops.cli.output import emit_one, emit_rows, say
+from emq_ops.cli.passing import Passing, span
+from emq_ops.ledger import holds
+from emq_ops.ledger.holds import Window
+from emq_ops.passes.holder import who
+from emq_ops.protocol.errors import BadInputError
+from emq_ops.protocol.globs import is_glob, literal, select
+from emq_ops.protocol.keyspace import queue_name
+from emq_ops.protocol.server import Server
+
+app = new_app("Windows in which lapsed leases are recovered without counting: deploys, migrations.")
+
+COLUMNS = ("id", "queues", "start_ms", "end_ms", "open", "holder", "why")
+
+
+def _row(window: Window, now_ms: int) -> dict[str, Any]:
+    return {**window.as_row(), "open": window.start_ms <= now_ms < window.end_ms}
+
+
+def _checked(server: Server, selector: str) -> str:
+    """`selector`, if it takes something; raises BadInputError otherwise."""
+    if not is_glob(selector):
+        queue_name(literal(selector))
+    elif selector != "*" and not select(selector, server.queues()):
+        raise BadInputError(f"no queue matches '{selector}'", where="--queues", fix="see which queues there are")
+    return selector
+
+
+def _now(server: Server) -> int:
+    seconds, micros = server.read("TIME")
+    return int(seconds) * 1000 + int(micros) // 1000
+
+
+@app.command()
+def start(
+    ctx: typer.Context,
+    length: Annotated[str | None, typer.Option("--for", help="How long.", metavar="5m")] = None,
+    queues: Annotated[str, typer.Option(help="A queue or a glob.", metavar="GLOB")] = "*",
+    why: Annotated[str, typer.Option(help="For whoever asks.")] = "",
+) -> None:
+    """Open a window, from now."""
+    options = globals_of(ctx)
+    passing = Passing.of(options)
+    ms = span(length, "--for")
+    if not ms:
+        raise BadInputError("for how long?", where="maintenance start", fix="--for 5m")
+    with passing.server("maintenance") as server, passing.ledger() as ledger:
+        now = _now(server)
+        window = holds.open_window(ledger, Window(_checked(server, queues), now, now + ms, holder=who(), why=why))
+    emit_one(_row(window, now), options.output)
+
+
+@app.command()
+def stop(
+    ctx: typer.Context,
+    queues: Annotated[str | None, typer.Option(help="Just those opened for this.", metavar="GLOB")] = None,
+) -> None:
+    """Close the windows that are open now."""
+    options = globals_of(ctx)
+    passing = Passing.of(options)
+    with passing.server("maintenance") as server, passing.ledger() as ledger:
+        now = _now(server)
+        closed = holds.close_windows(ledger, now, queues)
+    emit_rows([_row(window, now) | {"end_ms": now, "open": False} for window in closed], options.output, COLUMNS)
+    if not closed:
+        say("emq-ops: no window was open")
+
+
+@app.command()
+def ls(ctx: typer.Context) -> None:
+    """List the windows, the config's included."""
+    options = globals_of(ctx)
+    passing = Passing.of(options)
+    with passing.server("maintenance") as server, passing.ledger() as ledger:
+        now = _now(server)
+        rows = [_row(window, now) for window in (*holds.all_windows(ledger), *passing.windows())]
+    emit_rows(rows, options.output, COLUMNS)

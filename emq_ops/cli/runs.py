@@ -1,0 +1,41 @@
+"""``emq-ops runs``: what passes did."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from emq_ops.cli.context import globals_of, new_app
+from emq_ops.cli.output import emit_one, emit_rows
+from emq_ops.cli.passing import Passing
+from emq_ops.ledger import deaths, runs
+from emq_ops.protocol.keyspace import queue_name
+
+app = new_app("What passes did: when, on which queue, by whom, how much.")
+
+COLUMNS = ("id", "kind", "queue", "status", "started_ms", "ended_ms", "trigger", "holder", "counts", "error")
+
+
+@app.command()
+def ls(
+    ctx: typer.Context,
+    queue: Annotated[str | None, typer.Option("--queue", help="Of this queue.")] = None,
+    kind: Annotated[str | None, typer.Option(help="sweep, trim, archive ...")] = None,
+    limit: Annotated[int, typer.Option(help="How many.", min=1)] = 50,
+) -> None:
+    """List runs, the newest first."""
+    options = globals_of(ctx)
+    with Passing.of(options).ledger() as ledger:
+        found = runs.latest(ledger, queue=None if queue is None else queue_name(queue), kind=kind, limit=limit)
+    emit_rows([run.as_row() for run in found], options.output, COLUMNS)
+
+
+@app.command()
+def show(ctx: typer.Context, run: Annotated[str, typer.Argument(help="Its id, RUN...")]) -> None:
+    """Show one run, with the jobs that it dead-lettered."""
+    options = globals_of(ctx)
+    with Passing.of(options).ledger() as ledger:
+        found = runs.get(ledger, run)
+        killed = [death.job for death in deaths.iterate(ledger, run=found.id, snapshots=False)]
+    emit_one({**found.as_row(), "killed": killed}, options.output)

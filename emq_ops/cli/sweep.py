@@ -1,0 +1,75 @@
+"""``emq-ops sweep``: one stalled sweep of a queue."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from emq_ops.cli.context import globals_of, new_app
+from emq_ops.cli.main import EXIT_ERROR
+from emq_ops.cli.output import say
+from emq_ops.cli.passing import Passing, bounded, is_there, show, span, with_given
+from emq_ops.cli.state import ledger_if_there
+from emq_ops.passes.once import run_once
+from emq_ops.passes.policy import StalledPolicy, as_row
+from emq_ops.passes.predict import predict_sweep
+from emq_ops.passes.report import SweepReport
+from emq_ops.passes.sweep import sweep as sweep_pass
+from emq_ops.protocol.keyspace import queue_name
+
+app = new_app()
+
+
+@app.command()
+def sweep(
+    ctx: typer.Context,
+    queue: Annotated[str, typer.Argument(help="The queue.")],
+    max_stalled: Annotated[int | None, typer.Option(help="The stall that dead-letters.", min=1)] = None,
+    limit: Annotated[int | None, typer.Option(help="Leases a slice.", min=1)] = None,
+    restart: Annotated[str | None, typer.Option(help="Leases of an interruption: exempt or count.")] = None,
+    lease: Annotated[str | None, typer.Option(help="The queue's longest lease.", metavar="30s")] = None,
+    max_exempt: Annotated[int | None, typer.Option(help="Exemptions in a row of one job.", min=0)] = None,
+    executor: Annotated[str | None, typer.Option(help="script or native.")] = None,
+    max_removals: Annotated[int | None, typer.Option(help="Stop if more would be dead-lettered.", min=0)] = None,
+    max_share: Annotated[float | None, typer.Option(help="The same, as a share of what is active.")] = None,
+    timeout: Annotated[str | None, typer.Option(help="End in time; the next sweep goes on.", metavar="30s")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be done; change nothing.")] = False,
+) -> None:
+    """Recover lapsed leases of a queue, and dead-letter what stalled too often.
+
+    The policy is the config's, with the flags over it. Waits for the queue's lease; beside a live daemon the daemon
+    runs it, and its report is shown. Exit 1: the queue is held, a guard stopped the pass, or the time ran out.
+    """
+    options, queue = globals_of(ctx), queue_name(queue)
+    passing = Passing.of(options)
+    given: dict[str, object] = {
+        "max_stalled": max_stalled,
+        "limit": limit,
+        "restart": restart,
+        "lease_ms": span(lease, "--lease"),
+    }
+    given |= {"max_exempt": max_exempt, "executor": executor, "max_removals": max_removals, "max_share": max_share}
+    policy: StalledPolicy = with_given(passing.stalled(queue), given)
+    windows = passing.windows()
+    with bounded(timeout), passing.server("sweep") as server:
+        if dry_run:
+            with ledger_if_there(passing.parts.wiring) as there:
+                show(predict_sweep(server, queue, policy, there, windows=windows).as_row(), options.output)
+            return
+        if not is_there(server, queue):
+            say(f"emq-ops: {queue}: the server has no such queue")
+            show(SweepReport(queue, max_stalled=policy.max_stalled, restart=policy.restart).as_row(), options.output)
+            return
+        with passing.ledger() as ledger:
+            report = run_once(
+                server,
+                ledger,
+                queue,
+                "sweep",
+                lambda fence: sweep_pass(server, queue, policy, ledger, fence, windows=windows),
+                {"policy": as_row(policy)},
+            )
+    show(report, options.output)
+    if report["status"] != "done" or report["more"]:
+        raise typer.Exit(EXIT_ERROR)

@@ -1,0 +1,92 @@
+"""``emq-ops trim``: one trim of a queue's dead jobs."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Annotated
+
+import typer
+
+from emq_archive.dead import DeadArchive
+from emq_archive.ports import Fence as Writer
+from emq_ops.cli.context import globals_of, new_app
+from emq_ops.cli.main import EXIT_ERROR
+from emq_ops.cli.output import say
+from emq_ops.cli.passing import Passing, bounded, is_there, show, span, with_given
+from emq_ops.cli.state import ledger_if_there
+from emq_ops.passes.archive import archiving
+from emq_ops.passes.holder import who
+from emq_ops.passes.once import run_once
+from emq_ops.passes.policy import DeadPolicy, as_row
+from emq_ops.passes.predict import predict_trim
+from emq_ops.passes.report import TrimReport
+from emq_ops.passes.trim import check_policy
+from emq_ops.passes.trim import trim as trim_pass
+from emq_ops.protocol.fence import Fence
+from emq_ops.protocol.keyspace import queue_name
+from emq_ops.protocol.queue import Queue
+
+app = new_app()
+
+
+@app.command()
+def trim(
+    ctx: typer.Context,
+    queue: Annotated[str, typer.Argument(help="The queue.")],
+    keep: Annotated[int | None, typer.Option(help="Exactly this many dead jobs stay.", min=0)] = None,
+    max_age: Annotated[str | None, typer.Option(help="Older ones go.", metavar="30d")] = None,
+    age_by: Annotated[str | None, typer.Option(help="Age since first seen dead, or minted.")] = None,
+    archive: Annotated[
+        bool | None, typer.Option("--archive/--no-archive", help="Into the archive first, or not.")
+    ] = None,
+    max_removals: Annotated[int | None, typer.Option(help="Remove nothing if more would go.", min=0)] = None,
+    timeout: Annotated[str | None, typer.Option(help="End in time; the next trim goes on.", metavar="30s")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="List the victims; change nothing.")] = False,
+) -> None:
+    """Delete dead jobs beyond what the policy keeps, each with its row, logs and flow books.
+
+    The policy is the config's; --keep and --max-age replace both of its bounds. Held jobs and flow children are skipped
+    and reported. Beside a live daemon the daemon runs it. Exit 1: the queue is held or protected, a guard stopped the
+    pass, or the time ran out.
+    """
+    options, queue = globals_of(ctx), queue_name(queue)
+    passing = Passing.of(options)
+    policy: DeadPolicy = passing.dead(queue)
+    if keep is not None or max_age is not None:
+        policy = replace(policy, keep=keep, max_age_ms=span(max_age, "--max-age"))
+    policy = with_given(policy, {"age_by": age_by, "archive": archive, "max_removals": max_removals})
+    with bounded(timeout), passing.server("trim") as server, contextlib.ExitStack() as stack:
+        make = _archiver(passing, policy, stack)
+        check_policy(queue, policy, archived=make is not None)
+        if dry_run:
+            with ledger_if_there(passing.parts.wiring) as there:
+                show(predict_trim(server, queue, policy, there).report.as_row(), options.output)
+            return
+        if not is_there(server, queue):
+            say(f"emq-ops: {queue}: the server has no such queue")
+            show(TrimReport(queue, keep=policy.keep, max_age_ms=policy.max_age_ms).as_row(), options.output)
+            return
+        ledger = stack.enter_context(passing.ledger())
+
+        def run(fence: Fence) -> TrimReport:
+            archiver = make(Queue(server, queue), Writer(fence.state, fence.token, who())) if make else None
+            return trim_pass(server, queue, policy, ledger, fence, archiver=archiver)
+
+        report = run_once(server, ledger, queue, "trim", run, {"policy": as_row(policy)})
+    show(report, options.output)
+    if report["status"] != "done" or report["more"]:
+        raise typer.Exit(EXIT_ERROR)
+
+
+def _archiver(
+    passing: Passing, policy: DeadPolicy, stack: contextlib.ExitStack
+) -> Callable[[Queue, Writer], DeadArchive] | None:
+    """Makes the archive of a queue's dead jobs, once it is known who writes; None where the policy wants none. Raises
+    BadInputError where no archive is configured."""
+    if not policy.archive:
+        return None
+    local = stack.enter_context(passing.parts.local())
+    remote = stack.enter_context(passing.parts.remote())
+    return lambda queue, writer: DeadArchive(queue, local, remote, archiving(policy.archiving), writer)

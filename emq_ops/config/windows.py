@@ -1,0 +1,44 @@
+"""The config's maintenance windows as passes take them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+
+from emq_ops.config.checks import instant
+from emq_ops.config.models import Window as Section
+from emq_ops.config.schedule import between, parse_every
+from emq_ops.ledger.holds import Window
+
+LOOK_BACK_MS = 7 * 86_400_000
+"""Windows that ended longer ago are not looked for: whatever lapsed in them was swept long since."""
+
+
+def _ms(moment: datetime) -> int:
+    return int(moment.timestamp() * 1000)
+
+
+def _at(ms: int) -> datetime:
+    return datetime.fromtimestamp(ms / 1000, UTC)
+
+
+def windows(sections: Iterable[Section], now_ms: int) -> list[Window]:
+    """The windows that have begun at `now_ms` (unix ms) and did not end more than a week before."""
+    found: list[Window] = []
+    for section in sections:
+        for start, end in _spans(section, now_ms):
+            if start <= now_ms and end >= now_ms - LOOK_BACK_MS:
+                found.append(Window(section.queues, start, end, holder="config"))
+    return found
+
+
+def _spans(section: Section, now_ms: int) -> Iterable[tuple[int, int]]:
+    length = section.length or 0
+    if section.cron is not None:
+        trigger = parse_every(section.cron, section.zone)
+        begun = between(trigger, _at(now_ms - LOOK_BACK_MS - length), _at(now_ms))
+        return [(_ms(start), _ms(start) + length) for start in begun]
+    if section.start is None:
+        return []
+    start = _ms(instant(section.start))
+    return [(start, _ms(instant(section.until)) if section.until is not None else start + length)]
