@@ -88,8 +88,6 @@ class Driver:
         max_removals: int | None,
         progress: Progress,
     ) -> Report:
-        self.report = Report(self.source.ref.queue, self.source.ref.stream)
-        self._fault = None
         facts = self._observe()
         self._fold(facts, deadline, progress)
         bound = self._policy_bound(facts)
@@ -130,6 +128,8 @@ class Driver:
         return report
 
     def _observe(self) -> Facts:
+        self.report = Report(self.source.ref.queue, self.source.ref.stream)
+        self._fault = None
         facts, ended = self.source.observe(self.local.frontier(self.source.ref))
         if ended:
             self._unstorable.clear()

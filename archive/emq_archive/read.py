@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from heapq import merge as merge_by
@@ -112,7 +113,20 @@ class Archive:
             if not synced or first is None or first > at:
                 self._sync()
                 synced = True
-            yield from self._joined(self._archived(at, upto, job), self._live_records(page, job))
+            live = self._live_records(page, job)
+            yield from (r for r, _ in self._joined(self._archived(at, upto, job), live))
+            at = next_id(upto)
+
+    def tail(self) -> Iterator[Record]:
+        """Only what is in the stream and not in the archive, in order."""
+        at = self.live.first() if self.live is not None else None
+        while at is not None and self.live is not None:
+            page, upto = self.live.window(at, LAST_ID)
+            if not page:
+                return
+            self._sync()
+            live = self._live_records(page, None)
+            yield from (r for r, tail in self._joined(self._archived(at, upto, None), live) if tail)
             at = next_id(upto)
 
     def _live_records(self, page: Sequence[RawEntry], job: str | None) -> list[Record]:
@@ -125,25 +139,23 @@ class Archive:
                 out.append(record)
         return out
 
-    def _joined(self, archived: Iterator[Record], live: list[Record]) -> Iterator[Record]:
-        """Both in order; a live record that is archived comes once."""
+    def _joined(self, archived: Iterator[Record], live: list[Record]) -> Iterator[tuple[Record, bool]]:
+        """Both in order, and whether a record is of the live tail; one that is archived comes once, as such."""
         ever = self.catalog.redactions() if live else []
-        waiting = iter(live)
-        upcoming = next(waiting, None)
+        waiting = deque(live)
         alike: list[Record] = []
         for record in archived:
             if alike and alike[0].id != record.id:
                 alike = []
-            while upcoming is not None and upcoming.id < record.id:
-                yield from self._live(upcoming, alike, ever)
-                upcoming = next(waiting, None)
+            while waiting and waiting[0].id < record.id:
+                yield from self._alone(waiting.popleft(), alike, ever)
             alike.append(record)
-            yield record
-        while upcoming is not None:
-            yield from self._live(upcoming, alike, ever)
-            upcoming = next(waiting, None)
+            yield record, False
+        while waiting:
+            yield from self._alone(waiting.popleft(), alike, ever)
 
-    def _live(self, record: Record, alike: Sequence[Record], ever: Sequence[Redact]) -> Iterator[Record]:
+    def _alone(self, record: Record, alike: Sequence[Record], ever: Sequence[Redact]) -> Iterator[tuple[Record, bool]]:
+        """A live record, unless one of those with its id in the archive is the same."""
         before = [other for other in alike if other.id == record.id]
         if any(redaction.same(other.fields, record.fields, ever, self.ref.kind) for other in before):
             return
@@ -152,7 +164,7 @@ class Archive:
         if self.redact:
             entry = redaction.apply([[b"", [x for pair in fields for x in pair]]], self.redact, self.ref.kind)[0]
             fields = tuple(zip(entry[1][::2], entry[1][1::2], strict=True))
-        yield Record(record.id, fields, incarnation, self.ref.kind)
+        yield Record(record.id, fields, incarnation, self.ref.kind), True
 
     def _archived(self, low: StreamId, high: StreamId, job: str | None) -> Iterator[Record]:
         yield from again_when_moved(lambda since: merge(self._runs(since, high, job)), low, None)

@@ -276,6 +276,22 @@ class Catalog:
                 return
             at = (found[-1].first, found[-1].lsn)
 
+    def view(self, *, everything: bool = False) -> tuple[list[Segment], list[tuple[int, Chunk]]]:
+        """At one moment: the live segments, and the outbox (or all that is here) as incarnation and records."""
+        with self.store.read() as connection:
+            row = self.store.row(connection, self.ref)
+            if row is None:
+                return [], []
+            live = connection.execute(
+                sa.select(segments).where(segments.c.stream_id == row.id).order_by(segments.c.first, segments.c.lsn)
+            )
+            found = [_segment(segment) for segment in live]
+            wanted = sa.select(chunks.c.incarnation, chunks.c.body).where(chunks.c.stream_id == row.id)
+            if not everything:
+                wanted = wanted.where(chunks.c.lsn.is_(None))
+            bodies = connection.execute(wanted.order_by(chunks.c.first, chunks.c.id)).all()
+        return found, [(body.incarnation, Chunk.decode(body.body)) for body in bodies]
+
     def held(self, segment: Segment) -> bool:
         """Whether every record of it is in the local database too."""
         with self.store.read() as connection:

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 import boto3
 from botocore.config import Config
-from botocore.exceptions import BotoCoreError
+from botocore.exceptions import BotoCoreError, NoCredentialsError
 
 from emq_archive.deadline import NEVER, Deadline
 from emq_archive.errors import StoreRefusedError, StoreUnreachableError
@@ -93,6 +93,19 @@ class S3Remote:
         found = self._opened().region_name
         return found or ("auto" if self.options.endpoint else "us-east-1")
 
+    @property
+    def path_style(self) -> bool:
+        """Whether the bucket stands in the path of a URL."""
+        given = self.options.path_style
+        return (self.options.endpoint is not None and not self._tigris) if given is None else given
+
+    def credentials(self) -> Any:
+        """boto3's own: ``access_key``, ``secret_key``, ``token``. Raises StoreRefusedError where there are none."""
+        found = self._opened().get_credentials()
+        if found is None:
+            raise sorted_out(NoCredentialsError(), "a query", self.url, self.options.bucket, self.region)
+        return found.get_frozen_credentials()
+
     def location(self, key: str) -> str:
         """Where engines find an object."""
         return f"s3://{self.options.bucket}/{self._key(key)}"
@@ -107,9 +120,6 @@ class S3Remote:
         seconds = max([s for s in READ_SECONDS if s <= left], default=READ_SECONDS[0])
         if seconds not in self._clients:
             checksums = "when_supported" if self.options.checksums else "when_required"
-            path_style = self.options.path_style
-            if path_style is None:
-                path_style = self.options.endpoint is not None and not self._tigris
             config = Config(
                 connect_timeout=min(CONNECT_SECONDS, seconds),
                 read_timeout=seconds,
@@ -117,7 +127,7 @@ class S3Remote:
                 request_checksum_calculation=checksums,
                 response_checksum_validation=checksums,
                 signature_version="s3v4",
-                s3={"addressing_style": "path" if path_style else "auto"},
+                s3={"addressing_style": "path" if self.path_style else "auto"},
                 user_agent_extra="emq-ops",
             )
             client = self._opened().client(

@@ -1,0 +1,235 @@
+"""`query`: SQL over one view ``records`` of local rows, remote segments and the live tail.
+
+DuckDB reads the segments through a pyarrow dataset with pyarrow's own file systems: no extension is loaded. Row groups
+that can't hold what is asked for are left out by their statistics, and by the filters of the job column.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+from urllib.parse import urlsplit
+
+import duckdb
+import pyarrow as pa
+import pyarrow.dataset as ds
+from pyarrow import fs
+
+from emq_archive.bloom import groups_with_job
+from emq_archive.chunk import Chunk
+from emq_archive.commit import Segment
+from emq_archive.deadline import Deadline
+from emq_archive.model import RawEntry, Record
+from emq_archive.ports import Remote
+from emq_archive.read import Archive, Looked
+from emq_archive.remote import DirectoryRemote, S3Remote
+from emq_archive.remotefile import RemoteFile
+from emq_archive.segment import SCHEMA, table_of
+from emq_ops.protocol.errors import BadInputError
+
+_PAGE = 1000
+_JOB_IS = re.compile(r'\(job == "([^"\\]*)"\)')
+COLUMNS = (*SCHEMA.names, "queue", "stream", "stored")
+"""Of the view: a segment's columns, and where a record is: ``remote``, ``local`` (not shipped) or ``live``."""
+
+
+class Query:
+    """An open view ``records``. `looked` counts the row groups that scans read. Close it after use."""
+
+    def __init__(self, archive: Archive) -> None:
+        self.looked = Looked()
+        self._archive = archive
+        ref, catalog = archive.ref, archive.catalog
+        # The tail first: what leaves the stream after this is in the archive before it leaves.
+        live = list(_tables(archive.tail(), ref.kind))
+        if archive.log is not None and archive.live is None:
+            archive.log.read(deadline=archive.deadline)
+        segments, here = catalog.view(everything=archive.remote is None)
+        self._connection = duckdb.connect(
+            config={"autoinstall_known_extensions": "false", "autoload_known_extensions": "false"}
+        )
+        self._connection.execute("SET python_enable_replacements = false")
+        self._connection.execute("SET TimeZone = 'UTC'")
+        parts = {
+            "local": pa.concat_tables([SCHEMA.empty_table(), *(table_of(c, i, ref.kind) for i, c in here)]),
+            "live": pa.concat_tables([SCHEMA.empty_table(), *live]),
+        }
+        if segments and archive.remote is not None:
+            parts["remote"] = self._dataset(archive.remote, segments)
+        for name, part in parts.items():
+            self._connection.register(f"_{name}", part)
+        names = f"{_quoted(ref.queue)} AS queue, {_quoted(ref.stream)} AS stream"
+        union = " UNION ALL ".join(f"SELECT *, {names}, '{name}' AS stored FROM _{name}" for name in parts)
+        self._connection.execute(f"CREATE VIEW records AS {union}")
+        self._connection.execute("SET enable_external_access = false")
+        self._connection.execute("SET lock_configuration = true")
+
+    def run(self, sql: str, parameters: Sequence[Any] = ()) -> tuple[list[str], Iterator[tuple[Any, ...]]]:
+        """Column names and rows. Raises BadInputError with DuckDB's own words for SQL that it refuses."""
+        try:
+            done = self._connection.execute(sql, list(parameters))
+            columns = [column[0] for column in done.description or []]
+        except duckdb.Error as fault:
+            raise _refused(fault) from fault
+        return columns, self._rows(done)
+
+    def _rows(self, done: Any) -> Iterator[tuple[Any, ...]]:
+        while True:
+            try:
+                page = done.fetchmany(_PAGE)
+            except duckdb.Error as fault:
+                raise _refused(fault) from fault
+            if not page:
+                return
+            yield from page
+
+    def _dataset(self, remote: Remote, segments: Sequence[Segment]) -> ds.Dataset:
+        files, prefix = file_system(remote, self._archive.deadline)
+        form = ds.ParquetFileFormat()
+        fragments = []
+        for segment in segments:
+            # What is true of the whole file, so that it is not opened for nothing.
+            between = (ds.field("ms") >= pa.scalar(segment.first[0], pa.uint64())) & (
+                ds.field("ms") <= pa.scalar(segment.last[0], pa.uint64())
+            )
+            fragments.append(form.make_fragment(prefix + segment.key, files, partition_expression=between))
+        found = _Pruned(fragments, SCHEMA, form, filesystem=files)
+        found.prepare(remote, dict(zip((prefix + s.key for s in segments), segments, strict=True)), self.looked)
+        return found
+
+    def close(self) -> None:
+        """Ends the connection."""
+        self._connection.close()
+
+    def __enter__(self) -> Query:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class _Pruned(ds.FileSystemDataset):  # type: ignore[misc]  # pyarrow has no types
+    """A dataset whose scans leave out row groups by statistics and, where one job is asked for, by its filter."""
+
+    def prepare(self, remote: Remote, segments: dict[str, Segment], looked: Looked) -> None:
+        """The parts that the constructor of the base can't take."""
+        self._remote, self._segments, self._looked = remote, segments, looked
+
+    def scanner(self, **options: Any) -> Any:
+        """As the base's: DuckDB calls it with the columns and the filter that it needs."""
+        wanted = options.get("filter")
+        if wanted is None:
+            return super().scanner(**options)
+        job = job_asked_for(str(wanted))
+        kept = []
+        for fragment in self.get_fragments(filter=wanted):
+            segment = self._segments[fragment.path]
+            if job is not None and segment.job_min is not None and not segment.job_min <= job <= str(segment.job_max):
+                continue
+            fragment.ensure_complete_metadata()
+            self._looked.of += fragment.metadata.num_row_groups
+            near = fragment.subset(filter=wanted)
+            groups = [group.id for group in near.row_groups]
+            if job is not None and groups:
+                source = RemoteFile(self._remote, segment.key, segment.bytes)
+                possible = set(groups_with_job(source, fragment.metadata, job))
+                groups = [group for group in groups if group in possible]
+            self._looked.groups += len(groups)
+            if groups:
+                kept.append(fragment.subset(row_group_ids=groups))
+        return ds.FileSystemDataset(kept, self.schema, self.format, filesystem=self.filesystem).scanner(**options)
+
+
+def job_asked_for(text: str) -> str | None:
+    """The job that every match must have, by a filter's text: a term ``(job == "...")`` that stands alone or in a chain
+    of ``and`` only. None where there is none."""
+    for term in _terms(text):
+        found = _JOB_IS.fullmatch(term)
+        if found:
+            return found[1]
+    return None
+
+
+def _terms(text: str) -> Iterator[str]:
+    """The terms of the outermost chain of ``and``, in their parentheses."""
+    if not (text.startswith("(") and text.endswith(")")):
+        return
+    depth, quoted, start, at = 0, False, 1, 0
+    parts = []
+    inner_end = len(text) - 1
+    while at < len(text):
+        c = text[at]
+        if quoted:
+            at += c == "\\"
+            quoted = c != '"'
+        elif c == '"':
+            quoted = True
+        elif c == "(":
+            depth += 1
+        elif c == ")":
+            depth -= 1
+            if depth == 0 and at != inner_end:
+                return  # two groups side by side: not one parenthesis around all
+        elif depth == 1 and text.startswith(" and ", at):
+            parts.append(text[start:at])
+            start = at + 5
+            at += 4
+        elif depth == 1 and text.startswith(" or ", at):
+            return
+        at += 1
+    if not parts:
+        yield text
+        return
+    for part in [*parts, text[start:inner_end]]:
+        yield from _terms(part)
+
+
+def file_system(remote: Remote, deadline: Deadline) -> tuple[Any, str]:
+    """pyarrow's file system for a remote, and what stands before a key in it."""
+    if isinstance(remote, DirectoryRemote):
+        return fs.LocalFileSystem(), f"{remote.root.absolute().as_posix()}/"
+    if not isinstance(remote, S3Remote):
+        raise BadInputError("this remote can't be queried", fix="file: or s3:")
+    keys = remote.credentials()
+    more: dict[str, Any] = {}
+    if remote.options.endpoint:
+        parts = urlsplit(remote.options.endpoint)
+        more = {
+            "endpoint_override": parts.netloc,
+            "scheme": parts.scheme,
+            "force_virtual_addressing": not remote.path_style,
+        }
+    seconds = deadline.left(60.0)
+    files = fs.S3FileSystem(
+        access_key=keys.access_key,
+        secret_key=keys.secret_key,
+        session_token=keys.token,
+        region=remote.region,
+        connect_timeout=min(5.0, seconds),
+        request_timeout=max(1.0, seconds),
+        **more,
+    )
+    return files, f"{remote.options.bucket}/{remote.options.prefix}/".replace("//", "/")
+
+
+def _tables(records: Iterator[Record], kind: str) -> Iterator[pa.Table]:
+    """Records as tables of some thousand rows."""
+    held: list[RawEntry] = []
+    incarnation = 0
+    for record in records:
+        if held and (len(held) >= _PAGE or record.incarnation != incarnation):
+            yield table_of(Chunk.of(held), incarnation, kind)
+            held = []
+        incarnation = record.incarnation
+        held.append([record.stream_id.encode("ascii"), [x for pair in record.fields for x in pair]])
+    if held:
+        yield table_of(Chunk.of(held), incarnation, kind)
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _refused(fault: Exception) -> BadInputError:
+    return BadInputError(f"the query is refused: {str(fault).splitlines()[0]}", fix="the view is called `records`")
