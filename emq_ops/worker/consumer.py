@@ -36,7 +36,8 @@ from emq_ops.worker.sources import SERVES, Sources
 RECOVERIES = ("reap", "stalled", "none")
 SLICE, SLICES = 100, 10
 """Jobs a call, and calls a beat, of recovering and promoting."""
-SHORTEST_PARK_S = 0.01
+SHORTEST_PARK_S, LONGEST_PARK_S = 0.01, 1.0
+"""However long the beat is, a request to stop is seen within the longest park."""
 _log = logging.getLogger("emq_ops.worker")
 
 
@@ -48,7 +49,7 @@ class Consumer:
     `record`: adds a record of each completed, cancelled or dead job to `stream`, in the step that settles it.
     `lease`: how long a claim stands unless it is extended. `keep`: the keeper extends it every third of that, for as long
     as the process lives; without it just the handler's own checkpoints do, so that a handler that hangs is found out.
-    `beat`: how often it recovers and promotes, and the longest that it parks. `max_attempts`: an error at that attempt is the last;
+    `beat`: how often it recovers and promotes, and looks for flat jobs. `max_attempts`: an error at that attempt is the last;
     `backoff`: how long a failed job waits. `serve`: ``flat`` jobs, ``lanes``, or ``both``. `executor`: ``script`` or
     ``native``. `stop_deadline`: how long the jobs in hand have once it stops. `claim_version`: writes the wire version
     where none stands. `node`: 0..1023, our part of ``EVT`` ids (random unless given). `on_event`: is told everything;
@@ -259,7 +260,7 @@ class Consumer:
     def _wait(self, free: int, *, park: bool) -> None:
         """Until something may have come: a token on ``wake``, a job of ours that is done, or the next beat."""
         until = min(self._next_beat, self._sources.next_look) if free > 0 else self._next_beat
-        seconds = max(SHORTEST_PARK_S, min(until - time.monotonic(), self._beat / 1000))
+        seconds = max(SHORTEST_PARK_S, min(until - time.monotonic(), LONGEST_PARK_S))
         if free > 0 and park and self._sources.woken and not self._sources.at_ceiling:
             if time.monotonic() >= self._parking.next:
                 if self._parking.attempt(lambda: self._queue.server.write("BLPOP", self._queue.keys.wake, seconds)):

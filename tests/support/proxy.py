@@ -22,6 +22,7 @@ What a fault can do (`kind`):
     kill_after    the request is done, then SIGKILL to `pid`; then as cut_after
     delay         `seconds` pass before it is forwarded
     hold          it is forwarded when the test calls ``fault.release()``
+    hold_reply    the request is done; its reply goes on when the test calls ``fault.release()`` (RESP only)
 
 `at` counts the requests that `match`, over all connections, from the moment of arming; `times` is how many in a row
 are hit from there on (a large number: all of them). `fault.wait()` blocks (bounded) until it fired. An outage:
@@ -131,7 +132,11 @@ class Fault:
         if self.kind == "delay":
             time.sleep(self.seconds)
         elif self.kind == "hold":
-            self._released.wait(60)
+            self.sit()
+
+    def sit(self) -> None:
+        """Blocks (bounded) until it is released."""
+        self._released.wait(60)
 
     def kill(self) -> None:
         pid = self.pid() if callable(self.pid) else self.pid
@@ -290,6 +295,8 @@ class Proxy:
 class RespProxy(Proxy):
     """Before Valkey. A unix socket of its own, or with ``tcp=True`` a port on 127.0.0.1."""
 
+    KINDS = (*Proxy.KINDS, "hold_reply")
+
     def exchange(self, client: socket.socket, upstream: socket.socket) -> None:
         with client.makefile("rb") as asked, upstream.makefile("rb") as answered:
             streaming = False
@@ -323,6 +330,8 @@ class RespProxy(Proxy):
                     return
                 if kind == "drop_reply":
                     continue
+                if fault and kind == "hold_reply":
+                    fault.sit()
                 if kind == "half_reply":
                     client.sendall(reply[: max(1, len(reply) // 2)])
                     return
