@@ -5,11 +5,14 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 
+from emq_archive.ports import LocalStore, Remote
 from emq_ops.ledger.holds import Window
 from emq_ops.ledger.ledger import Ledger
 from emq_ops.passes.policy import DeadPolicy, StalledPolicy, StreamPolicy
+from emq_ops.protocol.errors import EmqError
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import Server
 
@@ -29,11 +32,17 @@ class QueuePolicy:
     max_removals: int | None = None
 
 
+def no_archive() -> AbstractContextManager[tuple[LocalStore, Remote]]:
+    """For runs without an archive."""
+    raise EmqError("no archive is configured", fix="--local and --remote, or `archive:` in the config")
+
+
 @dataclass(frozen=True)
 class Ops:
     """What a run works on, opened by its caller: the server, the state database, and what the config says.
 
-    `policy`: of a queue; `configured`: the queues that the config names; `windows`: maintenance windows of the config.
+    `policy`: of a queue; `configured`: the queues that the config names; `windows`: maintenance windows of the config;
+    `archive`: opens the archive's local database and object store, raising where there is none.
     """
 
     server: Server
@@ -41,6 +50,7 @@ class Ops:
     policy: Callable[[str], QueuePolicy] = lambda _queue: QueuePolicy()
     configured: Sequence[str] = ()
     windows: Sequence[Window] = ()
+    archive: Callable[[], AbstractContextManager[tuple[LocalStore, Remote]]] = no_archive
 
 
 @dataclass(frozen=True)

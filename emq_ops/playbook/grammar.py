@@ -67,6 +67,11 @@ class Grammar:
             tags=inner.tags,
             notify=tuple(shapes.names(keys.get("notify"), "notify")),
             layers=inner.layers,
+            conditions={
+                option.name: self.conditions(args.value[option.name], option.name)
+                for option in module.options
+                if not option.type.template and option.name in args.value
+            },
         )
 
     def inner(self, item: Node, outer: Outer) -> Outer:
@@ -164,10 +169,7 @@ class Grammar:
             node = Node({module.primary: node}, pos, {module.primary: node.pos})
         for name, child in node.value.items():
             option = module.option(name, node.keys[name])
-            if not option.type.template:
-                option.take(child.data(), child.pos)
-                self.conditions(child, name)
-            elif not self.template(child):
+            if not option.type.template or not self.template(child):
                 option.take(child.data(), child.pos)
         module.check_given([name for name, child in node.value.items() if child.value is not None], pos)
         return node

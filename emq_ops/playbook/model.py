@@ -45,6 +45,8 @@ class Task:
     tags: frozenset[str] = frozenset()
     notify: tuple[str, ...] = ()
     layers: tuple[Vars, ...] = ()
+    conditions: dict[str, tuple[Condition, ...]] = field(default_factory=dict)
+    """Options that are conditions themselves (``assert: that:``)."""
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from emq_ops.config.scalars import DURATION_WORDS, parse_duration
+from emq_ops.config.scalars import DURATION_WORDS, format_duration, parse_duration
 from emq_ops.playbook.errors import Pos, nearest, wrong
 from emq_ops.playbook.source import kind_of
 from emq_ops.protocol.errors import EmqError
@@ -32,6 +32,8 @@ class Type:
     schema: dict[str, Any]
     template: bool = True
     """Whether texts in it are templates (conditions are expressions instead)."""
+    show: Callable[[Any], Any] = lambda value: value
+    """A taken value as it would be written."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,11 @@ class Option:
     def required(self) -> bool:
         """Whether it must be given."""
         return self.default is REQUIRED
+
+    @property
+    def shown_default(self) -> Any:
+        """The default as it would be written; None where there is none."""
+        return None if self.required or self.default is None else self.type.show(self.default)
 
     def take(self, value: Any, pos: Pos) -> Any:
         """`value`, plain data, as a module gets it. Raises PlaybookError at `pos`."""
@@ -165,7 +172,7 @@ TEXTS = Type(
 BOOLEAN = Type("boolean", "true or false", _boolean, {"type": "boolean"})
 COUNT = Type("count", "a whole number of 0 or more", _number(0), {"type": "integer", "minimum": 0})
 POSITIVE = Type("positive", "a whole number of 1 or more", _number(1), {"type": "integer", "minimum": 1})
-DURATION = Type("duration", DURATION_WORDS, _duration, _STRING)
+DURATION = Type("duration", DURATION_WORDS, _duration, _STRING, show=format_duration)
 RATE = Type("rate", "a rate such as 50/s, 600/m or 1000/h", _rate, _STRING)
 ANY = Type("any", "any value", lambda value: value, {})
 MAPPING = Type("mapping", "a mapping", _mapping, {"type": "object"})

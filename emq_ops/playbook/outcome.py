@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from emq_ops.playbook.registry import Plan
+from emq_ops.playbook.registry import CHANGE, UNKNOWN, Plan, Result
 
 OK, CHANGED, SKIPPED, FAILED, STOPPED = "ok", "changed", "skipped", "failed", "stopped"
+MAX_ITEMS = 10_000
+"""Items that an outcome names; counts are always whole."""
 
 
 @dataclass
@@ -79,3 +82,76 @@ class Tally:
     def as_row(self) -> dict[str, int]:
         """As plain data."""
         return asdict(self)
+
+
+def failed(message: str, seen: Outcome | None = None, *, bad_input: bool = False) -> Outcome:
+    """A failure; `seen`: what there was before it."""
+    result = {**(seen.result if seen else {"changed": False, "skipped": False}), "failed": True, "msg": message}
+    outcome = seen or Outcome()
+    return replace(outcome, status=FAILED, message=message, result=result, bad_input=bad_input)
+
+
+def planned(plan: Plan) -> Outcome:
+    """What a plan alone comes to: nothing to do, or a prediction."""
+    changed = plan.verdict == CHANGE
+    result = {"changed": changed, "failed": False, "skipped": False, "msg": plan.message, "count": plan.count}
+    return Outcome(
+        CHANGED if changed else OK,
+        plan.message,
+        {**result, **plan.returns},
+        plan.returns.get("facts", {}),
+        plan.count,
+        plan.items[:MAX_ITEMS],
+        plan.diff[:MAX_ITEMS],
+        plan.removals,
+        unknown=plan.verdict == UNKNOWN,
+        plans=[plan],
+    )
+
+
+def done(result: Result, plan: Plan, attempt: int) -> Outcome:
+    """What a module did."""
+    values = {
+        "changed": result.changed,
+        "failed": result.error is not None,
+        "skipped": False,
+        "msg": result.error or result.message,
+        "count": result.count,
+        **result.returns,
+    }
+    status = FAILED if result.error is not None else CHANGED if result.changed else OK
+    items = result.items[:MAX_ITEMS]
+    return Outcome(
+        status, values["msg"], values, {}, result.count, items, plan.diff[:MAX_ITEMS], plan.removals, attempts=attempt
+    )
+
+
+def together(outcomes: Sequence[Outcome]) -> Outcome:
+    """The outcome of a loop."""
+    if all(outcome.status == SKIPPED for outcome in outcomes):
+        message = "no items" if not outcomes else outcomes[0].message
+        result = {"changed": False, "failed": False, "skipped": True, "msg": message, "count": 0}
+        return Outcome(SKIPPED, message, {**result, "results": [o.result for o in outcomes]})
+    faults = [outcome for outcome in outcomes if outcome.failed]
+    changed = any(outcome.status == CHANGED for outcome in outcomes)
+    status = FAILED if faults else CHANGED if changed else OK
+    message = faults[0].message if faults else "; ".join(dict.fromkeys(o.message for o in outcomes if o.message))[:1000]
+    whole = Outcome(
+        status, message, unknown=any(o.unknown for o in outcomes), bad_input=any(o.bad_input for o in faults)
+    )
+    for outcome in outcomes:
+        whole.count += outcome.count
+        whole.removals += outcome.removals
+        whole.items += outcome.items
+        whole.diff += outcome.diff
+        whole.facts |= outcome.facts
+        whole.plans += outcome.plans or [Plan()]
+    whole.result = {
+        "changed": changed,
+        "failed": bool(faults),
+        "skipped": False,
+        "msg": message,
+        "count": whole.count,
+        "results": [outcome.result for outcome in outcomes],
+    }
+    return whole

@@ -46,13 +46,15 @@ class Plan:
 
 @dataclass
 class Result:
-    """What a module did. `changed`: whether anything did; the rest as in Plan; `returns`: what `register` keeps."""
+    """What a module did. `changed`: whether anything did; `error`: why it failed after all (it may have done part of
+    it); the rest as in Plan; `returns`: what `register` keeps."""
 
     changed: bool = False
     count: int = 0
     items: list[str] = field(default_factory=list)
     message: str = ""
     returns: dict[str, Any] = field(default_factory=dict)
+    error: str | None = None
 
 
 class Module:

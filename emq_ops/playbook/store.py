@@ -79,7 +79,7 @@ class Step:
 @dataclass
 class RunRecord:
     """A run as asked: `playbook` is its absolute path, `options` what the command line said, `queues` those of each
-    play that began (by its index, as text)."""
+    play (by its index, as text)."""
 
     run: str
     playbook: str
@@ -90,9 +90,11 @@ class RunRecord:
     steps: dict[tuple[str, str, int], Step]
 
 
-def begin(ledger: Ledger, playbook: str, sha256: str, options: dict[str, Any]) -> RunRecord:
+def begin(
+    ledger: Ledger, playbook: str, sha256: str, options: dict[str, Any], queues: dict[str, list[str]]
+) -> RunRecord:
     """Records a new run and answers it."""
-    record = RunRecord(mint("RUN"), playbook, sha256, options, {}, 1, {})
+    record = RunRecord(mint("RUN"), playbook, sha256, options, queues, 1, {})
     with ledger.write() as connection:
         connection.execute(
             runs.insert().values(
@@ -112,7 +114,7 @@ def begin(ledger: Ledger, playbook: str, sha256: str, options: dict[str, Any]) -
                 playbook=playbook,
                 sha256=sha256,
                 options=json.dumps(options),
-                queues="{}",
+                queues=json.dumps(queues),
                 owner=_owner(),
                 claim=1,
                 beat_ms=host_ms(),
@@ -121,10 +123,17 @@ def begin(ledger: Ledger, playbook: str, sha256: str, options: dict[str, Any]) -
     return record
 
 
+def look(ledger: Ledger, run: str) -> RunRecord:
+    """What was asked of a run (without its steps). Raises BadInputError for one that is not there."""
+    with ledger.read() as connection:
+        row, _ = _look(connection, run, ledger.where)
+    return _record(run, row, [])
+
+
 def claim(ledger: Ledger, run: str) -> RunRecord:
     """Takes over a run that was interrupted. Raises BadInputError for one that is not there, ended, or alive."""
     with ledger.write() as connection:
-        row, status = _look(connection, run, ledger.where)
+        row, status = _look(connection, run, ledger.where, lock=True)
         if status not in (words.RUNNING, words.INTERRUPTED):
             raise BadInputError(
                 f"run {run} ended ({status}); only an interrupted one goes on",
@@ -138,22 +147,21 @@ def claim(ledger: Ledger, run: str) -> RunRecord:
         ours = {"status": words.RUNNING, "holder": who(), "ended_ms": None, "error": None}
         connection.execute(update(runs).where(runs.c.id == run).values(ours))
         steps = [_step(found) for found in connection.execute(select(play_steps).where(play_steps.c.run == run))]
-    return RunRecord(
-        run,
-        row["playbook"],
-        row["sha256"],
-        json.loads(row["options"]),
-        json.loads(row["queues"]),
-        row["claim"] + 1,
-        {step.key: step for step in steps},
-    )
+    record = _record(run, row, steps)
+    record.claim += 1
+    return record
 
 
-def _look(connection: Connection, run: str, where: str) -> tuple[Any, str]:
+def _record(run: str, row: Any, steps: list[Step]) -> RunRecord:
+    options, queues = json.loads(row["options"]), json.loads(row["queues"])
+    known = {step.key: step for step in steps}
+    return RunRecord(run, row["playbook"], row["sha256"], options, queues, int(row["claim"]), known)
+
+
+def _look(connection: Connection, run: str, where: str, *, lock: bool = False) -> tuple[Any, str]:
     wanted: Any = select(*play_runs.c, runs.c.status).join(runs, runs.c.id == play_runs.c.run)
-    found = (
-        connection.execute(wanted.where(play_runs.c.run == require(run, "RUN")).with_for_update()).mappings().first()
-    )
+    wanted = wanted.where(play_runs.c.run == require(run, "RUN"))
+    found = connection.execute(wanted.with_for_update() if lock else wanted).mappings().first()
     if found is None:
         raise BadInputError(
             f"no run of a playbook is called {run}", where=where, fix="see `emq-ops runs ls --kind play`"
@@ -214,12 +222,6 @@ class Recorder:
             with self._turn:
                 self._write(())
 
-    def queues(self, play: int, names: list[str]) -> None:
-        """Remembers the queues of a play that begins."""
-        self._record.queues[str(play)] = names
-        with self._ledger.write() as connection:
-            self._own(connection, queues=json.dumps(self._record.queues))
-
     def finish(self, status: str, counts: dict[str, Any], error: str | None = None) -> None:
         """Records how the run ended (a word of `emq_ops.ledger.runs`)."""
         self.now()
@@ -248,11 +250,11 @@ class Recorder:
                 keys = ["run", "task", "queue", "item"]
                 connection.execute(new.on_conflict_do_update(index_elements=keys, set_=kept))
 
-    def _own(self, connection: Connection, **values: Any) -> None:
+    def _own(self, connection: Connection) -> None:
         """Refuses to go on where the run was taken over; gives a sign of life otherwise."""
         now = host_ms()
         ours = (play_runs.c.run == self._record.run) & (play_runs.c.claim == self._record.claim)
-        done = connection.execute(update(play_runs).where(ours).values(beat_ms=now, **values))
+        done = connection.execute(update(play_runs).where(ours).values(beat_ms=now))
         if done.rowcount != 1:
             raise TakenOverError(f"run {self._record.run} was resumed by another process", fix="leave it to that one")
         self._beat_ms = now

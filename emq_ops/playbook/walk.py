@@ -9,19 +9,20 @@ from collections.abc import Callable, Generator
 from typing import Any
 
 from emq_ops.playbook.model import Play, Step, Task
-from emq_ops.playbook.outcome import CHANGED, STOPPED, Outcome, Tally
+from emq_ops.playbook.outcome import CHANGED, FAILED, STOPPED, Outcome, Tally
 
 Selects = Callable[[Task], bool]
 _Walk = Generator[Task, Outcome, Outcome | None]
 
 
 class QueueWalk:
-    """One queue's way through one play. `task` is the next task, None at the end; `failed` whether it fell out."""
+    """One queue's way through one play. `task` is the next task, None at the end; `failed` whether it fell out;
+    `falling`: a task failed and nothing has rescued that (yet)."""
 
     def __init__(self, queue: str, play: Play, selects: Selects, tally: Tally, facts: dict[str, Any]) -> None:
         self.queue, self.tally, self.facts = queue, tally, facts
         self.failed = False
-        self.bad_input = False
+        self.falling = False
         self._stopped = False
         self._cleaning = False
         self._fell = ""
@@ -40,7 +41,6 @@ class QueueWalk:
             self.facts[task.register] = outcome.result
         if outcome.status == CHANGED:
             self._notified.update(task.notify)
-        self.bad_input = self.bad_input or outcome.bad_input
         try:
             self.task = self._steps.send(outcome)
         except StopIteration:
@@ -55,7 +55,7 @@ class QueueWalk:
 
     def _play(self, play: Play) -> _Walk:
         failure = yield from self._walk(play.tasks, cleaning=False)
-        self.failed = failure is not None
+        self.failed = failure is not None and failure.status == FAILED
         for handler in play.handlers:
             if handler.name in self._notified:
                 self._cleaning = True
@@ -74,12 +74,14 @@ class QueueWalk:
                 outcome = yield step
                 if outcome.failed:
                     self._fell = step.name
+                    self.falling = outcome.status == FAILED
                     return outcome
                 continue
             failure = yield from self._walk(step.body, cleaning=cleaning)
             if failure is not None and failure.rescuable and step.rescue:
                 self.tally.failed -= 1
                 self.tally.rescued += 1
+                self.falling = False
                 self.facts |= {"failed_task": self._fell, "failed_result": failure.result}
                 failure = yield from self._walk(step.rescue, cleaning=cleaning)
             if step.always:

@@ -1,0 +1,208 @@
+"""``emq-ops play``: run a playbook."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import signal
+import threading
+from collections.abc import Iterator, Sequence
+from types import FrameType
+from typing import Annotated, Any
+
+import typer
+
+from emq_ops.cli.context import Globals, globals_of, new_app
+from emq_ops.cli.main import EXIT_BAD_INPUT, EXIT_CHANGES, EXIT_ERROR, EXIT_INTERRUPTED, EXIT_UNREACHABLE
+from emq_ops.cli.output import emit_rows, say
+from emq_ops.cli.passing import Passing
+from emq_ops.cli.play_docs import print_modules, print_schema, task_rows
+from emq_ops.cli.play_view import view_of
+from emq_ops.config.effective import Layers
+from emq_ops.config.policies import dead_policy, stream_policy
+from emq_ops.playbook import runner as words
+from emq_ops.playbook.context import Ops, QueuePolicy
+from emq_ops.playbook.model import Task
+from emq_ops.playbook.play import Options, prepare, read, resume, shipped
+from emq_ops.playbook.runner import Asks, Ended, Prediction
+from emq_ops.playbook.select import select
+from emq_ops.protocol.errors import BadInputError
+
+app = new_app()
+
+_EXITS = {
+    words.DONE: 0,
+    words.FAILED: EXIT_CHANGES,
+    words.BAD_INPUT: EXIT_BAD_INPUT,
+    words.INTERRUPTED: EXIT_INTERRUPTED,
+    words.DECLINED: EXIT_ERROR,
+    words.LOST: EXIT_UNREACHABLE,
+}
+
+
+@app.command()
+def play(
+    ctx: typer.Context,
+    playbook: Annotated[
+        str | None, typer.Argument(help="A file, or a playbook that ships.", metavar="PLAYBOOK")
+    ] = None,
+    check: Annotated[bool, typer.Option("--check", "--dry-run", help="Change nothing; predict.")] = False,
+    diff: Annotated[bool, typer.Option("--diff", help="Show what changes, before and after.")] = False,
+    tags: Annotated[list[str] | None, typer.Option("--tags", "-t", help="Only tasks with these tags.")] = None,
+    skip_tags: Annotated[list[str] | None, typer.Option("--skip-tags", help="No tasks with these tags.")] = None,
+    queues: Annotated[
+        list[str] | None, typer.Option("--queues", "-l", help="Only these queues.", metavar="GLOB")
+    ] = None,
+    extra: Annotated[
+        list[str] | None, typer.Option("--extra-vars", "-e", help="A variable, or @FILE.", metavar="NAME=VALUE")
+    ] = None,
+    start_at: Annotated[str | None, typer.Option("--start-at-task", help="Begin at this task.", metavar="NAME")] = None,
+    step: Annotated[bool, typer.Option("--step", help="Ask before every task.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before jobs are removed.")] = False,
+    resume_run: Annotated[str | None, typer.Option("--resume", help="Go on with a run.", metavar="RUN")] = None,
+    allow_env: Annotated[
+        list[str] | None, typer.Option("--allow-env", help="lookup('env', NAME) may read it.", metavar="NAME")
+    ] = None,
+    list_tasks: Annotated[bool, typer.Option("--list-tasks", help="List the tasks; run nothing.")] = False,
+    list_books: Annotated[bool, typer.Option("--list", help="List the playbooks that ship.")] = False,
+    schema: Annotated[bool, typer.Option("--schema", help="Print the JSON Schema of playbooks.")] = False,
+    modules: Annotated[bool, typer.Option("--modules", help="Describe the modules, or the one named.")] = False,
+) -> None:
+    """Run a playbook on queues.
+
+    Exit 0: every task was fine (also a check that predicts changes); 2: a task failed; 3: a server was lost; 4: the
+    playbook or an option is wrong, and nothing was done.
+    """
+    given = globals_of(ctx)
+    if schema:
+        print_schema()
+        return
+    if modules:
+        print_modules(playbook, given.output)
+        return
+    if list_books:
+        emit_rows([{"name": n, "file": str(p)} for n, p in sorted(shipped().items())], given.output, ("name", "file"))
+        return
+    options = Options(
+        check, _split(tags), _split(skip_tags), list(queues or []), list(extra or []), start_at, list(allow_env or [])
+    )
+    if list_tasks:
+        book, _, _ = read(_named(playbook))
+        taken = select(book, options.tags, options.skip_tags, options.start_at)
+        emit_rows(task_rows(book, taken), given.output, ("play", "queues", "task", "module", "tags", "where"))
+        return
+    if resume_run is None:
+        _named(playbook)
+    elif options != Options(env=options.env):
+        raise BadInputError(
+            "a resumed run keeps what it was asked", where="--resume", fix="leave the other options out"
+        )
+    ended = _run(given, playbook, options, resume_run, diff=diff, step=step, yes=yes)
+    code = _EXITS[ended.status]
+    if ended.status in (words.INTERRUPTED, words.DECLINED, words.LOST):
+        say(f"emq-ops: {ended.reason}; go on with: emq-ops play --resume {ended.run}")
+    elif ended.status == words.BAD_INPUT:
+        say(f"emq-ops: {ended.reason}")
+    raise typer.Exit(code)
+
+
+def _named(playbook: str | None) -> str:
+    if playbook is None:
+        raise BadInputError("which playbook?", fix=f"a file, or one of {', '.join(sorted(shipped()))}")
+    return playbook
+
+
+def _split(values: Sequence[str] | None) -> list[str]:
+    return [tag.strip() for value in values or () for tag in value.split(",") if tag.strip()]
+
+
+def _run(
+    given: Globals, playbook: str | None, options: Options, run: str | None, *, diff: bool, step: bool, yes: bool
+) -> Ended:
+    passing = Passing.of(given)
+    view = view_of(given.output, diff=diff)
+    stopping = threading.Event()
+    prompt = Prompt(stopping)
+    asks = Asks(None if yes else prompt.confirm, prompt.step if step else None)
+    with passing.server("play") as server, passing.ledger() as ledger:
+        ops = ops_of(passing, server, ledger)
+        if run is not None:
+            prepared = resume(ops, run, playbook, emit=view, asks=asks, stopping=stopping)
+        else:
+            prepared = prepare(ops, _named(playbook), options, emit=view, asks=asks, stopping=stopping)
+        with prepared, prompt.signals():
+            try:
+                return prepared.runner.run()
+            finally:
+                view.close()
+
+
+def ops_of(passing: Passing, server: Any, ledger: Any) -> Ops:
+    """What a run works on, from a command line's settings."""
+    loaded = passing.parts.loaded
+    layers = Layers(loaded)
+
+    @functools.cache
+    def policy(queue: str) -> QueuePolicy:
+        found = layers.effective(queue)
+        stalled = passing.stalled(queue)
+        dead = dead_policy(found.dead, loaded.env, protect=found.protect) if found.dead else passing.dead(queue)
+        streams = {n: stream_policy(f, loaded.env, protect=found.protect) for n, f in found.streams.items()}
+        return QueuePolicy(stalled, dead, streams, found.protect, dead.max_removals)
+
+    @contextlib.contextmanager
+    def archive() -> Iterator[Any]:
+        with passing.parts.local() as local, passing.parts.remote() as remote:
+            yield local, remote
+
+    return Ops(server, ledger, policy, layers.literals, passing.windows(), archive)
+
+
+class Prompt:
+    """Asks on stderr; Ctrl-C ends a question at once, and a run after the request in hand."""
+
+    def __init__(self, stopping: threading.Event) -> None:
+        self._stopping, self._asking = stopping, False
+
+    def confirm(self, prediction: Prediction) -> bool:
+        """May a destructive task go on?"""
+        name = prediction.task.module.name
+        for queue, outcome in prediction.outcomes.items():
+            if outcome.count:
+                say(f"{queue}: {name} would change {outcome.count}" + f", {outcome.removals} jobs would go for good")
+        return self._ask(f"[{prediction.task.name}] {name} on {prediction.changes} queues: go on?") == "y"
+
+    def step(self, task: Task, queues: Sequence[str]) -> bool | None:
+        """Run this task?"""
+        answer = self._ask(f"[{task.name}] on {len(queues)} queues: run it? (y)es, (n)o, (c)ontinue without asking")
+        return None if answer == "c" else answer == "y"
+
+    def _ask(self, question: str) -> str:
+        self._asking = True
+        try:
+            found = typer.prompt(question, default="n", err=True)
+        except typer.Abort:
+            if self._stopping.is_set():
+                raise KeyboardInterrupt from None
+            return "n"
+        finally:
+            self._asking = False
+        return str(found).strip().lower()[:1]
+
+    @contextlib.contextmanager
+    def signals(self) -> Iterator[None]:
+        """SIGINT and SIGTERM end the run in good order; a second one ends it at once."""
+
+        def handle(_number: int, _frame: FrameType | None) -> None:
+            again = self._stopping.is_set()
+            self._stopping.set()
+            if self._asking or again:
+                raise KeyboardInterrupt
+            say("emq-ops: ending after the request in hand; once more ends it at once")
+
+        before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for number, old in before.items():
+                signal.signal(number, old)

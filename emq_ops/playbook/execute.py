@@ -1,0 +1,240 @@
+"""One task on one queue: conditions, loop, options, the module, retries. Prediction and execution are one path."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from emq_ops.playbook import shapes
+from emq_ops.playbook.context import Context, Ops, Stopped
+from emq_ops.playbook.errors import PlaybookError, TaskFailure, wrong
+from emq_ops.playbook.model import Play, Task, Vars
+from emq_ops.playbook.outcome import SKIPPED, Outcome, done, failed, planned, together
+from emq_ops.playbook.registry import SAME, Plan, Result
+from emq_ops.playbook.scope import Renderer, Scope
+from emq_ops.playbook.source import kind_of
+from emq_ops.playbook.store import Recorder, RunRecord, Step
+from emq_ops.protocol.errors import BadInputError, EmqError, OutcomeUnknownError, UnreachableError
+from emq_ops.protocol.queue import Queue
+
+_LOST_REPLIES = 3
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a task runs: the play, the queue, its facts so far, and the language's own variables."""
+
+    play: Play
+    queue: str
+    facts: Mapping[str, Any]
+    magic: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Executor:
+    """Runs tasks of one run."""
+
+    ops: Ops
+    renderer: Renderer
+    extra: Vars
+    record: RunRecord
+    recorder: Recorder
+    check: bool
+    stopping: threading.Event
+    say: Callable[[Task, str, str], None]
+
+    def run(self, task: Task, place: Place, *, predict: bool = False, approved: list[Plan] | None = None) -> Outcome:
+        """The outcome of `task`. `predict`: only say what would be; `approved`: what a prediction said, to be done as
+        it was said. Raises Stopped, UnreachableError (the server is lost), and what the state database raises."""
+        predict = predict or self.check
+        try:
+            if task.loop is None:
+                return self._item(task, place, {}, 0, predict, approved)
+            return self._loop(task, place, predict, approved)
+        except PlaybookError as fault:
+            return failed(str(fault), bad_input=True)
+
+    def _scope(self, task: Task, place: Place, names: Mapping[str, Any]) -> Scope:
+        ready = (place.magic, names, place.facts)
+        return Scope(self.extra, ready, (*reversed(task.layers), place.play.vars))
+
+    def _skips(self, task: Task, scope: Scope) -> Outcome | None:
+        for condition in task.when:
+            if not self.renderer.condition(condition, scope, "when"):
+                message = f"when: {condition.source}"
+                return Outcome(SKIPPED, message, {"changed": False, "failed": False, "skipped": True, "msg": message})
+        return None
+
+    def _loop(self, task: Task, place: Place, predict: bool, approved: list[Plan] | None) -> Outcome:
+        scope = self._scope(task, place, {})
+        try:
+            items = loop_items(task, scope, self.renderer)
+        except PlaybookError:
+            # The list can't be made; fine where the task would not run anyway.
+            skipped = self._skips(task, scope)
+            if skipped is None:
+                raise
+            return skipped
+        outcomes: list[Outcome] = []
+        for number, item in enumerate(items):
+            names = {task.loop_var: item} | ({task.index_var: number} if task.index_var else {})
+            known = self.record.steps.get((task.key, place.queue, number))
+            if known is not None and known.outcome is not None and not predict:
+                outcomes.append(known.outcome)
+                continue
+            given = approved[number : number + 1] if approved else None
+            outcome = self._item(task, place, names, number, predict, given)
+            outcome.result[task.loop_var] = item
+            if not predict:
+                self.recorder.later(Step(task.key, place.queue, number, outcome.attempts, None, outcome))
+            outcomes.append(outcome)
+        return together(outcomes)
+
+    def _item(
+        self,
+        task: Task,
+        place: Place,
+        names: Mapping[str, Any],
+        number: int,
+        predict: bool,
+        approved: list[Plan] | None,
+    ) -> Outcome:
+        if self.stopping.is_set():
+            raise Stopped
+        scope = self._scope(task, place, names)
+        skipped = self._skips(task, scope)
+        if skipped is not None:
+            return replace(skipped, plans=[Plan()])
+        queue = Queue(self.ops.server, place.queue)
+        say = lambda text: self.say(task, place.queue, text)  # noqa: E731  # a name for it would say no more
+        ctx = Context(self.ops, queue, self.record.run, predict, say, self.recorder.beat, self.stopping)
+        tries = self._number(task.retries, scope, 3, "retries") if task.until else 0
+        begun = None if predict else self.record.steps.get((task.key, place.queue, number))
+        attempt = begun.attempt if begun else 1
+        plan = begun.plan if begun else approved[0] if approved else None
+        while True:
+            options = task_options(task, scope, self.renderer)
+            outcome = self._once(task, ctx, options, plan, attempt, number, resumed=begun is not None)
+            if task.until is None or predict:
+                if task.until is not None and not outcome.failed and not self._reached(task, scope, outcome):
+                    outcome.unknown = True
+                return outcome
+            if self._reached(task, scope, outcome):
+                return outcome
+            if attempt > tries:
+                if not outcome.failed:
+                    outcome = failed(f"after {attempt} tries it does not hold that {task.until.source}", outcome)
+                return outcome
+            begun, plan = None, None
+            attempt += 1
+            delay = self._number(task.delay, scope, 5000, "delay")
+            ctx.say(f"try {attempt} of {tries + 1} in {delay / 1000:g} s")
+            ctx.sleep(delay / 1000)
+
+    def _reached(self, task: Task, scope: Scope, outcome: Outcome) -> bool:
+        assert task.until is not None
+        if outcome.bad_input:
+            return True
+        seen = Scope(scope.extra, ({str(task.register): outcome.result}, *scope.ready), scope.written)
+        return self.renderer.condition(task.until, seen, "until") and not outcome.failed
+
+    def _number(self, node: Any, scope: Scope, default: int, word: str) -> int:
+        if node is None:
+            return default
+        value = self.renderer.value(node, scope)
+        return shapes.duration(value, node.pos, word) if word == "delay" else shapes.retries(value, node.pos)
+
+    def _once(
+        self,
+        task: Task,
+        ctx: Context,
+        options: dict[str, Any],
+        plan: Plan | None,
+        attempt: int,
+        number: int,
+        *,
+        resumed: bool,
+    ) -> Outcome:
+        """Decides (unless `plan` says already what), writes that down, acts."""
+        module = task.module
+        try:
+            if plan is None:
+                plan = module.inspect(ctx, options)
+            _guard(task, ctx, plan)
+        except UnreachableError:
+            raise
+        except BadInputError as fault:
+            return failed(str(fault if isinstance(fault, PlaybookError) else _at(task, fault)), bad_input=True)
+        except EmqError as fault:
+            return failed(str(fault))
+        if ctx.check or (plan.verdict == SAME and not resumed):
+            return planned(plan)
+        if module.acts and not resumed:
+            self.recorder.now(Step(task.key, ctx.queue.name, number, attempt, plan, None))
+        try:
+            result = self._act(task, ctx, options, plan, resumed)
+        except UnreachableError:
+            raise
+        except EmqError as fault:
+            return replace(failed(str(fault)), attempts=attempt)
+        return done(result, plan, attempt)
+
+    def _act(self, task: Task, ctx: Context, options: dict[str, Any], plan: Plan, resumed: bool) -> Result:
+        for _ in range(_LOST_REPLIES - 1):
+            try:
+                return task.module.act(ctx, options, plan, resumed)
+            except OutcomeUnknownError:
+                resumed = True  # what was sent may have happened: look, as a resumed run would
+        try:
+            return task.module.act(ctx, options, plan, resumed)
+        except OutcomeUnknownError as fault:
+            raise UnreachableError(fault.what, where=fault.where, fix=fault.fix) from fault
+
+
+def loop_items(task: Task, scope: Scope, renderer: Renderer) -> list[Any]:
+    """The items of a task's loop. Raises PlaybookError where they can't be made or are no list."""
+    assert task.loop is not None
+    items = renderer.value(task.loop, scope)
+    if not isinstance(items, list):
+        wrong(
+            task.loop.pos, f"'loop' expects a list, got {kind_of(items)}", "a loop over one value: put it in brackets"
+        )
+    return items
+
+
+def task_options(task: Task, scope: Scope, renderer: Renderer) -> dict[str, Any]:
+    """The task's options: templates evaluated, each of its type, defaults filled in. Raises PlaybookError."""
+    if task.module.free:
+        return dict(renderer.value(task.args, scope))
+    out = {option.name: option.default for option in task.module.options}
+    for name, node in task.args.value.items():
+        option = task.module.option(name, node.pos)
+        if option.type.template:
+            out[name] = option.take(renderer.value(node, scope), node.pos)
+        else:
+            out[name] = [
+                (condition.source, renderer.condition(condition, scope, name)) for condition in task.conditions[name]
+            ]
+    return out
+
+
+def _guard(task: Task, ctx: Context, plan: Plan) -> None:
+    """What the config forbids. Raises TaskFailure."""
+    if not task.module.destructive or plan.verdict == SAME:
+        return
+    policy = ctx.policy
+    if policy.protect:
+        raise TaskFailure(
+            f"queue '{ctx.queue.name}' is protected; {task.module.name} is refused", fix="`protect: true` in the config"
+        )
+    if policy.max_removals is not None and plan.removals > policy.max_removals:
+        raise TaskFailure(
+            f"{task.module.name} would remove {plan.removals} jobs, more than max_removals ({policy.max_removals})",
+            fix="narrow it, or raise max_removals in the config",
+        )
+
+
+def _at(task: Task, fault: BadInputError) -> PlaybookError:
+    return PlaybookError(fault.what, where=str(task.pos), fix=fault.fix)

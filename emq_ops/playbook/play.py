@@ -1,0 +1,225 @@
+"""A command line's run of a playbook, made ready: everything that can be wrong is found here, with nothing done."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import asdict, dataclass, field
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from emq_ops.playbook import events, source, store
+from emq_ops.playbook.context import Ops
+from emq_ops.playbook.errors import Pos, did_you_mean, wrong
+from emq_ops.playbook.evaluator import Evaluator
+from emq_ops.playbook.grammar import Grammar
+from emq_ops.playbook.model import Playbook, Vars
+from emq_ops.playbook.modules import MODULES
+from emq_ops.playbook.parse import load
+from emq_ops.playbook.preflight import Preflight
+from emq_ops.playbook.queues import Finder
+from emq_ops.playbook.runner import Asks, Runner
+from emq_ops.playbook.sandbox import Compiler
+from emq_ops.playbook.scope import Renderer, Scope
+from emq_ops.playbook.select import select
+from emq_ops.playbook.source import Node, node_of
+from emq_ops.protocol.errors import one_line
+
+ENV_PREFIX = "EMQ_PLAY_"
+"""Variables of the environment that every playbook may read; others must be allowed by name."""
+_PACKAGE = "emq_ops_playbooks"
+
+
+@dataclass
+class Options:
+    """What the command line says of a run. `extra`: the arguments of ``-e``; `env`: names that ``lookup('env', ...)``
+    may read, beside those that begin with ENV_PREFIX."""
+
+    check: bool = False
+    tags: list[str] = field(default_factory=list)
+    skip_tags: list[str] = field(default_factory=list)
+    queues: list[str] = field(default_factory=list)
+    extra: list[str] = field(default_factory=list)
+    start_at: str | None = None
+    env: list[str] = field(default_factory=list)
+
+
+def shipped() -> dict[str, Path]:
+    """The playbooks that ship with the tool, by name without ``.yaml``."""
+    folder = resources.files(_PACKAGE)
+    return {entry.name[:-5]: Path(str(entry)) for entry in folder.iterdir() if entry.name.endswith(".yaml")}
+
+
+def locate(name: str) -> tuple[Path, str]:
+    """The file that `name` means, and how to show it: a path, else a playbook that ships. Raises PlaybookError."""
+    path = Path(name)
+    if path.is_file():
+        return path, name
+    known = shipped()
+    short = name.removeprefix("playbooks/").removesuffix(".yaml")
+    if short in known:
+        return known[short], f"{short}.yaml"
+    wrong(name, "there is no such playbook", did_you_mean(short, known))
+
+
+def read(name: str) -> tuple[Playbook, Path, Compiler]:
+    """The playbook called `name`, parsed. Raises PlaybookError."""
+    compiler = Compiler()
+    path, shown = locate(name)
+    return load(path, shown, compiler), path, compiler
+
+
+class Prepared(AbstractContextManager["Prepared"]):
+    """A playbook ready to run; closed at the end, which ends its evaluator."""
+
+    def __init__(self, runner: Runner, evaluator: Evaluator) -> None:
+        self.runner, self._evaluator = runner, evaluator
+
+    def __exit__(self, *_: object) -> None:
+        self._evaluator.close()
+
+
+def prepare(
+    ops: Ops,
+    name: str,
+    options: Options,
+    *,
+    environment: Mapping[str, str] | None = None,
+    emit: events.Emit = events.nowhere,
+    asks: Asks | None = None,
+    stopping: threading.Event | None = None,
+) -> Prepared:
+    """A new run of the playbook `name`. Nothing is changed but the ledger, which gets the run.
+
+    Raises PlaybookError for whatever is wrong with the playbook or the options; UnreachableError, LedgerError.
+    """
+    playbook, path, compiler = read(name)
+    extra = extra_vars(options.extra, compiler)
+    return _ready(ops, playbook, path, compiler, extra, options, None, environment, emit, asks, stopping)
+
+
+def resume(
+    ops: Ops,
+    run: str,
+    name: str | None = None,
+    *,
+    environment: Mapping[str, str] | None = None,
+    emit: events.Emit = events.nowhere,
+    asks: Asks | None = None,
+    stopping: threading.Event | None = None,
+) -> Prepared:
+    """The interrupted run `run`, taken over. `name`: its playbook, if the caller names it too. Raises as `prepare`, and
+    BadInputError for a run that is not there, ended, alive, or whose playbook was changed."""
+    asked = store.look(ops.ledger, run)
+    playbook, path, compiler = read(asked.playbook)
+    if playbook.sha256 != asked.sha256:
+        wrong(asked.playbook, f"was changed since run {run} began", "put it back, or start anew with --start-at-task")
+    if name is not None and locate(name)[0].resolve() != path.resolve():
+        wrong(name, f"run {run} is of {asked.playbook}", "leave the playbook out")
+    options = Options(**{**asked.options, "extra": []})
+    extra = {k: node_of(v, Pos("-e", 1, 1)) for k, v in asked.options["extra"].items()}
+    return _ready(ops, playbook, path, compiler, extra, options, run, environment, emit, asks, stopping)
+
+
+def _ready(
+    ops: Ops,
+    playbook: Playbook,
+    path: Path,
+    compiler: Compiler,
+    extra: Vars,
+    options: Options,
+    run: str | None,
+    environment: Mapping[str, str] | None,
+    emit: events.Emit,
+    asks: Asks | None,
+    stopping: threading.Event | None,
+) -> Prepared:
+    env = os.environ if environment is None else environment
+    allowed: dict[str, str | None] = {k: v for k, v in env.items() if k.startswith(ENV_PREFIX)}
+    evaluator = Evaluator(allowed | {name: env.get(name) for name in options.env})
+    try:
+        renderer = Renderer(compiler, evaluator)
+        selection = select(playbook, options.tags, options.skip_tags, options.start_at)
+        if run is None:
+            queues = find_queues(playbook, renderer, extra, Finder(ops.server, ops.configured), options.queues)
+        else:
+            record = store.claim(ops.ledger, run)
+            queues = {int(index): names for index, names in record.queues.items()}
+        magic = {"check_mode": options.check}
+        Preflight(playbook, renderer, extra, selection.takes, queues, magic).check()
+        if run is None:
+            kept = {**asdict(options), "extra": {k: node.data() for k, node in extra.items()}}
+            names = {str(index): found for index, found in queues.items()}
+            record = store.begin(ops.ledger, str(path.resolve()), playbook.sha256, kept, names)
+    except BaseException:
+        evaluator.close()
+        raise
+    runner = Runner(
+        ops,
+        playbook,
+        renderer,
+        extra,
+        selection,
+        queues,
+        record,
+        options.check,
+        emit,
+        asks or Asks(),
+        stopping or threading.Event(),
+    )
+    return Prepared(runner, evaluator)
+
+
+def find_queues(
+    playbook: Playbook, renderer: Renderer, extra: Vars, finder: Finder, limits: Sequence[str]
+) -> dict[int, list[str]]:
+    """The queues of each play, by its index; `limits`: the patterns of ``--queues``. Raises PlaybookError."""
+    found: dict[int, list[str]] = {}
+    for play in playbook.plays:
+        scope = Scope(extra, (), (play.vars,))
+        names: dict[str, None] = {}
+        for node in play.queues.value if isinstance(play.queues.value, list) else [play.queues]:
+            value = renderer.value(node, scope)
+            for selector in value if isinstance(value, list) else [value]:
+                if not isinstance(selector, str):
+                    wrong(node.pos, f"'queues' expects names or patterns, got {source.kind_of(selector)}")
+                names |= dict.fromkeys(finder.find(selector, node.pos))
+            if value == []:
+                wrong(node.pos, "'queues' is empty", "an empty list never means every queue")
+        found[play.index] = sorted(names)
+    if limits:
+        taken = {name for pattern in limits for name in finder.find(pattern, "--queues")}
+        found = {index: [name for name in names if name in taken] for index, names in found.items()}
+        if not any(found.values()):
+            wrong("--queues", "none of these queues is in any play", "see --list-tasks for the plays' queues")
+    return found
+
+
+def extra_vars(arguments: Sequence[str], compiler: Compiler) -> Vars:
+    """The variables of ``-e``: ``name=value``, ``@file.yaml`` or a mapping in braces; later ones win."""
+    out: Vars = {}
+    grammar = Grammar(compiler, MODULES)
+    for text in arguments:
+        if text.startswith("@"):
+            node, _ = source.read(Path(text[1:]), text[1:])
+        elif text.lstrip().startswith("{"):
+            node = source.parse(text, "-e")
+        else:
+            name, equals, value = text.partition("=")
+            if not equals or not name:
+                wrong(
+                    "-e", f"'{one_line(text)}' sets no variable", "write name=value, @file.yaml or '{\"name\": value}'"
+                )
+            pos = Pos("-e", 1, len(name) + 2)
+            parsed = source.parse(value, "-e") if value[:1] in ("[", "{") else Node(_typed(value), pos)
+            node = Node({name: parsed}, pos, {name: Pos("-e", 1, 1)})
+        out |= grammar.variables(node)
+    return out
+
+
+def _typed(value: str) -> Any:
+    """``5`` a number, ``true`` a truth, all else text, also nothing at all."""
+    return source.scalar(value) if value else ""

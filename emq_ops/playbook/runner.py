@@ -1,0 +1,282 @@
+"""A run of a playbook, from its plays' queues to its recap. Says what happens in events; prints nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+from emq_ops.ledger import runs
+from emq_ops.playbook import events as say
+from emq_ops.playbook.context import Ops, Stopped
+from emq_ops.playbook.execute import Executor, Place
+from emq_ops.playbook.model import Play, Playbook, Task, Vars
+from emq_ops.playbook.outcome import SKIPPED, Outcome, Tally
+from emq_ops.playbook.scope import Renderer
+from emq_ops.playbook.select import Selection
+from emq_ops.playbook.store import WHOLE, Recorder, RunRecord, Step
+from emq_ops.playbook.walk import QueueWalk
+from emq_ops.protocol.errors import EmqError, UnreachableError
+
+FORKS = 8
+"""Queues that are worked on at once."""
+DONE, FAILED, BAD_INPUT, INTERRUPTED, DECLINED, LOST = "done", "failed", "bad_input", "interrupted", "declined", "lost"
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What a destructive task would do, for the operator to confirm: jobs that go, on which queues."""
+
+    task: Task
+    outcomes: dict[str, Outcome]
+
+    @property
+    def changes(self) -> int:
+        """On how many queues it would change something."""
+        return sum(outcome.status == "changed" or outcome.unknown for outcome in self.outcomes.values())
+
+
+@dataclass(frozen=True)
+class Asks:
+    """What a run asks its operator. `confirm`: may this destructive task go on; None: it needs no asking (``--yes``).
+    `step`: run this task? True, False (skip it), or None (all the rest without asking)."""
+
+    confirm: Callable[[Prediction], bool] | None = None
+    step: Callable[[Task, Sequence[str]], bool | None] | None = None
+
+
+@dataclass
+class Ended:
+    """How a run ended: `status` one of this module's words, `reason` in one line where it is not ``done``."""
+
+    run: str
+    status: str
+    tallies: dict[str, Tally]
+    reason: str = ""
+    fault: EmqError | None = None
+
+
+class _Declined(Exception):
+    """The operator's answer was no."""
+
+
+@dataclass
+class Runner:
+    """Runs `playbook`. `queues`: those of each play, resolved; `record`: the run as the ledger knows it."""
+
+    ops: Ops
+    playbook: Playbook
+    renderer: Renderer
+
+    extra: Vars
+    selection: Selection
+    queues: dict[int, list[str]]
+    record: RunRecord
+    check: bool = False
+    emit: say.Emit = say.nowhere
+    asks: Asks = field(default_factory=Asks)
+    stopping: threading.Event = field(default_factory=threading.Event)
+
+    def __post_init__(self) -> None:
+        self._recorder = Recorder(self.ops.ledger, self.record)
+        self._facts: dict[str, dict[str, Any]] = {}
+        self._tallies: dict[str, Tally] = {}
+        self._stepping = self.asks.step is not None
+        self._fault = ""
+        self._executor = Executor(
+            self.ops, self.renderer, self.extra, self.record, self._recorder, self.check, self.stopping, self._progress
+        )
+
+    def run(self) -> Ended:
+        """Runs to the end, or as far as it goes. Raises TakenOverError and the state database's errors."""
+        resumed = self.record.claim > 1
+        self.emit(say.RunStarted(self.record.run, self.playbook.shown, self.check, resumed))
+        try:
+            self._plays()
+            bad = bool(self._fault)
+            failed = any(tally.failed for tally in self._tallies.values())
+            ended = self._ended(BAD_INPUT if bad else FAILED if failed else DONE, self._fault)
+        except (Stopped, KeyboardInterrupt):
+            ended = self._ended(INTERRUPTED, "interrupted")
+        except _Declined:
+            ended = self._ended(DECLINED, "not confirmed")
+        except UnreachableError as fault:
+            ended = self._ended(LOST, str(fault), fault)
+        self.emit(say.RunEnded(ended.run, ended.status, ended.tallies, ended.reason))
+        return ended
+
+    def _ended(self, status: str, reason: str, fault: EmqError | None = None) -> Ended:
+        word = {DONE: runs.DONE, FAILED: runs.FAILED, BAD_INPUT: runs.FAILED}.get(status, runs.INTERRUPTED)
+        counts: dict[str, int] = {}
+        for tally in self._tallies.values():
+            for name, number in tally.as_row().items():
+                counts[name] = counts.get(name, 0) + number
+        with contextlib.suppress(*([EmqError] if status == LOST else [])):
+            self._recorder.finish(word, counts, reason or None)
+        return Ended(self.record.run, status, self._tallies, reason, fault)
+
+    def _progress(self, task: Task, queue: str, text: str) -> None:
+        self.emit(say.Progress(task, queue, text))
+
+    def _plays(self) -> None:
+        out: set[str] = set()  # queues that fell out of an earlier play
+        with ThreadPoolExecutor(FORKS, thread_name_prefix="play") as pool:
+            try:
+                for play in self.playbook.plays:
+                    names = [name for name in self.queues[play.index] if name not in out]
+                    if not names:
+                        continue
+                    self.emit(say.PlayStarted(play, names))
+                    failed, ended = self._play(play, names, pool)
+                    out |= failed
+                    if ended:
+                        return
+            except KeyboardInterrupt:
+                self.stopping.set()  # or the pool would wait for what its threads still have to do
+                raise
+
+    def _play(self, play: Play, names: list[str], pool: ThreadPoolExecutor) -> tuple[set[str], bool]:
+        """Runs one play; answers the queues that failed, and whether the run ends with it."""
+        failed: set[str] = set()
+        batches = list(split(names, play.serial))
+        for number, batch in enumerate(batches, 1):
+            if len(batches) > 1:
+                self.emit(say.BatchStarted(number, len(batches), batch))
+            reason = self._batch(play, batch, pool, failed)
+            if reason:
+                self.emit(say.PlayStopped(play, reason))
+                return failed, True
+        return failed, False
+
+    def _batch(self, play: Play, batch: list[str], pool: ThreadPoolExecutor, failed: set[str]) -> str:
+        walks = [
+            QueueWalk(
+                q, play, self.selection.takes, self._tallies.setdefault(q, Tally()), self._facts.setdefault(q, {})
+            )
+            for q in batch
+        ]
+        handlers = {handler.key for handler in play.handlers}
+        stop = ""
+        while True:
+            waiting = [walk for walk in walks if walk.task is not None]
+            if not waiting:
+                break
+            task = min((walk.task for walk in waiting if walk.task is not None), key=lambda t: t.order)
+            group = [walk for walk in waiting if walk.task is task]
+            self.emit(say.TaskStarted(play, task, [walk.queue for walk in group], task.key in handlers))
+            self._task(play, task, group, pool)
+            fell = {walk.queue for walk in walks if walk.failed or walk.falling}
+            if not stop and play.max_fail is not None and 100 * len(fell) / len(batch) > play.max_fail:
+                stop = f"{len(fell)} of {len(batch)} queues failed, more than {play.max_fail:g} %"
+                for walk in walks:
+                    walk.stop()
+        here = {walk.queue for walk in walks if walk.failed}
+        failed |= here
+        return stop or ("every queue failed" if here == set(batch) else "")
+
+    def _task(self, play: Play, task: Task, group: list[QueueWalk], pool: ThreadPoolExecutor) -> None:
+        """Runs one task on the queues that stand at it, and moves them on."""
+        fresh = []
+        for walk in group:
+            known = self.record.steps.get((task.key, walk.queue, WHOLE))
+            if known is not None and known.outcome is not None:
+                self._feed(play, task, walk, known.outcome, replayed=True)
+            else:
+                fresh.append(walk)
+        if not fresh:
+            return
+        if self.stopping.is_set():
+            raise Stopped
+        outcomes = self._outcomes(play, task, fresh, pool)
+        for walk, outcome in zip(fresh, outcomes, strict=True):
+            if not isinstance(outcome, BaseException):
+                self._feed(play, task, walk, outcome, replayed=False)
+        self._recorder.now()
+        for outcome in outcomes:
+            if isinstance(outcome, BaseException):
+                raise outcome
+
+    def _outcomes(
+        self, play: Play, task: Task, walks: list[QueueWalk], pool: ThreadPoolExecutor
+    ) -> list[Outcome | BaseException]:
+        """What becomes of the task on each queue; an exception where it ends the run."""
+        names = [walk.queue for walk in walks]
+        if self._stepping and self.asks.step is not None:
+            answer = self.asks.step(task, names)
+            self._stepping = answer is not None
+            if answer is False:
+                result = {"changed": False, "failed": False, "skipped": True, "msg": "skipped by --step"}
+                skipped: list[Outcome | BaseException] = [Outcome(SKIPPED, "skipped by --step", result) for _ in walks]
+                self._keep(task, names, skipped)
+                return skipped
+        approved: dict[str, Outcome] = {}
+        if task.module.destructive and not self.check and self.asks.confirm is not None:
+            for queue, outcome in zip(names, self._each(play, task, walks, pool, predict=True), strict=True):
+                if isinstance(outcome, BaseException):
+                    raise outcome
+                approved[queue] = outcome
+            prediction = Prediction(task, approved)
+            if prediction.changes and not self.asks.confirm(prediction):
+                raise _Declined
+        return self._each(play, task, walks, pool, approved=approved)
+
+    def _each(
+        self,
+        play: Play,
+        task: Task,
+        walks: list[QueueWalk],
+        pool: ThreadPoolExecutor,
+        *,
+        predict: bool = False,
+        approved: dict[str, Outcome] | None = None,
+    ) -> list[Outcome | BaseException]:
+        def one(walk: QueueWalk) -> Outcome | BaseException:
+            seen = (approved or {}).get(walk.queue)
+            plans = seen.plans if seen is not None and not seen.failed else None
+            place = Place(play, walk.queue, walk.facts, self._magic(play, walk.queue))
+            try:
+                outcome = self._executor.run(task, place, predict=predict, approved=plans)
+                if not predict:
+                    self._keep(task, [walk.queue], [outcome])
+                    if task.module.acts and outcome.status != SKIPPED:
+                        self._recorder.now()
+                return outcome
+            except BaseException as fault:  # noqa: BLE001  # given back, so that the other queues' outcomes are kept
+                return fault
+
+        if len(walks) == 1:
+            return [one(walks[0])]
+        futures: list[Future[Outcome | BaseException]] = [pool.submit(one, walk) for walk in walks]
+        return [future.result() for future in futures]
+
+    def _keep(self, task: Task, queues: Sequence[str], outcomes: Sequence[Outcome | BaseException]) -> None:
+        for queue, outcome in zip(queues, outcomes, strict=True):
+            if isinstance(outcome, Outcome):
+                self._recorder.later(Step(task.key, queue, WHOLE, outcome.attempts, None, outcome))
+
+    def _feed(self, play: Play, task: Task, walk: QueueWalk, outcome: Outcome, *, replayed: bool) -> None:
+        if outcome.bad_input and not self._fault:
+            self._fault = outcome.message
+        walk.feed(outcome)
+        self.emit(say.TaskEnded(play, task, walk.queue, outcome, replayed))
+
+    def _magic(self, play: Play, queue: str) -> dict[str, Any]:
+        names = self.queues[play.index]
+        return {"queue": queue, "play_queues": names, "check_mode": self.check, "run_id": self.record.run}
+
+
+def split(names: Sequence[str], serial: Sequence[int | float]) -> list[list[str]]:
+    """`names` in batches; the last size goes on. Shares are of all names, at least one queue."""
+    if not serial:
+        return [list(names)]
+    sizes = [size if isinstance(size, int) else max(1, int(len(names) * size)) for size in serial]
+    out: list[list[str]] = []
+    first = 0
+    while first < len(names):
+        size = sizes[min(len(out), len(sizes) - 1)]
+        out.append(list(names[first : first + size]))
+        first += size
+    return out
