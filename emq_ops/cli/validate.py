@@ -22,6 +22,7 @@ def validate(
 ) -> None:
     """Check the config: every fault in a line of its own. Connects to nothing."""
     options = globals_of(ctx)
+    faults: list[ConfigError] = []
     try:
         loaded = required(options)
         layers = Layers(loaded)
@@ -29,8 +30,8 @@ def validate(
         faults = [] if allow_unset else unset_references(loaded.tree, loaded.env)
     except ConfigError as fault:
         faults = [fault]
-    for fault in faults:
-        for line in fault.lines():
+    for found in faults:
+        for line in found.lines():
             say(f"emq-ops: {line}")
     if faults:
         raise typer.Exit(EXIT_BAD_INPUT)

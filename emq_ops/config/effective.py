@@ -124,13 +124,18 @@ class Layers:
             found.update(queue for queue in live if any(p.fullmatch(queue) for p in patterns))
         return sorted(found)
 
+    def takes_any(self, selector: str, queues: Iterable[str]) -> bool:
+        """Whether a glob takes one of `queues`."""
+        pattern = globs.compiled(selector)
+        return any(pattern.fullmatch(name) for name in queues)
+
     def unmatched(self, queues: Iterable[str]) -> list[str]:
         """The globs, not optional, that take none of `queues`."""
         names = list(queues)
         return [
             selector
             for selector in self._globs
-            if not self.is_optional(selector) and not any(globs.matches(selector, name) for name in names)
+            if not self.is_optional(selector) and not self.takes_any(selector, names)
         ]
 
     def check(self) -> None:

@@ -19,7 +19,7 @@ from typing import Any
 from emq_ops.config.effective import Effective, Layers
 from emq_ops.config.errors import Mark
 from emq_ops.config.loader import Loaded
-from emq_ops.config.models import Config
+from emq_ops.config.models import Config, Section
 from emq_ops.config.wiring import Wiring, section_json
 from emq_ops.config.yamltree import Mapping as TreeMapping
 from emq_ops.config.yamltree import Scalar, Sequence, Tree, plain
@@ -48,8 +48,8 @@ class Document:
             "maintenance": [
                 section_json(loaded, ("maintenance", i), window, marks) for i, window in enumerate(config.maintenance)
             ],
-            "daemon": section_json(loaded, ("daemon",), config.daemon, marks),
-            "http": section_json(loaded, ("http",), config.http, marks),
+            "daemon": _unless_default(config.daemon, section_json(loaded, ("daemon",), config.daemon, marks)),
+            "http": _unless_default(config.http, section_json(loaded, ("http",), config.http, marks)),
             "alerts": [section_json(loaded, ("alerts", i), alert, marks) for i, alert in enumerate(config.alerts)],
         }
         return cls(
@@ -112,6 +112,10 @@ class Document:
         assert isinstance(tree, TreeMapping)
         config = Config.model_validate(self.data["config"], context={"env": env})
         return Layers(Loaded(config, tree, (), env))
+
+
+def _unless_default(model: Section, section: Json) -> Json | None:
+    return None if model == type(model)() else section
 
 
 def _queue(effective: Effective) -> Json:

@@ -105,6 +105,12 @@ def _read_one_by_one(server: Server, wants: Sequence[_Want], live: Live) -> None
             live.queues[want.queue] = LiveQueue(damage=f"{fault.what}; `emq-ops doctor` explains")
 
 
+def read_setting(server: Server, queue: str, path: str) -> Any:
+    """One live setting as it is now, in the form that plans compare."""
+    commands = _setting_commands(keys_of(queue), [path])
+    return _value(path, server.read(*commands[1]), queue)
+
+
 _OWNER = ("state", "role", "host", "pid")
 _META = {"paused": "paused", "concurrency": "concurrency", "rate": "max"}
 

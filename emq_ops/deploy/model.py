@@ -8,10 +8,16 @@ None, and an unpaused queue or lane False.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any, Literal
 
 Op = Literal["create", "update", "delete", "revert", "repair"]
 SIGNS: dict[str, str] = {"create": "+", "update": "~", "delete": "-", "revert": "~", "repair": "~"}
+
+
+def instant(ms: int) -> str:
+    """Unix ms as text, UTC, whole seconds."""
+    return datetime.fromtimestamp(ms // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 @dataclass(frozen=True, slots=True)

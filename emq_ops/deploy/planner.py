@@ -8,8 +8,7 @@ from typing import Any
 from emq_ops.deploy import loss, settings
 from emq_ops.deploy.document import GLOBALS, Document
 from emq_ops.deploy.effects import dead_effect, stalled_effect, stream_effect
-from emq_ops.deploy.model import Drift, Field, Interrupted, Live, LiveQueue, Op, Plan, Step, Write
-from emq_ops.protocol import globs
+from emq_ops.deploy.model import Drift, Field, Live, LiveQueue, Op, Plan, Step, Write
 from emq_ops.protocol.errors import BadInputError
 
 Env = Mapping[str, str]
@@ -215,16 +214,3 @@ def _said(value: Any) -> str:
 def drift_of(applied: Document, live: Live, env: Env) -> list[Drift]:
     """Where the live server is not what was applied."""
     return plan(applied, applied, live, env=env).drift
-
-
-def check_globs(unmatched: Sequence[str], queues: Sequence[str]) -> None:
-    """Raises BadInputError for a glob that takes no queue."""
-    for selector in unmatched:
-        near = [name for name in queues if globs.literal(selector).strip("*?")[:3] in name][:3]
-        raise BadInputError(
-            f"the glob '{selector}' takes no queue",
-            fix=(f"there are {', '.join(near)}; " if near else "") + "optional: true beside it if that is right",
-        )
-
-
-__all__ = ["Interrupted", "check_globs", "drift_of", "plan"]

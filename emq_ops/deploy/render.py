@@ -6,11 +6,10 @@ import functools
 import json
 import re
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from typing import Any
 
 from emq_ops.config.models import Archive, Daemon, Dead, Server, Stalled, StreamSection
-from emq_ops.deploy.model import SIGNS, Plan, Step
+from emq_ops.deploy.model import SIGNS, Plan, Step, instant
 from emq_ops.protocol.errors import one_line
 
 VERSION = 1
@@ -27,6 +26,8 @@ def value(raw: Any) -> str:
         return "true" if raw else "false"
     if isinstance(raw, str):
         return one_line(raw)
+    if isinstance(raw, dict):
+        raw = {key: below for key, below in raw.items() if below is not None}
     if isinstance(raw, dict | list):
         return one_line(json.dumps(raw, ensure_ascii=False, sort_keys=True))
     return str(raw)
@@ -52,11 +53,6 @@ def interrupted_words(plan: Plan) -> str | None:
         return None
     where = f"interrupted in step {cut.step} of {cut.steps}" if cut.step else "interrupted before its first step"
     return f"an apply was {where} ({cut.holder}, started {instant(cut.started_ms)}); the next apply goes on from here"
-
-
-def instant(ms: int) -> str:
-    """Unix ms as text, UTC, whole seconds."""
-    return datetime.fromtimestamp(ms // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def summary(plan: Plan) -> str:
@@ -118,9 +114,11 @@ def _text_lines(plan: Plan) -> Iterator[str]:
 def _shown_fields(step: Step) -> Iterator[str]:
     if step.kind == "setting" and len(step.fields) == 1:
         field = step.fields[0]
-        write = step.write
-        before = value(write.expect) if write is not None else value(field.before)
-        yield f"{before} -> {value(field.after)}"
+        if step.write is None and step.op == "create":
+            yield value(field.after)
+            return
+        before = field.before if step.write is None else step.write.expect
+        yield f"{value(before)} -> {value(field.after)}"
         return
     if step.op == "delete":
         return
@@ -148,7 +146,8 @@ _MODELS = {
 def _defaults(kind: str) -> dict[str, Any]:
     """The built-in values of a resource's fields: a new resource need not list them."""
     model = _MODELS.get(kind)
-    return model().model_dump() if model is not None else {}
+    values = model().model_dump() if model is not None else {}
+    return {name: list(found) if isinstance(found, tuple) else found for name, found in values.items()}
 
 
 def as_json(plan: Plan) -> dict[str, Any]:

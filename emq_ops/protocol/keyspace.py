@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 
 from emq_ops.protocol.errors import BadInputError, one_line
-from emq_ops.protocol.ids import group_id, is_valid, job_id
+from emq_ops.protocol.ids import group_id, is_valid, job_id, require
 
 VERSION_KEY = "{emq}:version"
 MAX_QUEUE_BYTES = 200
@@ -153,6 +153,19 @@ class Keys:
         """What the last slice of a sweep did, until the ledger has it."""
         return self.ops_base + "swept"
 
+    def acted(self, run: str) -> str:
+        """What an act did and the ledger has not recorded yet: a list of id, code, id, code ..."""
+        return self.ops_base + "acted:" + require(run, "RUN")
+
+    def grave(self, run: str) -> str:
+        """The prefix under which an act lays the jobs that it takes away, until the ledger has them."""
+        return self.ops_base + "grave:" + require(run, "RUN") + ":"
+
+    def graves(self, run: str, job: str) -> list[str]:
+        """Every key that a job may have there."""
+        row = self.grave(run) + job_id(job)
+        return [row, *(row + ":" + book for book in JOB_BOOKS if book != "lock")]
+
     def repeatable(self, name: str) -> str:
         return self.repeat + ":" + name
 
@@ -222,6 +235,17 @@ def queue_of_key(key: bytes) -> str | None:
         return None
     try:
         return queue_name(match[1])
+    except BadInputError:
+        return None
+
+
+def stream_of_key(key: bytes) -> str | None:
+    """The name of the event stream whose key `key` is, or None where it is no stream's key."""
+    match = _QUEUE_KEY.fullmatch(key.decode("utf-8", "replace"))
+    if not match or not match[2].startswith("stream:"):
+        return None
+    try:
+        return stream_name(match[2].removeprefix("stream:"))
     except BadInputError:
         return None
 

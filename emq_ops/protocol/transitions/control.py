@@ -38,6 +38,25 @@ def unlimit_lane(q: Queue, group: str) -> None:
     q.run("limit_lane", [q.keys.glimit], q.keys.base, group_id(group), "")
 
 
+def weight_lane(q: Queue, group: str, weight: int | None) -> None:
+    """The lane's weight, 1 or more; None takes it away."""
+    q.run("weight_lane", [q.keys.gweight], group_id(group), "" if weight is None else positive(weight, "weight"))
+
+
+def set_concurrency(q: Queue, ceiling: int | None) -> None:
+    """At most `ceiling` (1 or more) of the queue's jobs are in flight at once; None takes the ceiling away."""
+    _set_meta(q, "concurrency", ceiling)
+
+
+def set_rate(q: Queue, rate: int | None) -> None:
+    """The queue's ``max`` rate, 1 or more; None takes it away."""
+    _set_meta(q, "max", rate)
+
+
+def _set_meta(q: Queue, field: str, value: int | None) -> None:
+    q.run("set_meta", [q.keys.meta], field, "" if value is None else positive(value, field))
+
+
 def drain(q: Queue, *, include_schedule: bool = False) -> int:
     """Deletes the pending jobs (and the scheduled ones), rows, logs and books; answers how many. Active jobs and lanes
     stay. In slices: a producer that adds all the while does not keep it going, since it ends at the first short one."""

@@ -33,6 +33,13 @@ def register(q: Queue, name: str, every_ms: int, template: bytes | str, *, first
     return bool(q.run("repeat_register", keys, *args))
 
 
+def replace(q: Queue, name: str, every_ms: int, template: bytes | str) -> bool:
+    """Registers a repeatable, or gives a living one another period and template (False). Its next occurrence stays
+    where it is, but is never further away than one period."""
+    keys = [q.keys.repeat, q.keys.repeatable(_name(name))]
+    return bool(q.run("repeat_replace", keys, name, positive(every_ms, "every_ms"), blob(template, "template")))
+
+
 def cancel(q: Queue, name: str) -> bool:
     """Cancels a repeatable. False: there is none of that name."""
     return bool(q.run("repeat_cancel", [q.keys.repeat, q.keys.repeatable(_name(name))], name))

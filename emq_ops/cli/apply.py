@@ -1,0 +1,46 @@
+"""``emq-ops apply``."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from emq_ops.cli.context import globals_of, new_app
+from emq_ops.cli.deploying import carry_out, file_of
+from emq_ops.cli.settings import required, wiring_of
+from emq_ops.deploy.session import require_set, session
+from emq_ops.protocol.errors import BadInputError
+
+app = new_app()
+
+
+@app.command()
+def apply(
+    ctx: typer.Context,
+    saved: str | None = typer.Argument(None, metavar="[PLAN]", help="A plan that `plan --save` kept."),
+    plan: str | None = typer.Option(None, "--plan", metavar="FILE", help="The same as the argument."),
+    revert: Annotated[
+        list[str] | None, typer.Option("--revert", metavar="NAME", help="Put drift back; or `all`.")
+    ] = None,
+    allow_loss: bool = typer.Option(False, "--allow-loss", help="Also what could lose data."),
+    why: str = typer.Option("", "--why", metavar="TEXT", help="A word for the history."),
+    yes: bool = typer.Option(False, "--yes", "-y", help="Don't ask."),
+    dry_run: bool = typer.Option(False, "--dry-run", help="Show the plan and stop."),
+) -> None:
+    """Show the plan, ask, and do it: settings on the server, then one revision."""
+    options = globals_of(ctx)
+    if saved is not None and plan is not None and saved != plan:
+        raise BadInputError("two saved plans", fix="name one of them")
+    file = saved if saved is not None else plan
+    if file is not None and revert:
+        raise BadInputError("--revert with a saved plan", fix="give --revert to `emq-ops plan --save`")
+    loaded = required(options)
+    require_set(loaded)
+    with session(wiring_of(options, loaded), "apply") as opened:
+        if file is not None:
+            proposal, yes = opened.load(file_of(file), loaded), True
+        else:
+            proposal = opened.propose(loaded, revert or [])
+        code = carry_out(opened, proposal, options, yes=yes, dry_run=dry_run, allow_loss=allow_loss, why=why)
+    raise typer.Exit(code)

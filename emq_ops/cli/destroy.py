@@ -1,0 +1,51 @@
+"""``emq-ops destroy``."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from emq_ops.cli.context import globals_of, new_app
+from emq_ops.cli.deploying import carry_out, session_of
+from emq_ops.cli.output import say
+from emq_ops.deploy.document import Document
+from emq_ops.protocol import globs
+from emq_ops.protocol.errors import BadInputError
+
+app = new_app()
+
+
+@app.command()
+def destroy(
+    ctx: typer.Context,
+    queues: Annotated[
+        list[str] | None, typer.Argument(metavar="[QUEUE]...", help="Names or globs; none: everything.")
+    ] = None,
+    why: str = typer.Option("", "--why", metavar="TEXT", help="A word for the history."),
+    yes: bool = typer.Option(False, "--yes", "-y", help="Don't ask."),
+    dry_run: bool = typer.Option(False, "--dry-run", help="Show the plan and stop."),
+) -> None:
+    """Take the schedules away. Jobs, streams, archives and the settings on the server stay as they are."""
+    options = globals_of(ctx)
+    with session_of(options, "destroy") as session:
+        applied = session.current()
+        if applied is None:
+            say("emq-ops: nothing was applied yet")
+            return
+        wanted = without(applied.document, queues) if queues else Document.empty(applied.document.data["base"])
+        proposal = session.propose_document(wanted, "destroy")
+        code = carry_out(session, proposal, options, yes=yes, dry_run=dry_run, allow_loss=True, why=why)
+    raise typer.Exit(code)
+
+
+def without(document: Document, selectors: list[str]) -> Document:
+    """`document` without the queues that are selected. Raises BadInputError for a selector that takes none."""
+    gone: set[str] = set()
+    for selector in selectors:
+        found = globs.select(selector, document.queues)
+        if not found:
+            raise BadInputError(f"'{selector}' takes no applied queue", fix="see `emq-ops show`")
+        gone.update(found)
+    queues = {name: entry for name, entry in document.queues.items() if name not in gone}
+    return Document({**document.data, "queues": queues})

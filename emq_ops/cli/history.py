@@ -1,0 +1,39 @@
+"""``emq-ops history``."""
+
+from __future__ import annotations
+
+import typer
+
+from emq_ops.cli.context import globals_of, new_app
+from emq_ops.cli.deploying import ledger_of
+from emq_ops.cli.output import emit_rows
+from emq_ops.deploy.model import instant
+from emq_ops.deploy.revisions import history as revisions_of
+
+app = new_app()
+
+
+@app.command()
+def history(ctx: typer.Context, limit: int = typer.Option(50, "--limit", min=1, help="How many.")) -> None:
+    """List the revisions, newest first."""
+    options = globals_of(ctx)
+    with ledger_of(options) as (ledger, _):
+        heads = revisions_of(ledger, limit)
+    rows = [
+        {
+            "revision": head.number,
+            "made": instant(head.made_ms),
+            "kind": head.kind,
+            "who": head.who,
+            "added": head.summary.get("add", 0),
+            "changed": head.summary.get("change", 0),
+            "removed": head.summary.get("remove", 0),
+            "files": ", ".join(f"{f['path']} {f['sha256'][:12]}" for f in head.files)
+            if options.output in ("table", "csv")
+            else head.files,
+            "sha256": head.sha256,
+            "why": head.why,
+        }
+        for head in heads
+    ]
+    emit_rows(rows, options.output, ("revision", "made", "kind", "who", "added", "changed", "removed", "files", "why"))

@@ -1,0 +1,41 @@
+"""``emq-ops plan``."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from emq_ops.cli.context import globals_of, new_app
+from emq_ops.cli.deploying import file_of, show_plan
+from emq_ops.cli.main import EXIT_CHANGES, EXIT_ERROR
+from emq_ops.cli.output import say
+from emq_ops.cli.settings import required, wiring_of
+from emq_ops.deploy.session import require_set, session
+
+app = new_app()
+
+
+@app.command()
+def plan(
+    ctx: typer.Context,
+    save: str | None = typer.Option(None, "--save", metavar="FILE", help="Keep the plan, to apply exactly this."),
+    revert: Annotated[
+        list[str] | None, typer.Option("--revert", metavar="NAME", help="Put drift back; or `all`.")
+    ] = None,
+    markdown: bool = typer.Option(False, "--markdown", help="For a pull request."),
+) -> None:
+    """Compare the config with what is applied and with the live server. Exit 0: nothing to do, 2: changes."""
+    options = globals_of(ctx)
+    loaded = required(options)
+    require_set(loaded)
+    with session(wiring_of(options, loaded), "plan") as opened:
+        proposal = opened.propose(loaded, revert or [])
+        show_plan(proposal.plan, options.output, markdown=markdown)
+        if save is not None:
+            opened.save(proposal, file_of(save))
+            say(f"emq-ops: saved; `emq-ops apply {save}` does exactly this")
+    if proposal.plan.refusals:
+        raise typer.Exit(EXIT_ERROR)
+    if proposal.plan.steps or proposal.plan.drift:
+        raise typer.Exit(EXIT_CHANGES)

@@ -1,0 +1,29 @@
+"""``emq-ops rollback``."""
+
+from __future__ import annotations
+
+import typer
+
+from emq_ops.cli.context import globals_of, new_app
+from emq_ops.cli.deploying import carry_out, session_of
+from emq_ops.deploy.revisions import revision
+
+app = new_app()
+
+
+@app.command()
+def rollback(
+    ctx: typer.Context,
+    number: int = typer.Argument(..., metavar="REV", help="The revision to go back to."),
+    allow_loss: bool = typer.Option(False, "--allow-loss", help="Also what could lose data."),
+    why: str = typer.Option("", "--why", metavar="TEXT", help="A word for the history."),
+    yes: bool = typer.Option(False, "--yes", "-y", help="Don't ask."),
+    dry_run: bool = typer.Option(False, "--dry-run", help="Show the plan and stop."),
+) -> None:
+    """Go back to an earlier revision: its content becomes a new one."""
+    options = globals_of(ctx)
+    with session_of(options, "rollback") as session:
+        proposal = session.propose_document(revision(session.ledger, number).document, "rollback")
+        word = why or f"back to revision {number}"
+        code = carry_out(session, proposal, options, yes=yes, dry_run=dry_run, allow_loss=allow_loss, why=word)
+    raise typer.Exit(code)

@@ -1,0 +1,116 @@
+"""``emq-ops state``."""
+
+from __future__ import annotations
+
+import typer
+
+from emq_ops.cli.context import Globals, globals_of, new_app
+from emq_ops.cli.deploying import file_of, ledger_of, session_of
+from emq_ops.cli.output import emit_one, say
+from emq_ops.deploy import transfer
+from emq_ops.deploy.journal import interrupted
+from emq_ops.deploy.lock import owner_of
+from emq_ops.deploy.lock import unlock as unlock_state
+from emq_ops.deploy.model import instant
+from emq_ops.deploy.revisions import current_number
+from emq_ops.ledger.ledger import open_ledger
+from emq_ops.passes.leadership import standing
+from emq_ops.protocol.errors import EmqError, UnreachableError
+
+app = new_app("The state: its lock, its journal, and moving it.")
+
+
+@app.callback()
+def state() -> None:
+    """The state: its lock, its journal, and moving it."""
+
+
+@app.command()
+def status(ctx: typer.Context) -> None:
+    """Say which revision is in force, who holds the lock, and what an apply left unfinished."""
+    options = globals_of(ctx)
+    with ledger_of(options) as (ledger, _), ledger.read() as connection:
+        owner, cut = owner_of(connection), interrupted(connection)
+        row: dict[str, object] = {
+            "state": ledger.state,
+            "database": ledger.where,
+            "revision": current_number(connection),
+            "lock": str(owner) if owner is not None else None,
+            "lock_held": owner is not None and owner.held,
+        }
+    if cut is not None:
+        running = owner is not None and owner.held
+        row |= {
+            "apply": cut.apply,
+            "apply_by": cut.holder,
+            "apply_started": instant(cut.started_ms),
+            "apply_status": "under way"
+            if running
+            else f"interrupted in step {cut.step}"
+            if cut.step
+            else "interrupted",
+            "apply_step": cut.step,
+            "apply_steps": cut.steps,
+        }
+    emit_one(row, options.output)
+
+
+@app.command()
+def unlock(
+    ctx: typer.Context,
+    force: bool = typer.Option(False, "--force", help="Though its owner may be alive."),
+) -> None:
+    """Free the lock of an apply whose process is gone."""
+    with ledger_of(globals_of(ctx)) as (ledger, _):
+        before = unlock_state(ledger, force=force)
+    say("emq-ops: the lock was free" if before is None else f"emq-ops: freed; it was held by {before}")
+
+
+@app.command()
+def export(
+    ctx: typer.Context,
+    file: str = typer.Argument(..., metavar="FILE", help="Where to."),
+    force: bool = typer.Option(False, "--force", help="Though a daemon may run."),
+) -> None:
+    """Write the whole state into a file, to import it elsewhere. The daemon must be stopped."""
+    options = globals_of(ctx)
+    if not force:
+        _no_daemon(options)
+    with ledger_of(options) as (ledger, _):
+        counts = transfer.export(ledger, file_of(file))
+    emit_one({"file": file, "rows": sum(counts.values()), **counts}, options.output)
+
+
+@app.command("import")
+def import_(ctx: typer.Context, file: str = typer.Argument(..., metavar="FILE", help="What `export` wrote.")) -> None:
+    """Fill a fresh state (--state URL, or the config's) from an export. It then owns the queues; use the old one no
+    more."""
+    options = globals_of(ctx)
+    with ledger_of(options) as (ledger, wiring):
+        counts = transfer.load(ledger, file_of(file))
+    with open_ledger(wiring.state_url) as again:
+        emit_one({"state": again.state, "rows": sum(counts.values()), **counts}, options.output)
+
+
+@app.command()
+def backup(ctx: typer.Context, file: str = typer.Argument(..., metavar="FILE", help="Where to.")) -> None:
+    """Copy the state while it is in use: of SQLite a database, of PostgreSQL an export."""
+    options = globals_of(ctx)
+    with ledger_of(options) as (ledger, _):
+        transfer.backup(ledger, file_of(file))
+    emit_one({"file": file, "state": ledger.state}, options.output)
+
+
+def _no_daemon(options: Globals) -> None:
+    """Raises EmqError where a daemon of this state leads a queue, or where that can't be told."""
+    try:
+        with session_of(options, "state") as session:
+            applied = session.current()
+            for queue in applied.document.queues if applied else ():
+                lease = standing(session.server, queue)
+                if lease is not None and lease.stands and lease.state == session.ledger.state:
+                    raise EmqError(f"{lease.holder} leads {queue}", where="state", fix="stop it first")
+    except UnreachableError as fault:
+        raise EmqError(
+            f"can't tell whether a daemon runs: {fault.what}", where=fault.where, fix="--force, if none does"
+        ) from fault

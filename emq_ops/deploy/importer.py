@@ -1,0 +1,146 @@
+"""YAML from a live server: its queues, the settings that stand on it, its streams. Reads only."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from typing import Any
+
+from ruamel.yaml import YAML
+from ruamel.yaml.scalarstring import DoubleQuotedScalarString
+
+from emq_ops.config.scalars import format_duration
+from emq_ops.protocol import globs, ids
+from emq_ops.protocol.errors import BadInputError
+from emq_ops.protocol.keyspace import keys_of, queue_of_key, stream_of_key
+from emq_ops.protocol.queue import Queue
+from emq_ops.protocol.server import Server
+from emq_ops.protocol.transitions import repeat
+
+Json = dict[str, Any]
+
+
+def read_queues(server: Server, selectors: Sequence[str] = ()) -> tuple[dict[str, Json], list[str]]:
+    """Queue -> its entry under ``queues``, and what could not be put into YAML, a line each.
+
+    `selectors`: names or globs; none: every queue. Raises BadInputError for one that takes no queue.
+    """
+    keys: dict[str, list[str]] = {}
+    for key in server.scan("emq:{*}:*"):
+        queue = queue_of_key(key)
+        if queue is None:
+            continue
+        streams = keys.setdefault(queue, [])
+        name = stream_of_key(key)
+        if name is not None and name not in streams:
+            streams.append(name)
+    names = sorted(keys)
+    if selectors:
+        names = []
+        for selector in selectors:
+            found = globs.select(selector, sorted(keys))
+            if not found:
+                raise BadInputError(f"'{selector}' takes no queue", fix="see `emq-ops queues`")
+            names += [name for name in found if name not in names]
+    left_out: list[str] = []
+    entries = {name: _entry(server, name, sorted(keys[name]), left_out) for name in names}
+    return entries, left_out
+
+
+def _entry(server: Server, name: str, streams: Sequence[str], left_out: list[str]) -> Json:
+    entry: Json = {}
+    if streams:
+        entry["streams"] = {stream: {} for stream in streams}
+    settings = _settings(server, name, left_out)
+    if settings:
+        entry["settings"] = settings
+    return entry
+
+
+def _settings(server: Server, name: str, left_out: list[str]) -> Json:
+    keys = keys_of(name)
+    meta, limits, weights, paused = server.read_many(
+        [
+            ("HMGET", keys.meta, "paused", "concurrency", "max"),
+            ("HGETALL", keys.glimit),
+            ("HGETALL", keys.gweight),
+            ("SMEMBERS", keys.paused),
+        ]
+    )
+    out: Json = {}
+    if meta[0] is not None:
+        out["paused"] = True
+    for field, value in (("concurrency", meta[1]), ("rate", meta[2])):
+        if value is not None and value.isdigit() and int(value) > 0:
+            out[field] = int(value)
+    lanes: dict[str, Json] = {}
+    for field, flat in (("limit", limits), ("weight", weights)):
+        for lane, value in zip(flat[::2], flat[1::2], strict=True):
+            if _is_lane(lane, name, left_out) and value.isdigit() and int(value) > 0:
+                lanes.setdefault(lane.decode(), {})[field] = int(value)
+    for lane in sorted(paused):
+        if _is_lane(lane, name, left_out):
+            lanes.setdefault(lane.decode(), {})["paused"] = True
+    if lanes:
+        out["lanes"] = dict(sorted(lanes.items()))
+    repeatables = {}
+    for one in repeat.repeatables(Queue(server, name)):
+        try:
+            template = one.template.decode("utf-8")
+        except UnicodeDecodeError:
+            left_out.append(f"{name}: the template of repeatable '{one.name}' is not UTF-8 text")
+            continue
+        if one.every_ms > 0:
+            repeatables[one.name] = {"every": format_duration(one.every_ms), "template": _quoted(template)}
+    if repeatables:
+        out["repeatables"] = repeatables
+    return out
+
+
+def _is_lane(lane: bytes, queue: str, left_out: list[str]) -> bool:
+    if ids.is_valid(lane) and lane.startswith(b"GRP"):
+        return True
+    left_out.append(f"{queue}: {lane[:20]!r} is no lane's id")
+    return False
+
+
+def _quoted(text: str) -> str:
+    # `$${` so that a template that holds `${` is not taken for a reference.
+    return str_quoted(text.replace("${", "$${"))
+
+
+def str_quoted(text: str) -> str:
+    """`text` that is written in double quotes."""
+    quoted: str = DoubleQuotedScalarString(text)
+    return quoted
+
+
+HEAD = """\
+# Written by `emq-ops import`. Only settings are taken over; say under `defaults` what should run:
+#   stalled: {every: 30s}
+#   dead: {every: 10m, keep: 10000}
+"""
+
+
+def as_yaml(entries: dict[str, Json], url: str | None) -> str:
+    """A config file that wants what is live. `url`: of the server, without secrets; None leaves it out."""
+    document: Json = {}
+    if url is not None:
+        document["server"] = {"url": url}
+    document["queues"] = {_key(globs_escaped(name)): entry for name, entry in entries.items()}
+    yaml = YAML()
+    yaml.width = 10_000
+    yaml.indent(mapping=2, sequence=4, offset=2)
+    out = io.StringIO()
+    yaml.dump(document, out)
+    return HEAD + out.getvalue()
+
+
+def globs_escaped(name: str) -> str:
+    """A queue's name as an entry under ``queues`` that means it alone."""
+    return "".join(f"\\{c}" if c in "\\*?" else c for c in name)
+
+
+def _key(name: str) -> str:
+    plain = name.replace("-", "").replace("_", "")
+    return name if plain.isalnum() and plain.isascii() and not name[0].isdigit() else str_quoted(name)

@@ -1,0 +1,152 @@
+"""A plan kept in a file, and whether the world still is as it says.
+
+The file holds the plan, the document that it leads to and the facts that its steps rest on; references stand in it as
+written. It is refused when the YAML, the revision or such a fact moved; other traffic does not spoil it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from emq_ops.deploy.document import Document
+from emq_ops.deploy.model import Plan
+from emq_ops.deploy.render import value
+from emq_ops.protocol.errors import BadInputError, EmqError
+
+FORMAT, VERSION = "emq-ops/saved-plan", 1
+
+
+class StaleError(EmqError):
+    """The world moved since the plan was made. `moved`: what, a line each."""
+
+    def __init__(self, moved: list[str]) -> None:
+        super().__init__(f"the plan is stale: {'; '.join(moved)}", fix="plan again; nothing was changed")
+        self.moved = tuple(moved)
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """A saved plan. `files`: path and SHA-256 of each config file; `facts`: what each step rests on, by address;
+    `server`, `state`: whom it is for."""
+
+    kind: str
+    base: int | None
+    document: Document
+    files: list[dict[str, str]]
+    facts: dict[str, Any]
+    plan: dict[str, Any]
+    server: str
+    state: str
+    allow_loss: bool = False
+    revert: tuple[str, ...] = ()
+
+
+def facts_of(plan: Plan) -> dict[str, Any]:
+    """The facts that the steps of `plan` rest on: the live value that a write starts from, the victims of a trim."""
+    out: dict[str, Any] = {}
+    for step in plan.steps:
+        if step.write is not None:
+            out[step.address] = {"live": step.write.expect}
+        elif "ids" in step.effect:
+            out[step.address] = {"dead": step.effect["dead"], "ids": step.effect["ids"]}
+    return out
+
+
+def save(path: Path, saved: Saved) -> None:
+    """Writes `saved`; a reader never sees half of it. Raises BadInputError where the path can't be written."""
+    body: dict[str, Any] = {
+        "format": FORMAT,
+        "version": VERSION,
+        "kind": saved.kind,
+        "base_revision": saved.base,
+        "server": saved.server,
+        "state": saved.state,
+        "files": saved.files,
+        "revert": list(saved.revert),
+        "document": saved.document.data,
+        "facts": saved.facts,
+        "plan": saved.plan,
+    }
+    body["seal"] = _seal(body)
+    part = path.with_name(path.name + ".part")
+    try:
+        part.write_text(json.dumps(body, indent=1) + "\n", "utf-8")
+        part.replace(path)
+    except OSError as fault:
+        raise BadInputError(f"can't write the plan: {fault.strerror}", where=str(path)) from None
+
+
+def read(path: Path) -> Saved:
+    """Back from `save`. Raises BadInputError for a file that is none, or was changed."""
+    where = str(path)
+    try:
+        body = json.loads(path.read_text("utf-8"))
+    except OSError as fault:
+        raise BadInputError(f"can't read the plan: {fault.strerror}", where=where) from None
+    except ValueError:
+        raise BadInputError("no saved plan", where=where, fix="emq-ops plan --save FILE makes one") from None
+    if not isinstance(body, dict) or body.get("format") != FORMAT:
+        raise BadInputError("no saved plan", where=where, fix="emq-ops plan --save FILE makes one")
+    if body.get("version") != VERSION:
+        raise BadInputError(f"a saved plan of version {body.get('version')}", where=where, fix="plan again")
+    if body.pop("seal", None) != _seal(body):
+        raise BadInputError("the saved plan was edited", where=where, fix="plan again")
+    return Saved(
+        body["kind"],
+        body["base_revision"],
+        Document(body["document"]),
+        body["files"],
+        body["facts"],
+        body["plan"],
+        body["server"],
+        body["state"],
+        revert=tuple(body["revert"]),
+    )
+
+
+def _seal(body: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(body, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+def compare(saved: Saved, now: Plan, document: Document, files: list[dict[str, str]], state: str) -> None:
+    """Raises StaleError where the plan made `now` rests on other facts than the saved one. A trim that would remove
+    fewer of the listed jobs is no other fact; one that would remove a job that is not listed is."""
+    moved: list[str] = []
+    if saved.state != state:
+        moved.append(f"it was made for state {saved.state}, this is {state}")
+    if saved.base != now.base:
+        moved.append(f"it starts from revision {_revision(saved.base)}, now {_revision(now.base)} is in force")
+    if [f["sha256"] for f in saved.files] != [f["sha256"] for f in files]:
+        moved.append("the YAML was edited")
+    elif saved.document.sha256 != document.sha256:
+        moved.append("what the YAML says came out differently (queues that a glob takes, or the environment)")
+    moved += moved_facts(saved.facts, facts_of(now))
+    if moved:
+        raise StaleError(moved)
+
+
+def _revision(number: int | None) -> str:
+    return "none" if number is None else str(number)
+
+
+def moved_facts(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
+    """What moved between two sets of facts, a line each."""
+    out: list[str] = []
+    for address in dict.fromkeys([*before, *after]):
+        old, new = before.get(address), after.get(address)
+        if old is None or new is None:
+            out.append(f"{address} {'has nothing to write any more' if new is None else 'has something to write now'}")
+        elif "ids" in old and "ids" in new:
+            fresh = sorted(set(new["ids"]) - set(old["ids"]))
+            if fresh:
+                out.append(
+                    f"{address}: planned to remove {len(old['ids'])} of {old['dead']} dead, now it would remove "
+                    f"{len(new['ids'])} of {new['dead']}, {len(fresh)} of them not in the plan (such as {fresh[0]})"
+                )
+        elif old != new:
+            out.append(f"{address} was {value(old.get('live'))} on the server, now it is {value(new.get('live'))}")
+    return out
