@@ -23,7 +23,7 @@ from sqlalchemy import (
 )
 
 from emq_ops.ledger.ledger import Ledger, insert, pages
-from emq_ops.ledger.schema import metadata
+from emq_ops.ledger.schema import metadata, runs
 from emq_ops.ledger.whole import Whole, pack, unpack
 
 _Id = String(14).with_variant(String(14, collation="C"), "postgresql")
@@ -45,7 +45,7 @@ act_items = Table(
 
 REQUEUE, REMOVE, UNDO, REHYDRATE = "requeue", "remove", "undo", "rehydrate"
 """Kinds of runs."""
-PLANNED, DONE = "planned", "done"
+PLANNED, DONE, WITHDRAWN = "planned", "done", "withdrawn"
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,11 +131,19 @@ def of_job(ledger: Ledger, job: str) -> list[Item]:
         return [Item(**row) for row in connection.execute(wanted).mappings()]
 
 
-def last_whole(ledger: Ledger, runs: Sequence[str], job: str) -> tuple[str, Whole] | None:
-    """The newest of these runs that took the job away, and the job whole."""
-    wanted = select(act_items.c.run, act_items.c.whole).where(
-        act_items.c.job == job, act_items.c.run.in_(list(runs)), act_items.c.whole.is_not(None)
+def last_whole(ledger: Ledger, queue: str, job: str) -> Whole | None:
+    """The job as the newest act on that queue took it away; None where none did."""
+    wanted = (
+        select(act_items.c.whole)
+        .join(runs, runs.c.id == act_items.c.run)
+        .where(act_items.c.job == job, runs.c.queue == queue, act_items.c.whole.is_not(None))
     )
     with ledger.read() as connection:
-        row = connection.execute(wanted.order_by(act_items.c.run.desc()).limit(1)).first()
-    return (row.run, unpack(row.whole)) if row is not None else None
+        found = connection.execute(wanted.order_by(act_items.c.run.desc()).limit(1)).scalar()
+    return unpack(found) if found is not None else None
+
+
+def withdraw(connection: Connection, run: str, at_ms: int) -> int:
+    """Nothing more becomes of the items of a run that were only planned; answers how many."""
+    statement = update(act_items).where(act_items.c.run == run, act_items.c.status == PLANNED)
+    return int(connection.execute(statement.values(status=WITHDRAWN, at_ms=at_ms)).rowcount)

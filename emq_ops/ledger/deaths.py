@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, func, select, update
+from sqlalchemy import Connection, bindparam, exists, func, select, update
 
 from emq_ops.ledger.ledger import Ledger, insert, pages
 from emq_ops.ledger.schema import deaths
@@ -130,6 +130,24 @@ def close(connection: Connection, queue: str, jobs: Iterable[str], how: str, at_
         statement = update(deaths).where(deaths.c.queue == queue, deaths.c.gone_ms.is_(None), deaths.c.job.in_(page))
         gone += connection.execute(statement.values(gone_ms=at_ms, gone_how=how, gone_by=by, listed_by=None)).rowcount
     return gone
+
+
+def reopen(connection: Connection, queue: str, jobs: Sequence[str], by: str) -> int:
+    """Takes back that run `by` made these jobs go: they are dead again, as they were. One that has died anew since is
+    left. Answers how many."""
+    other = deaths.alias("other")
+    open_too = exists().where(other.c.queue == deaths.c.queue, other.c.job == deaths.c.job, other.c.gone_ms.is_(None))
+    back = 0
+    for page in pages(jobs):
+        newest = (
+            select(func.max(deaths.c.id))
+            .where(deaths.c.queue == queue, deaths.c.gone_by == by, deaths.c.job.in_(page))
+            .group_by(deaths.c.job)
+        )
+        ids = list(connection.execute(newest).scalars())
+        statement = update(deaths).where(deaths.c.id.in_(ids), ~open_too)
+        back += connection.execute(statement.values(gone_ms=None, gone_how=None, gone_by=None)).rowcount
+    return back
 
 
 def count_open(connection: Connection, queue: str) -> int:

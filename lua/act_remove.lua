@@ -1,0 +1,43 @@
+#!lua flags=allow-oom
+-- A slice of an act: take selected dead jobs away, with rows, logs and books. They are laid aside under names of ours,
+-- whole, until the ledger has them.
+-- KEYS: acted, dead        ARGV: base, where they are laid (a prefix), then id, attempts, stalls of each
+-- Replies: id, code of each: done; alive, changed, damaged, gone, held (a worker's lock stands), child (its flow parent
+--          would wait for ever), parent (its children still report to it). EMQDATA.
+--#include lib/act.lua
+local BOOKS = { ':logs', ':dependencies', ':processed', ':failed', ':unsuccessful' }
+local base, grave = ARGV[1], ARGV[2]
+expect(KEYS[2], 'zset')
+local codes = {}
+
+local function code_of(id, attempts, stalls)
+  if is_id(id, 'JOB') and redis.call('EXISTS', grave .. id) == 1 then return 'done' end -- by us, before
+  local code = judge_selected(base, KEYS[2], id, attempts, stalls)
+  if code then return code end
+  local row = base .. 'job:' .. id
+  if redis.call('EXISTS', row .. ':lock') == 1 then return 'held' end
+  if redis.call('HEXISTS', row, 'parent') == 1 then return 'child' end
+  if (tonumber(redis.call('GET', row .. ':dependencies') or '0') or 1) > 0 then return 'parent' end
+  return 'done'
+end
+
+for i = 3, #ARGV, 3 do
+  local fine, code = pcall(code_of, ARGV[i], ARGV[i + 1], ARGV[i + 2])
+  codes[#codes + 1] = ARGV[i]
+  codes[#codes + 1] = fine and code or 'damaged'
+end
+
+-- The first write is below this line.
+for i = 1, #codes, 2 do
+  local id = codes[i]
+  local row = base .. 'job:' .. id
+  if codes[i + 1] == 'done' and redis.call('EXISTS', grave .. id) == 0 then
+    redis.call('ZREM', KEYS[2], id)
+    redis.call('RENAME', row, grave .. id)
+    for _, book in ipairs(BOOKS) do
+      if redis.call('EXISTS', row .. book) == 1 then redis.call('RENAME', row .. book, grave .. id .. book) end
+    end
+  end
+end
+keep_acted(KEYS[1], codes)
+return codes

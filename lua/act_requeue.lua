@@ -1,0 +1,37 @@
+-- A slice of an act: requeue selected dead jobs, each as `requeue` does it. What was done stays on the server until the
+-- ledger has it.
+-- KEYS: acted, dead, exempt        ARGV: base, then id, attempts, stalls (as they were when it was selected) of each
+-- Replies: id, code of each: done; alive (not dead any more), changed (died again since), damaged, gone (no row). EMQDATA.
+--#include lib/revive.lua
+--#include lib/act.lua
+local base = ARGV[1]
+expect(KEYS[2], 'zset')
+expect(KEYS[3], 'hash')
+local codes, groups = {}, {}
+
+local function code_of(id, attempts, stalls)
+  local code = judge_selected(base, KEYS[2], id, attempts, stalls)
+  if code then return code end
+  local ended, group = check_revive(base, id)
+  if ended then return 'alive' end
+  groups[id] = group
+  return 'done'
+end
+
+for i = 2, #ARGV, 3 do
+  local fine, code = pcall(code_of, ARGV[i], ARGV[i + 1], ARGV[i + 2])
+  codes[#codes + 1] = ARGV[i]
+  codes[#codes + 1] = fine and code or 'damaged'
+end
+
+-- The first write is below this line.
+for i = 1, #codes, 2 do
+  if codes[i + 1] == 'done' then
+    local id = codes[i]
+    revive(base, id, groups[id])
+    redis.call('HDEL', base .. 'job:' .. id, 'stalled')
+    redis.call('HDEL', KEYS[3], id)
+  end
+end
+keep_acted(KEYS[1], codes)
+return codes

@@ -1,0 +1,25 @@
+--#include lib/check.lua
+-- Acts on selected dead jobs: whether one is still what was selected, and what was done, kept until the ledger has it.
+
+local ACTED_MS = 2592000000 -- 30 days: as long as the ledger keeps what an undo needs
+
+-- Why a selected job must be left alone, or nil.
+local function judge_selected(base, dead, id, attempts, stalls)
+  if not is_id(id, 'JOB') then return 'damaged' end
+  local row = base .. 'job:' .. id
+  if redis.call('EXISTS', row) == 0 then return 'gone' end
+  if not redis.call('ZSCORE', dead, id) then return 'alive' end
+  local values = row_fields(row, 'attempts', 'stalled')
+  if attempts_of(row, values[1]) ~= tonumber(attempts) then return 'changed' end
+  if (values[2] and whole(values[2], row .. ' stalled') or 0) ~= tonumber(stalls) then return 'changed' end
+  return nil
+end
+
+-- `codes`: id, code, id, code ...
+local function keep_acted(key, codes)
+  redis.call('UNLINK', key)
+  for first = 1, #codes, 500 do
+    redis.call('RPUSH', key, unpack(codes, first, math.min(first + 499, #codes)))
+  end
+  redis.call('PEXPIRE', key, ACTED_MS)
+end
