@@ -7,6 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from emq_ops.protocol.server import Server, connect
+from tests.support.postgres import Postgres
+from tests.support.s3 import S3Server
 from tests.support.valkey import Valkey
 
 
@@ -24,3 +26,17 @@ def server(valkey: Valkey) -> Iterator[Server]:
         admin.config_resetstat()
     with connect(valkey.url) as opened:
         yield opened
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Postgres]:
+    """A real PostgreSQL; ``postgres.fresh()`` is the URL of an empty database."""
+    with Postgres() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def s3() -> Iterator[S3Server]:
+    """A real S3-compatible server; ``s3.bucket()`` is the name of an empty bucket."""
+    with S3Server() as server:
+        yield server

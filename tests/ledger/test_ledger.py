@@ -1,0 +1,245 @@
+"""Opening a state database: identity, migrations, faults."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from sqlalchemy import inspect, text
+
+from emq_ops.ledger import acts, migrate, stalls  # noqa: F401  # their tables are on the metadata
+from emq_ops.ledger.engine import BUSY_MS, open_engine, transaction
+from emq_ops.ledger.errors import LedgerError, LedgerFullError, LedgerLockedError, LedgerUnreachableError
+from emq_ops.ledger.ledger import Ledger, open_ledger
+from emq_ops.ledger.schema import metadata
+from emq_ops.ledger.tokens import last_token, next_token
+from emq_ops.protocol import deadline
+from emq_ops.protocol.errors import BadInputError, DeadlineError
+
+
+def test_the_state_is_one_uuid_for_ever(url: str) -> None:
+    with open_ledger(url) as first, open_ledger(url) as second:
+        assert first.state == second.state
+        assert len(first.state) == 36
+
+
+def test_many_open_a_new_database_at_once(url: str) -> None:
+    states: list[str] = []
+
+    def opening() -> None:
+        with open_ledger(url) as opened:
+            states.append(opened.state)
+
+    threads = [threading.Thread(target=opening) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(states) == 6
+    assert len(set(states)) == 1
+
+
+def test_migrations_end_in_the_models(ledger: Ledger) -> None:
+    names = {table.name for table in metadata.sorted_tables}
+    with ledger.engine.connect() as connection:
+        options = {
+            "version_table": migrate.VERSION_TABLE,
+            "include_object": lambda _o, name, kind, reflected, _c: kind != "table" or not reflected or name in names,
+        }
+        assert compare_metadata(MigrationContext.configure(connection, opts=options), metadata) == []
+
+
+def test_tokens_never_repeat(ledger: Ledger) -> None:
+    assert [next_token(ledger, "mail") for _ in range(3)] == [1, 2, 3]
+    assert next_token(ledger, "mail", seen=10) == 11  # the server had a higher one
+    assert next_token(ledger, "mail", seen=4) == 12  # it went back in time
+    assert next_token(ledger, "orders") == 1
+    assert last_token(ledger, "mail") == 12
+
+
+def test_tokens_of_many_threads_are_all_different(ledger: Ledger) -> None:
+    got: list[int] = []
+
+    def ask() -> None:
+        got.extend(next_token(ledger, "mail") for _ in range(10))
+
+    threads = [threading.Thread(target=ask) for _ in range(5)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(got) == list(range(1, 51))
+
+
+def test_c21_pragmas_of_every_pooled_connection(tmp_path: Path) -> None:
+    with open_ledger(f"sqlite:///{tmp_path}/s.db") as ledger:
+        opened = [ledger.engine.connect() for _ in range(5)]
+        for connection in opened:
+            raw = connection.connection.dbapi_connection
+            assert raw is not None
+            values = [raw.execute(f"PRAGMA {name}").fetchone()[0] for name in ("synchronous", "journal_mode")]
+            assert values == [2, "wal"]
+            assert raw.execute("PRAGMA busy_timeout").fetchone()[0] == BUSY_MS
+            assert raw.execute("PRAGMA foreign_keys").fetchone()[0] == 1
+        for connection in opened:
+            connection.close()
+
+
+KILLED_MIGRATION = """
+import os, signal, sys
+from sqlalchemy import event
+from emq_ops.ledger.engine import open_engine
+from emq_ops.ledger.migrate import upgrade
+engine = open_engine(sys.argv[1])
+seen = 0
+@event.listens_for(engine, "before_cursor_execute")
+def count(connection, cursor, statement, *rest):
+    global seen
+    if statement.lstrip().upper().startswith(("CREATE TABLE", "CREATE INDEX", "CREATE UNIQUE")):
+        seen += 1
+        if seen == int(sys.argv[2]):
+            os.kill(os.getpid(), signal.SIGKILL)
+upgrade(engine)
+"""
+
+
+@pytest.mark.parametrize("step", [1, 2, 9, 25])
+def test_c21_a_migration_killed_in_the_middle_leaves_nothing(url: str, step: int) -> None:
+    done = subprocess.run([sys.executable, "-c", KILLED_MIGRATION, url, str(step)], check=False, env=dict(os.environ))
+    assert done.returncode == -signal.SIGKILL
+    engine = open_engine(url)
+    assert inspect(engine).get_table_names() == []
+    engine.dispose()
+    with open_ledger(url) as ledger:
+        assert next_token(ledger, "mail") == 1
+
+
+def test_a_newer_schema_is_refused(url: str) -> None:
+    with open_ledger(url) as ledger, ledger.write() as connection:
+        connection.execute(text(f"UPDATE {migrate.VERSION_TABLE} SET version_num = '9999'"))
+    with pytest.raises(LedgerError, match=r"newer version of emq-ops \(schema 9999\)"):
+        open_ledger(url)
+
+
+def test_a_read_only_database_is_one_clear_error(tmp_path: Path) -> None:
+    path = tmp_path / "s.db"
+    with open_ledger(f"sqlite:///{path}") as ledger:
+        state = ledger.state
+    with sqlite3.connect(path) as raw:  # without a WAL beside it, so that it can be read without writing
+        raw.execute("PRAGMA journal_mode=DELETE")
+        raw.execute("PRAGMA journal_mode=WAL")
+    read_only = f"sqlite:///file:{path}?mode=ro&uri=true"
+    with open_ledger(read_only) as ledger:
+        assert ledger.state == state
+        with pytest.raises(LedgerError, match="read-only"):
+            next_token(ledger, "mail")
+
+
+def test_a_locked_database_is_one_clear_error(tmp_path: Path) -> None:
+    with open_ledger(f"sqlite:///{tmp_path}/s.db", busy_ms=50) as ledger:
+        other = sqlite3.connect(tmp_path / "s.db", isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(LedgerLockedError, match="locked"):
+            next_token(ledger, "mail")
+        other.execute("ROLLBACK")
+        other.close()
+        assert next_token(ledger, "mail") == 1
+
+
+def test_a_full_disk_is_one_clear_error_and_nothing_is_kept(tmp_path: Path) -> None:
+    with open_ledger(f"sqlite:///{tmp_path}/s.db") as ledger:
+        with ledger.write() as connection:
+            pages = connection.execute(text("PRAGMA page_count")).scalar_one()
+            connection.execute(text(f"PRAGMA max_page_count={pages}"))
+        # The limit belongs to the connection; the pool hands the same one out again.
+        rows = [{"name": f"n{number}", "value": "x" * 500} for number in range(2000)]
+        with pytest.raises(LedgerFullError, match="no room"), ledger.write() as connection:
+            connection.execute(text("INSERT INTO ledger_identity VALUES (:name, :value)"), rows)
+        with ledger.write() as connection:
+            connection.execute(text("PRAGMA max_page_count=1000000"))
+            assert connection.execute(text("SELECT count(*) FROM ledger_identity")).scalar_one() == 1
+
+
+def test_no_database_at_all(tmp_path: Path) -> None:
+    (tmp_path / "s.db").write_bytes(b"this is no database, but long enough to be looked at" * 100)
+    with pytest.raises(LedgerError, match="no SQLite database"):
+        open_ledger(f"sqlite:///{tmp_path}/s.db")
+    with pytest.raises(LedgerError, match="can't make the folder"):
+        open_ledger(f"sqlite:///{tmp_path}/s.db/below/s.db")
+
+
+def test_a_server_that_is_not_there() -> None:
+    with pytest.raises(LedgerUnreachableError, match="does not answer"):
+        open_ledger("postgresql://nobody:secret@127.0.0.1:1/none")
+
+
+@pytest.mark.parametrize("url", ["", "sqlite://", "mysql://h/d", "sqlite:///:memory:", "no url"])
+def test_what_is_no_state_url(url: str) -> None:
+    with pytest.raises(BadInputError):
+        open_ledger(url)
+
+
+def test_the_callers_deadline_bounds_a_wait_for_a_lock(tmp_path: Path) -> None:
+    with open_ledger(f"sqlite:///{tmp_path}/s.db") as ledger:
+        other = sqlite3.connect(tmp_path / "s.db", isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        with deadline.deadline(0.1), pytest.raises(LedgerLockedError):
+            next_token(ledger, "mail")
+        with deadline.deadline(0), pytest.raises(DeadlineError):
+            next_token(ledger, "mail")
+        other.close()
+
+
+def test_a_writer_takes_the_lock_before_it_reads(tmp_path: Path) -> None:
+    """C12: a transaction that read first and writes then would fail at once when another committed in between."""
+    with open_ledger(f"sqlite:///{tmp_path}/s.db") as ledger:
+        reading, done = threading.Event(), threading.Event()
+
+        def other() -> None:
+            reading.wait(5)
+            with open_ledger(f"sqlite:///{tmp_path}/s.db") as second:
+                next_token(second, "mail")
+            done.set()
+
+        thread = threading.Thread(target=other)
+        thread.start()
+        with transaction(ledger.engine, writes=True) as connection:
+            connection.execute(text("SELECT count(*) FROM fencing_tokens")).scalar_one()
+            reading.set()
+            assert not done.wait(0.05)  # it waits for us
+            connection.execute(text("INSERT INTO fencing_tokens VALUES ('orders', 7)"))
+        thread.join()
+        assert last_token(ledger, "mail") == 1
+        assert last_token(ledger, "orders") == 7
+
+
+def test_c12_a_writer_and_a_reader_side_by_side_for_a_thousand_rounds(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/s.db"
+    faults: list[BaseException] = []
+
+    def rounds(work: Callable[[Ledger, str], object], queue: str, count: int) -> None:
+        try:
+            with open_ledger(url) as ledger:
+                for _ in range(count):
+                    work(ledger, queue)
+        except BaseException as fault:
+            faults.append(fault)
+
+    jobs = [(next_token, "mail", 200), (next_token, "mail", 200), (last_token, "mail", 1000)]
+    threads = [threading.Thread(target=rounds, args=job) for job in jobs]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert faults == []
+    with open_ledger(url) as ledger:
+        assert last_token(ledger, "mail") == 400

