@@ -29,7 +29,8 @@ def begin_step(connection: Connection, apply: int, step: Step, before: Any, afte
     values = {
         "apply": apply,
         "step": step.number,
-        "address": step.address,
+        "queue": step.queue,
+        "setting": step.write.setting if step.write is not None else "",
         "status": "begun",
         "before": json.dumps(before),
         "after": json.dumps(after),
@@ -74,7 +75,7 @@ def interrupted(connection: Connection) -> Interrupted | None:
     rows = connection.execute(wanted).mappings().all()
     if not rows:
         return None
-    left: dict[str, tuple[Any, Any]] = {}
+    left: dict[tuple[str, str], tuple[Any, Any]] = {}
     step = 0
     last = rows[-1]
     for row in rows:
@@ -84,6 +85,7 @@ def interrupted(connection: Connection) -> Interrupted | None:
         step = 0
         for one in steps:
             before, after = json.loads(one["before"]), json.loads(one["after"])
-            left[one["address"]] = (left[one["address"]][0] if one["address"] in left else before, after)
+            key = (one["queue"], one["setting"])
+            left[key] = (left[key][0] if key in left else before, after)
             step = int(one["step"])
     return Interrupted(int(last["id"]), last["holder"], int(last["started_ms"]), step, int(last["steps"]), left)

@@ -40,7 +40,8 @@ def read_live(
     """Everything that `planner.plan` wants to know."""
     before = applied or Document.empty()
     live = Live(state=ledger.state if ledger else "", interrupted=interrupted)
-    wants = [_Want(queue, desired, before, interrupted) for queue in sorted({*desired.queues, *before.queues})]
+    left = {queue for queue, _ in live.left}
+    wants = [_Want(queue, desired, before, live) for queue in sorted({*desired.queues, *before.queues, *left})]
     _read_settings(server, wants, live)
     sound = [want for want in wants if live.queues[want.queue].damage is None]
     _read_streams(server, sound, live, env)
@@ -55,14 +56,12 @@ def read_live(
 class _Want:
     """What must be read of one queue."""
 
-    def __init__(self, queue: str, desired: Document, before: Document, interrupted: Interrupted | None) -> None:
+    def __init__(self, queue: str, desired: Document, before: Document, live: Live) -> None:
         self.queue = queue
         self.keys = keys_of(queue)
         after, old = desired.queues.get(queue) or {}, before.queues.get(queue) or {}
         paths = dict.fromkeys([*settings.flat(after.get("settings")), *settings.flat(old.get("settings"))])
-        prefix = f"{queue}/"
-        left = interrupted.left if interrupted else {}
-        paths.update(dict.fromkeys(a.removeprefix(prefix) for a in left if a.startswith(prefix)))
+        paths.update(dict.fromkeys(setting for name, setting in live.left if name == queue))
         self.paths = list(paths)
         self.dead: Json | None = None
         self.streams: dict[str, Json] = {}

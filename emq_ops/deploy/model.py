@@ -68,7 +68,7 @@ class Drift:
 
 @dataclass(frozen=True, slots=True)
 class Interrupted:
-    """An apply that did not end. `step`: the number of the step in hand, 0: none was begun; `left`: setting address ->
+    """An apply that did not end. `step`: the number of the step in hand, 0: none was begun; `left`: (queue, setting) ->
     (value before, value after) of the steps that were begun."""
 
     apply: int
@@ -76,7 +76,7 @@ class Interrupted:
     started_ms: int
     step: int
     steps: int
-    left: dict[str, tuple[Any, Any]] = field(default_factory=dict)
+    left: dict[tuple[str, str], tuple[Any, Any]] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -155,6 +155,11 @@ class Live:
     interrupted: Interrupted | None = None
     unmatched: list[str] = field(default_factory=list)
     unmatched_optional: list[str] = field(default_factory=list)
+
+    @property
+    def left(self) -> dict[tuple[str, str], tuple[Any, Any]]:
+        """What an apply that did not end may have left: (queue, setting) -> (before, after)."""
+        return self.interrupted.left if self.interrupted else {}
 
     def of(self, queue: str) -> LiveQueue:
         """The facts of one queue; empty where none were read."""

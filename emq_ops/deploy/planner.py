@@ -33,7 +33,7 @@ def plan(
     """
     before = applied or Document.empty()
     work = _Planner(desired, before, live, env, revert, kind)
-    for queue in sorted({*desired.queues, *before.queues}):
+    for queue in sorted({*desired.queues, *before.queues, *(queue for queue, _ in live.left)}):
         work.queue(queue)
     for name in GLOBALS:
         work.section(name)
@@ -72,7 +72,6 @@ class _Planner:
         self.refusals: list[str] = []
         self._revert = list(revert)
         self._reverted: set[str] = set()
-        self._left = live.interrupted.left if live.interrupted else {}
 
     def queue(self, queue: str) -> None:
         """Everything of one queue."""
@@ -86,7 +85,7 @@ class _Planner:
                 f"{queue}: the queue belongs to state {facts.owner} (last held by {facts.holder}), "
                 f"ours is {self.live.state}"
             )
-        if after != before or after is None:
+        if after != before:
             self._policies(queue, before or {}, after or {}, facts)
         self._settings(queue, before or {}, after or {}, facts)
 
@@ -129,6 +128,9 @@ class _Planner:
         old, new = settings.flat(before.get("settings")), settings.flat(after.get("settings"))
         for path in [*new, *(path for path in old if path not in new)]:
             self._setting(queue, path, old.get(path), new.get(path), path in old, path in new, facts)
+        for name, path in self.live.left:
+            if name == queue and path not in old and path not in new:
+                self._moved(queue, path, f"{queue}/{path}", self.live.left[name, path][0], facts.settings.get(path))
 
     def _setting(self, queue: str, path: str, old: Any, new: Any, had: bool, has: bool, facts: LiveQueue) -> None:
         address = f"{queue}/{path}"
@@ -147,7 +149,7 @@ class _Planner:
         if self.kind == "destroy":
             step.notes.append(f"stays {_said(now)} on the server, managed no more")
             return
-        by_us = self._by_us(address, now)
+        by_us = self._by_us(queue, path, now)
         if not has and known and now != was and not by_us:
             step.notes.append(f"was moved to {_said(now)} by hand: left alone")
         elif known and now == will:
@@ -162,15 +164,19 @@ class _Planner:
             elif not had and known and now != nothing:
                 step.notes.append(f"is {_said(now)} on the server")
 
-    def _by_us(self, address: str, now: Any) -> bool:
+    def _by_us(self, queue: str, path: str, now: Any) -> bool:
         """Whether an apply that did not end left the setting at `now`."""
-        return address in self._left and self._left[address][1] == now
+        left = self.live.left
+        return (queue, path) in left and left[queue, path][1] == now and left[queue, path][0] != now
 
     def _moved(self, queue: str, path: str, address: str, will: Any, now: Any) -> None:
-        if self._by_us(address, now):
+        """A setting that is not as it was applied: left behind by us, put back if asked, or shown as drift."""
+        if self._by_us(queue, path, now):
             step = Step(0, "repair", address, queue, "setting", [Field(path, now, will)], Write(path, now, will))
             step.notes.append("left behind by the interrupted apply")
             self.steps.append(step)
+            return
+        if (queue, path) in self.live.left and path not in self._managed(queue):
             return
         names = [name for name in self._revert if name in ("all", address, queue)]
         if not names:
@@ -181,6 +187,9 @@ class _Planner:
             Step(0, "revert", address, queue, "setting", [Field(path, now, will)], Write(path, now, will))
         )
 
+    def _managed(self, queue: str) -> dict[str, Any]:
+        return settings.flat((self.desired.queues.get(queue) or {}).get("settings"))
+
     def section(self, name: str) -> None:
         """A section that is not of one queue."""
         before, after = self.applied.globals.get(name), self.desired.globals.get(name)
@@ -188,7 +197,7 @@ class _Planner:
             return
         old = {"windows" if name == "maintenance" else name: before} if isinstance(before, list) else before
         new = {"windows" if name == "maintenance" else name: after} if isinstance(after, list) else after
-        step = Step(0, _op(before, after), name, None, name, changed(old, new))
+        step = Step(0, _op(before or None, after or None), name, None, name, changed(old, new))
         if name == "archive" and self.kind != "destroy":
             step.loss = loss.of_archive(before, after)
             if before and after and (before.get("remote") or {}).get("url") != (after.get("remote") or {}).get("url"):

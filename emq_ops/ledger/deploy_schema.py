@@ -57,7 +57,8 @@ apply_steps = Table(
     metadata,
     Column("apply", _Serial, ForeignKey("applies.id", ondelete="CASCADE"), primary_key=True),
     Column("step", BigInteger, primary_key=True),
-    Column("address", Text, nullable=False),
+    Column("queue", String(255), nullable=False),
+    Column("setting", Text, nullable=False),
     Column("status", String(16), nullable=False),  # begun, done
     Column("before", Text, nullable=False),  # JSON
     Column("after", Text, nullable=False),  # JSON

@@ -1,0 +1,94 @@
+"""The planner is pure: a table of (desired, applied, live) -> steps, from a data file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ruamel.yaml import YAML
+
+from emq_ops.config.effective import Layers
+from emq_ops.config.loader import load
+from emq_ops.deploy.document import Document
+from emq_ops.deploy.model import SIGNS, DeadFacts, Interrupted, Live, LiveQueue, Plan, Step, StreamFacts
+from emq_ops.deploy.planner import plan
+from emq_ops.deploy.render import value
+from emq_ops.protocol.errors import BadInputError
+
+DATA = Path(__file__).parent / "data"
+CASES: list[dict[str, Any]] = YAML(typ="safe", pure=True).load((DATA / "plans.yaml").read_text())
+
+
+def document(config: dict[str, Any] | None, folder: Path) -> Document:
+    """The document of a config that is given as data; every queue in it is literal."""
+    file = folder / "c.yaml"
+    with file.open("w") as out:
+        YAML(typ="safe", pure=True).dump(config or {}, out)
+    loaded = load([file], {})
+    layers = Layers(loaded)
+    return Document.of(loaded, layers, layers.queues([]))
+
+
+def live_of(case: dict[str, Any]) -> Live:
+    live = Live(state="ours")
+    for queue, facts in (case.get("live") or {}).items():
+        found = LiveQueue(
+            settings=facts.get("settings", {}),
+            owner=facts.get("owner", ""),
+            holder=facts.get("holder", ""),
+            rivals=facts.get("rivals", {}),
+            damage=facts.get("damage"),
+        )
+        if "dead" in facts:
+            found.dead = DeadFacts(facts["dead"][0], tuple(facts["dead"][1:]), 0)
+        found.streams = {n: StreamFacts(s[0], s[1], fold=s[0]) for n, s in facts.get("streams", {}).items()}
+        live.queues[queue] = found
+    if "left" in case:
+        left = {tuple(address.split("/", 1)): (pair[0], pair[1]) for address, pair in case["left"].items()}
+        live.interrupted = Interrupted(1, "user@host:1", 0, len(left), 3, left)
+    return live
+
+
+def made(case: dict[str, Any], folder: Path) -> Plan:
+    desired = document(case["desired"], folder)
+    given = case["applied"]
+    applied = None if given is None else desired if given == "same" else document(given, folder)
+    kind = case.get("kind", "apply")
+    return plan(desired, applied, live_of(case), env={}, base=None, revert=case.get("revert", ()), kind=kind)
+
+
+def seen(step: Step, expected: dict[str, Any]) -> dict[str, Any]:
+    """Of `step`, what the case speaks about."""
+    whole = {
+        "op": step.op,
+        "fields": [f"{f.name}: {value(f.before)} -> {value(f.after)}" for f in step.fields],
+        "write": None if step.write is None else f"{_said(step.write.expect)} -> {_said(step.write.value)}",
+        "effect": step.effect,
+        "loss": step.loss,
+        "notes": step.notes,
+    }
+    return {name: whole[name] for name in expected}
+
+
+def _said(raw: Any) -> str:
+    return "null" if raw is None else value(raw)
+
+
+@pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])
+def test_plan(case: dict[str, Any], tmp_path: Path) -> None:
+    if "error" in case:
+        with pytest.raises(BadInputError) as caught:
+            made(case, tmp_path)
+        assert str(caught.value) == case["error"]
+        return
+    got = made(case, tmp_path)
+    expected = case["steps"]
+    # Sections that every config has are left to the cases that speak of them.
+    steps = [s for s in got.steps if s.queue is not None or f"{SIGNS[s.op]} {s.address}" in expected]
+    assert [f"{SIGNS[s.op]} {s.address}" for s in steps] == list(expected)
+    for step, want in zip(steps, expected.values(), strict=True):
+        assert seen(step, want) == want
+    assert [f"{d.address}: {value(d.applied)}, live {value(d.live)}" for d in got.drift] == case.get("drift", [])
+    assert got.refusals == case.get("refusals", [])
+    assert [step.number for step in got.steps] == list(range(1, len(got.steps) + 1))
