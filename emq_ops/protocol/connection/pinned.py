@@ -1,0 +1,72 @@
+"""Calls over one link that is never replaced: what they see is one life of one node."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+from emq_ops.protocol.connection.dispatch import Call, Pace, Redirected, chunks, flush
+from emq_ops.protocol.connection.link import Link
+from emq_ops.protocol.connection.node import Node
+from emq_ops.protocol.connection.options import Options
+from emq_ops.protocol.errors import EmqError, OutcomeUnknownError, ReconnectedError
+
+
+class Pinned:
+    """The shape of a Dispatcher over one link. Once the link ended or its node gave up the slot, every call is a
+    ReconnectedError; a write whose reply was lost is an OutcomeUnknownError first."""
+
+    def __init__(self, link: Link, options: Options) -> None:
+        self.options = options
+        self._link = link
+        self._why: str | None = None
+        self._lock = threading.Lock()
+
+    def send(self, calls: Sequence[Call], *, repeatable: bool, node: Node | None = None) -> list[Any]:
+        """As Dispatcher.send; `node` can only be the link's own."""
+        with self._lock:
+            results: list[Any] = [None] * len(calls)
+            todo = list(range(len(calls)))
+            pace = Pace(self.options.patience_seconds, heals=False)
+            while todo:
+                todo, waits = self._round(calls, todo, results, repeatable)
+                if todo and not (pace.again(lost=False) if waits else pace.at_once()):
+                    break
+            return results
+
+    def _round(
+        self, calls: Sequence[Call], todo: list[int], results: list[Any], repeatable: bool
+    ) -> tuple[list[int], bool]:
+        left: list[int] = []
+        waits = False
+        for part in chunks(calls, todo):
+            if self._why is not None:
+                for number in part:
+                    results[number] = self._gone()
+                continue
+            again = flush(self._link, calls, part, results, self.options, repeatable=repeatable)
+            for number in [*again.at_once, *again.refused]:
+                hint = results[number]
+                if isinstance(hint, Redirected):
+                    self._end(hint.fault.what)
+                else:
+                    left.append(number)
+            waits = waits or bool(again.refused)
+            if again.lost or any(isinstance(results[number], OutcomeUnknownError) for number in part):
+                self._end("the connection was lost")
+            for number in part:
+                if isinstance(results[number], Redirected) or number in again.lost:
+                    results[number] = self._gone()
+        return left, waits
+
+    def release(self) -> None:
+        """The link goes to another user; whoever still holds this gets errors."""
+        self._why = self._why or "it is closed"
+
+    def _end(self, why: str) -> None:
+        self._why = self._why or why
+        self._link.close()
+
+    def _gone(self) -> EmqError:
+        return ReconnectedError(f"this session ended: {self._why}", where=self._link.where, fix="begin again")

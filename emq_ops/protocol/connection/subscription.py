@@ -1,0 +1,83 @@
+"""Listening to channels, on a link of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from emq_ops.protocol.connection.link import Link, Lost
+from emq_ops.protocol.connection.replies import ErrorReply, reply_error
+from emq_ops.protocol.errors import UnreachableError
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One message: the channel as text, and the data as it was published."""
+
+    channel: str
+    data: bytes
+
+
+class Subscription:
+    """A standing subscription. Delivery is at most once: what was published while the connection was away is lost,
+    and `gaps` counts how often that may have been. For one thread at a time."""
+
+    def __init__(self, fresh: Callable[[], Link], channels: tuple[str, ...], seconds: float) -> None:
+        self.gaps = 0
+        self._fresh = fresh
+        self._channels = channels
+        self._seconds = seconds
+        self._link: Link | None = None
+        self._early: list[Any] = []
+        self._open()
+
+    def get(self, timeout: float) -> Message | None:
+        """The next message, or None when none came within `timeout` seconds.
+
+        A lost connection is opened again. Raises UnreachableError where that fails (the next call tries again), and
+        ServerError for a channel that the ACL user may not listen to.
+        """
+        if self._link is None:
+            self._open()
+            return None
+        try:
+            frame = self._early.pop(0) if self._early else self._link.wait(timeout)
+        except Lost:
+            self.gaps += 1
+            self._link = None
+            return None
+        if isinstance(frame, list) and frame[0] == b"message":
+            return Message(frame[1].decode("utf-8", "replace"), frame[2])
+        return None
+
+    def close(self) -> None:
+        if self._link is not None:
+            self._link.close()
+            self._link = None
+
+    def __enter__(self) -> Subscription:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _open(self) -> None:
+        link = self._fresh()
+        try:
+            link.send([("SUBSCRIBE", *self._channels)], self._seconds)
+            missing = len(self._channels)
+            while missing:
+                frame = link.receive(self._seconds)
+                if isinstance(frame, ErrorReply):
+                    raise reply_error(frame.text, link.where)
+                if frame[0] == b"subscribe":
+                    missing -= 1
+                else:
+                    self._early.append(frame)
+        except Lost as fault:
+            raise UnreachableError(f"the connection was lost: {fault}", where=link.where) from fault
+        except BaseException:
+            link.close()
+            raise
+        self._link = link

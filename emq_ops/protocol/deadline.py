@@ -1,0 +1,48 @@
+"""How long the caller still wants to wait: one bound that every socket below honours.
+
+A pass sets it once (``with deadline(30): ...``); whoever blocks asks `remaining`. It is carried by the context of the
+thread, so a thread that a pass starts must set its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+from contextvars import ContextVar
+
+from emq_ops.protocol.errors import DeadlineError
+
+_until: ContextVar[float | None] = ContextVar("emq_ops_deadline", default=None)
+
+
+@contextlib.contextmanager
+def deadline(seconds: float) -> Iterator[None]:
+    """Bounds everything inside to `seconds` from now. An outer, earlier bound stays in force."""
+    until = time.monotonic() + seconds
+    outer = _until.get()
+    token = _until.set(until if outer is None else min(until, outer))
+    try:
+        yield
+    finally:
+        _until.reset(token)
+
+
+def remaining() -> float | None:
+    """Seconds left (0.0 when it has passed), or None where nobody set a bound."""
+    until = _until.get()
+    return None if until is None else max(0.0, until - time.monotonic())
+
+
+def within(seconds: float | None) -> float | None:
+    """`seconds`, or what is left of the bound where that is less. None: no bound at all."""
+    left = remaining()
+    if left is None or seconds is None:
+        return left if seconds is None else seconds
+    return min(left, seconds)
+
+
+def check(where: str | None = None) -> None:
+    """Raises DeadlineError when the bound has passed."""
+    if remaining() == 0.0:
+        raise DeadlineError("the time given ran out", where=where, fix="give it more time, or less to do")
