@@ -1,0 +1,72 @@
+"""Records for tests, and the parts of an archive around them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from emq_archive.chunk import Batch
+from emq_archive.local import SqlStore
+from emq_archive.model import Added, Frontier, Policy, RawEntry, Record, StreamRef, parse_id
+from emq_archive.ports import Fence, Remote
+from emq_archive.ship import LogShipper
+from emq_ops.protocol.ids import LOW_BITS, BrandedId
+
+REF = StreamRef("mail", "completions")
+STATE = "6b3f1c1e-0000-4000-8000-000000000001"
+DAY_MS = 86_400_000
+START_MS = 1_733_000_000_000
+SNOWFLAKE_START = START_MS - 1_704_067_200_000
+
+
+def entry(stream_id: str, *flat: bytes | str) -> RawEntry:
+    """As the server sends it."""
+    return [stream_id.encode(), [x.encode() if isinstance(x, str) else x for x in flat or ("f", stream_id)]]
+
+
+def settled(count: int, *, first: int = 0, step_ms: int = 1, **more: str) -> list[RawEntry]:
+    """`count` records of settled jobs, `step_ms` apart, as workers write them."""
+    out = []
+    for i in range(first, first + count):
+        number = (SNOWFLAKE_START + i * step_ms) << LOW_BITS | 7
+        event, job = BrandedId("EVT", number), BrandedId("JOB", number - (5 << LOW_BITS))
+        flat = ["id", event.text, "job", job.text, "outcome", "completed", "attempts", "1", "result", f"ok {i}"]
+        for name, value in more.items():
+            flat += [name, value]
+        out.append(entry(event.stream_id, *flat))
+    return out
+
+
+def job_of(raw: RawEntry) -> str:
+    """The job of a settled record."""
+    flat: list[bytes] = raw[1]
+    return flat[flat.index(b"job") + 1].decode()
+
+
+def add(
+    store: SqlStore,
+    entries: Sequence[RawEntry],
+    ref: StreamRef = REF,
+    policy: Policy | None = None,
+    *,
+    now_ms: int = START_MS,
+    life: int = 0,
+) -> Added:
+    """Stores a page, with the frontier that a driver would store."""
+    batch = Batch()
+    batch.append(entries)
+    last = parse_id(entries[-1][0]) if entries else None
+    frontier = Frontier(last=last, updated_ms=now_ms, life=life) if ref.kind == "stream" else None
+    return store.add(ref, batch, frontier, policy or Policy())
+
+
+def shipper(
+    store: SqlStore, remote: Remote, ref: StreamRef = REF, *, token: int = 0, state: str = STATE, **policy: Any
+) -> LogShipper:
+    """The shipper of one host."""
+    return LogShipper(store, remote, ref, Policy(**policy), Fence(state, token, "test"))
+
+
+def plain(records: Iterable[Record]) -> list[RawEntry]:
+    """Records in the form that the server sends."""
+    return [[r.stream_id.encode(), [x for pair in r.fields for x in pair]] for r in records]
