@@ -16,6 +16,7 @@ from emq_ops.cli.main import EXIT_ERROR
 from emq_ops.cli.output import say
 from emq_ops.cli.passing import Passing, bounded, is_there, show, span, with_given
 from emq_ops.cli.state import ledger_if_there
+from emq_ops.ledger import bounds
 from emq_ops.passes.archive import archiving
 from emq_ops.passes.holder import who
 from emq_ops.passes.once import run_once
@@ -72,7 +73,18 @@ def trim(
 
         def run(fence: Fence) -> TrimReport:
             archiver = make(Queue(server, queue), Writer(fence.state, fence.token, who())) if make else None
-            return trim_pass(server, queue, policy, ledger, fence, archiver=archiver)
+            # The first trim by the applied policy removes nothing that its plan did not list.
+            bound = None
+            if keep is None and max_age is None:
+                with ledger.read() as connection:
+                    bound = bounds.of(connection, queue)
+            only = bound.ids if bound is not None else None
+            done = trim_pass(server, queue, policy, ledger, fence, archiver=archiver, only=only)
+            if bound is not None and done.status == "done" and not done.more:
+                with ledger.write() as connection:
+                    bounds.spend(connection, bound)
+                done.notes.append(f"bounded by what the plan of revision {bound.revision} listed")
+            return done
 
         report = run_once(server, ledger, queue, "trim", run, {"policy": as_row(policy)})
     show(report, options.output)
