@@ -90,7 +90,9 @@ def settle(
     ]
     if rows:
         statement = update(act_items).where(act_items.c.run == run, act_items.c.job == bindparam("_job"))
-        connection.execute(statement.values(status=bindparam("_status"), whole=bindparam("_whole"), at_ms=at_ms), rows)
+        # Settled again after a kill, a job may be with us already, and on the server no longer.
+        whole = func.coalesce(bindparam("_whole", type_=LargeBinary), act_items.c.whole)
+        connection.execute(statement.values(status=bindparam("_status"), whole=whole, at_ms=at_ms), rows)
 
 
 def totals(connection: Connection, run: str) -> dict[str, int]:

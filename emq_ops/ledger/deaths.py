@@ -132,19 +132,17 @@ def close(connection: Connection, queue: str, jobs: Iterable[str], how: str, at_
     return gone
 
 
-def reopen(connection: Connection, queue: str, jobs: Sequence[str], by: str) -> int:
-    """Takes back that run `by` made these jobs go: they are dead again, as they were. One that has died anew since is
-    left. Answers how many."""
+def reopen(connection: Connection, queue: str, jobs: Sequence[str], by: str | None = None) -> int:
+    """Takes back that these jobs are gone, by run `by` (None: by whomever): they are dead again, as they last were. One
+    that has died anew since is left. Answers how many."""
     other = deaths.alias("other")
     open_too = exists().where(other.c.queue == deaths.c.queue, other.c.job == deaths.c.job, other.c.gone_ms.is_(None))
     back = 0
     for page in pages(jobs):
-        newest = (
-            select(func.max(deaths.c.id))
-            .where(deaths.c.queue == queue, deaths.c.gone_by == by, deaths.c.job.in_(page))
-            .group_by(deaths.c.job)
-        )
-        ids = list(connection.execute(newest).scalars())
+        newest = select(func.max(deaths.c.id)).where(deaths.c.queue == queue, deaths.c.job.in_(page))
+        if by is not None:
+            newest = newest.where(deaths.c.gone_by == by)
+        ids = list(connection.execute(newest.group_by(deaths.c.job)).scalars())
         statement = update(deaths).where(deaths.c.id.in_(ids), ~open_too)
         back += connection.execute(statement.values(gone_ms=None, gone_how=None, gone_by=None)).rowcount
     return back

@@ -132,6 +132,7 @@ def act(
     why: str = "",
     meant: Mapping[str, Any] | None = None,
     rate: int = RATE,
+    slice_size: int = SLICE,
     protect: bool = False,
     trigger: str = "command",
     emit: Emit = nowhere,
@@ -149,7 +150,7 @@ def act(
             "protected: nothing is removed from it", where=chosen.queue, fix="set protect: false first"
         )
     check_owner(server, chosen.queue, ledger)
-    policy = {"why": why, "selection": dict(meant or {}), "rate": rate, "process": process()}
+    policy = {"why": why, "selection": dict(meant or {}), "rate": rate, "slice": slice_size, "process": process()}
     run = runs.start(ledger, kind, chosen.queue, holder=who(), trigger=trigger, policy=policy)
     for page in pages(chosen.jobs, 2000):
         with ledger.write() as connection:
@@ -163,7 +164,7 @@ def act(
     emit(PassStarted(chosen.queue, run, kind=kind))
     report = ActReport(kind, chosen.queue, run, selected=len(chosen.jobs), last_attempt=chosen.last_attempt)
     _warn(report, chosen)
-    return _carry_out(server, ledger, report, rate, emit)
+    return _carry_out(server, ledger, report, Pace(rate, slice_size), emit)
 
 
 def resume(server: Server, run: str, ledger: Ledger, *, rate: int | None = None, emit: Emit = nowhere) -> ActReport:
@@ -182,14 +183,8 @@ def resume(server: Server, run: str, ledger: Ledger, *, rate: int | None = None,
     check_owner(server, found.queue, ledger)
     take_over(ledger, found)
     report = ActReport(found.kind, found.queue, run, selected=int(found.counts.get("selected", 0)))
-    with ledger.read() as connection:
-        before = acts.totals(connection, run)
-    report.done = before.pop(acts.DONE, 0)
-    before.pop(acts.PLANNED, None)
-    report.left = before
-    if report.done:
-        report.notes.append(f"{report.done} were done before")
-    return _carry_out(server, ledger, report, rate or int(found.policy.get("rate", RATE)), emit)
+    pace = Pace(rate or int(found.policy.get("rate", RATE)), int(found.policy.get("slice", SLICE)))
+    return _carry_out(server, ledger, report, pace, emit)
 
 
 def check_owner(server: Server, queue: str, ledger: Ledger) -> None:
@@ -242,9 +237,9 @@ def _warn(report: ActReport, chosen: Chosen) -> None:
 class Pace:
     """Lets through at most `rate` jobs a second, in slices."""
 
-    def __init__(self, rate: int) -> None:
+    def __init__(self, rate: int, most: int = SLICE) -> None:
         self.rate = rate
-        self.slice = max(1, min(SLICE, rate // 4))
+        self.slice = max(1, min(most, rate // 4))
         self._next = time.monotonic()
 
     def wait(self, jobs: int) -> None:
@@ -255,11 +250,11 @@ class Pace:
         self._next = max(self._next, now) + jobs / self.rate
 
 
-def _carry_out(server: Server, ledger: Ledger, report: ActReport, rate: int, emit: Emit) -> ActReport:
+def _carry_out(server: Server, ledger: Ledger, report: ActReport, pace: Pace, emit: Emit) -> ActReport:
     run = report.run or ""
     try:
-        report.add(settle_acted(server, ledger, report.kind, report.queue, run))
-        _slices(server, ledger, report, run, Pace(rate))
+        _add_earlier(server, ledger, report, run)
+        _slices(server, ledger, report, run, pace)
     except EmqError as fault:
         with ledger.write() as connection:
             runs.finish(connection, run, runs.INTERRUPTED, error=str(fault))
@@ -270,6 +265,17 @@ def _carry_out(server: Server, ledger: Ledger, report: ActReport, rate: int, emi
         runs.finish(connection, run, runs.DONE, counts=counts)
     emit(PassEnded(report.queue, run, kind=report.kind, status=runs.DONE, counts=counts))
     return report
+
+
+def _add_earlier(server: Server, ledger: Ledger, report: ActReport, run: str) -> None:
+    """What was done before the run was killed, its last slice included."""
+    settle_acted(server, ledger, report.kind, report.queue, run)
+    with ledger.read() as connection:
+        before = acts.totals(connection, run)
+    before.pop(acts.PLANNED, None)
+    report.done, report.left = before.pop(acts.DONE, 0), before
+    if report.done:
+        report.notes.append(f"{report.done} were done before")
 
 
 def _slices(server: Server, ledger: Ledger, report: ActReport, run: str, pace: Pace) -> None:

@@ -17,7 +17,7 @@ from emq_ops.ledger.runs import Run
 from emq_ops.ledger.schema import deaths as deaths_table
 from emq_ops.ledger.snapshot import unpack as unpack_snapshot
 from emq_ops.ledger.whole import Whole
-from emq_ops.passes.acts import RATE, ActReport, Pace, check_dead, check_owner, process, settle_acted, take_over
+from emq_ops.passes.acts import RATE, SLICE, ActReport, Pace, check_dead, check_owner, process, settle_acted, take_over
 from emq_ops.passes.events import Emit, PassEnded, PassStarted, nowhere
 from emq_ops.passes.holder import who
 from emq_ops.protocol.errors import BadInputError, EmqError, OutcomeUnknownError
@@ -42,6 +42,7 @@ def undo(
     *,
     find: FindArchived | None = None,
     rate: int = RATE,
+    slice_size: int = SLICE,
     why: str = "",
     trigger: str = "command",
     emit: Emit = nowhere,
@@ -62,7 +63,7 @@ def undo(
     report = ActReport(acts.UNDO, found.queue, _begin(ledger, found, why, trigger))
     if found.kind == TRIM:
         report.notes.append("the next trim takes them again, unless its policy keeps them by then")
-    return _bring_back(server, ledger, report, source, rate, emit)
+    return _bring_back(server, ledger, report, source, Pace(rate, slice_size), emit)
 
 
 def rehydrate(
@@ -74,6 +75,7 @@ def rehydrate(
     find: FindArchived | None = None,
     requeue: bool = False,
     rate: int = RATE,
+    slice_size: int = SLICE,
     why: str = "",
     trigger: str = "command",
     emit: Emit = nowhere,
@@ -88,7 +90,8 @@ def rehydrate(
     policy = {"why": why, "jobs": wanted[:_LOOK_BACK], "requeue": requeue, "process": process()}
     run = runs.start(ledger, acts.REHYDRATE, queue, holder=who(), trigger=trigger, policy=policy)
     report = ActReport(acts.REHYDRATE, queue, run)
-    return _bring_back(server, ledger, report, _Named(ledger, queue, wanted, find, server, requeue), rate, emit)
+    source = _Named(ledger, queue, wanted, find, server, requeue)
+    return _bring_back(server, ledger, report, source, Pace(rate, slice_size), emit)
 
 
 class _Source(Protocol):
@@ -179,7 +182,8 @@ class _Named:
         return max((whole for whole in kept if whole is not None), key=_attempts, default=None)
 
     def back(self, connection: Connection, jobs: Sequence[str], by: str) -> None:
-        pass
+        if not self.requeue:
+            deaths.reopen(connection, self.queue, jobs)
 
     def after(self, jobs: Sequence[str]) -> None:
         for job in jobs if self.requeue else ():
@@ -215,14 +219,15 @@ def _begin(ledger: Ledger, removal: Run, why: str, trigger: str) -> str:
     return runs.start(ledger, acts.UNDO, removal.queue, holder=who(), trigger=trigger, policy=policy)
 
 
-def _bring_back(server: Server, ledger: Ledger, report: ActReport, source: _Source, rate: int, emit: Emit) -> ActReport:
+def _bring_back(
+    server: Server, ledger: Ledger, report: ActReport, source: _Source, pace: Pace, emit: Emit
+) -> ActReport:
     run = report.run or ""
     emit(PassStarted(report.queue, run, kind=report.kind))
     try:
         before = _settle(server, ledger, source, report.queue, run)
         report.selected += len(before)
         _note(report, before)
-        pace = Pace(rate)
         for page in source.pages(pace.slice):
             report.selected += len(page)
             pace.wait(len(page))

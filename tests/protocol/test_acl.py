@@ -20,7 +20,7 @@ from tests.support.valkey import Valkey
 
 VECTORS = read_vectors(recorded("transitions.json"))
 READ_ONLY = {"job_state", "counts"}
-PASSES = r"lease_|sweep_pass|trim|stream_|dead_|look|census|exempt|doctor_mend"
+PASSES = r"lease_|sweep_pass|trim|stream_|dead_|look|census|exempt|doctor_mend|act_"
 CHANNEL, KEY = "emq:{q}:events", "emq:{q}:x"
 
 

@@ -1,0 +1,363 @@
+"""Acting on selected dead jobs: exactly those, once, recorded; killed anywhere and resumed; undone to the byte."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from emq_ops.ledger import acts as book
+from emq_ops.ledger import deaths, runs
+from emq_ops.ledger.ledger import Ledger, open_ledger
+from emq_ops.passes.acts import act, choose, preview, resume
+from emq_ops.passes.leadership import ForeignQueueError, Leadership
+from emq_ops.passes.reconcile import reconcile
+from emq_ops.passes.selection import EmptySelectionError, Selection
+from emq_ops.passes.trim import ProtectedError
+from emq_ops.passes.undo import rehydrate, undo
+from emq_ops.protocol import ids
+from emq_ops.protocol.errors import BadInputError
+from emq_ops.protocol.queue import Queue
+from emq_ops.protocol.server import Server
+from emq_ops.protocol.transitions import claims, enqueue, jobs, recover, settle
+from tests.passes.act_zygote import ActZygote
+from tests.support.invariants import violations
+from tests.support.keyspace import dump, load_live
+from tests.support.proxy import RespProxy, anything
+from tests.support.valkey import Valkey
+
+LONG_MS = 3_600_000
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path}/state.db"
+
+
+@pytest.fixture
+def ledger(state: str) -> Iterator[Ledger]:
+    with open_ledger(state) as opened:
+        yield opened
+
+
+def die(q: Queue, error: bytes = b"HTTP 503", group: str | None = None, payload: bytes = b"{}") -> str:
+    job = ids.mint()
+    enqueue.enqueue(q, job, payload, group=group)
+    claim = claims.claim_lane(q, LONG_MS) if group else claims.claim(q, LONG_MS)
+    assert claim is not None
+    settle.retry(q, job, claim.token, delay_ms=0, max_attempts=1, error=error)
+    return job
+
+
+def seed(q: Queue, count: int = 10) -> list[str]:
+    """Dead jobs of every kind: flat, in a lane, with logs, with bytes, a flow parent with its books, stalled twice."""
+    group = ids.mint("GRP")
+    lanes = [group if n % 3 == 0 else None for n in range(count)]
+    dead = [die(q, b"boom \xff\x00 %d" % n, lane, b"\x00\xffpayload %d" % n) for n, lane in enumerate(lanes)]
+    for job in dead[::2]:
+        jobs.add_log(q, job, b"first \xff")
+        jobs.add_log(q, job, b"second")
+    parent = q.keys.row(dead[1])
+    q.server.write("HSET", parent, "stalled", "2", "lease_epoch", "ab12")
+    q.server.write("SET", q.keys.book(dead[1], "dependencies"), "0")
+    q.server.write("HSET", q.keys.book(dead[1], "failed"), "JOB0STBBIRAKHo", "why \xff")
+    q.server.write("HSET", q.keys.book(dead[1], "processed"), "JOB0STBBIRAKHp", "r", "JOB0STBBIRAKHq", "s")
+    return dead
+
+
+def see(server: Server, ledger: Ledger, queue: str = "orders") -> None:
+    """The ledger learns of the deaths."""
+    leadership = Leadership(server, ledger, queue)
+    reconcile(server, ledger, leadership.acquire(), None, server.now_ms(queue))
+    leadership.release()
+
+
+def without_lease(keyspace: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in keyspace.items() if not key.endswith(":lease")}
+
+
+def open_deaths(ledger: Ledger) -> list[tuple[str, bytes | None]]:
+    return [(d.job, d.snapshot) for d in deaths.iterate(ledger, only_open=True)]
+
+
+def test_a_requeue(server: Server, ledger: Ledger) -> None:
+    q = Queue(server, "orders")
+    dead = seed(q)
+    see(server, ledger)
+    chosen = choose(server, "orders", Selection(errors=("boom*",)), ledger)
+    before = dump(server)
+    dry = preview(book.REQUEUE, chosen)
+    assert (dry.status, dry.selected, dry.done, dry.last_attempt) == ("dry", 10, 0, 10)
+    assert "their next error kills them again" in dry.notes[0]
+    assert dump(server) == before
+    report = act(server, book.REQUEUE, chosen, ledger, why="the fix is out", meant={"errors": ["boom*"]}, slice_size=3)
+    assert (report.done, report.left, report.done_jobs) == (10, {}, dead)
+    assert violations(server, "orders") == []
+    for job in dead:
+        row = jobs.read_row(q, job)
+        assert row is not None
+        assert row[b"attempts"] == b"1"
+        assert not {b"stalled", b"last_error"} & row.keys()
+    run = runs.get(ledger, report.run or "")
+    assert (run.kind, run.status, run.counts) == ("requeue", "done", {"selected": 10, "done": 10})
+    assert (run.policy["why"], run.policy["selection"]) == ("the fix is out", {"errors": ["boom*"]})
+    assert "@" in run.holder
+    assert open_deaths(ledger) == []
+    assert {d.gone_how for d in deaths.iterate(ledger)} == {"revived"}
+    assert not any(key.startswith("emq-ops:{orders}:acted") for key in dump(server))
+    with pytest.raises(BadInputError, match="removed nothing"):
+        undo(server, run.id, ledger)
+
+
+def test_only_what_is_still_as_it_was(server: Server, ledger: Ledger) -> None:
+    """Between the selection and the act: requeued, died again, removed, held, damaged; and a flow child."""
+    q = Queue(server, "orders")
+    a, b, c, d, e, f, g = (die(q) for _ in range(7))
+    server.write("HSET", q.keys.row(f), "parent", "JOB0STBBIRAKHo")
+    server.write("SET", q.keys.book(g, "dependencies"), "2")
+    chosen = choose(server, "orders", Selection())
+    jobs.requeue(q, a)
+    jobs.requeue(q, b)
+    for job in (a, b):
+        claim = claims.claim(q, LONG_MS)
+        assert claim is not None
+        if job == b:
+            settle.retry(q, b, claim.token, delay_ms=0, max_attempts=1, error=b"again")
+    jobs.remove(q, c)
+    server.write("SET", q.keys.book(d, "lock"), "1", "PX", 60_000)
+    server.write("HSET", q.keys.row(e), "stalled", "many")
+    before = dump(server)
+    report = act(server, book.REMOVE, chosen, ledger)
+    assert report.left == {"alive": 1, "changed": 1, "gone": 1, "held": 1, "damaged": 1, "child": 1, "parent": 1}
+    assert {s.job: s.reason for s in report.left_jobs}[f] == "flow child: its parent would wait for ever"
+    assert report.done == 0
+    assert dump(server) == before
+
+
+def test_five_hundred_removed_and_brought_back_to_the_byte(server: Server, ledger: Ledger) -> None:
+    load_live(server)
+    q = Queue(server, "billing")
+    seed(q, 500)
+    see(server, ledger, "billing")
+    before, known = without_lease(dump(server)), open_deaths(ledger)
+    chosen = choose(server, "billing", Selection(errors=("boom*",)))
+    assert len(chosen.jobs) == 500
+    report = act(server, book.REMOVE, chosen, ledger, rate=100_000)
+    assert (report.done, report.left) == (500, {})
+    gone = without_lease(dump(server))
+    assert len(before) - len(gone) == 500 + 250 + 3 + 1  # rows, logs, flow books, the dead set itself
+    assert all(gone[key] == before[key] for key in gone if key != q.keys.dead)
+    assert len(open_deaths(ledger)) == len(known) - 500
+    back = undo(server, report.run or "", ledger, rate=100_000)
+    assert (back.selected, back.done, back.left) == (500, 500, {})
+    assert without_lease(dump(server)) == before
+    assert open_deaths(ledger) == known
+    again = undo(server, report.run or "", ledger)
+    assert (again.selected, again.done) == (0, 0)
+
+
+def test_undo_leaves_alone_who_lives(server: Server, ledger: Ledger) -> None:
+    q = Queue(server, "orders")
+    dead = seed(q, 4)
+    report = act(server, book.REMOVE, choose(server, "orders", Selection()), ledger)
+    enqueue.enqueue(q, dead[2], b"anew")
+    back = undo(server, report.run or "", ledger)
+    assert (back.done, back.left) == (3, {"exists": 1})
+    assert jobs.read_row(q, dead[2]) == {b"state": b"pending", b"attempts": b"0", b"payload": b"anew"}
+    jobs.remove(q, dead[2])
+    assert undo(server, report.run or "", ledger).done == 1
+
+
+def test_refused(server: Server, ledger: Ledger, tmp_path: Path) -> None:
+    q = Queue(server, "orders")
+    with pytest.raises(EmptySelectionError):
+        choose(server, "orders", Selection())
+    die(q)
+    with pytest.raises(EmptySelectionError):
+        choose(server, "orders", Selection(causes=("stalled",)))
+    chosen = choose(server, "orders", Selection())
+    before = dump(server)
+    for rate in (0, -1):
+        with pytest.raises(BadInputError):
+            act(server, book.REMOVE, chosen, ledger, rate=rate)
+    with pytest.raises(BadInputError):
+        act(server, "bury", chosen, ledger)
+    with pytest.raises(ProtectedError):
+        act(server, book.REMOVE, chosen, ledger, protect=True)
+    assert runs.latest(ledger) == []
+    assert dump(server) == before
+    with open_ledger(f"sqlite:///{tmp_path}/other.db") as other:
+        leadership = Leadership(server, other, "orders")
+        leadership.acquire()
+        leadership.release()
+    with pytest.raises(ForeignQueueError):
+        act(server, book.REQUEUE, chosen, ledger)
+    assert act(server, book.REQUEUE, chosen, open_ledger(f"sqlite:///{tmp_path}/other.db")).done == 1
+
+
+def test_the_rate_is_a_bound(server: Server, ledger: Ledger) -> None:
+    q = Queue(server, "orders")
+    seed(q, 12)
+    start = time.monotonic()
+    act(server, book.REQUEUE, choose(server, "orders", Selection()), ledger, rate=40)
+    assert time.monotonic() - start >= 2 / 40  # the second slice of ten waits for the first
+
+
+def test_rehydrate(server: Server, ledger: Ledger) -> None:
+    q = Queue(server, "orders")
+    dead = seed(q, 6)
+    see(server, ledger)
+    before = without_lease(dump(server))
+    act(server, book.REMOVE, choose(server, "orders", Selection(jobs=(dead[0], dead[1]))), ledger)
+    jobs.remove(q, dead[2])  # by others; its death in the ledger has the row and the logs
+    stranger = ids.mint()
+    report = rehydrate(server, "orders", [*dead[:4], stranger], ledger)
+    assert sorted(report.done_jobs) == dead[:3]
+    assert report.left == {"exists": 1, "lost": 1}
+    assert {job for job, _ in open_deaths(ledger)} == set(dead)
+    assert without_lease(dump(server)) == before
+    act(server, book.REMOVE, choose(server, "orders", Selection(jobs=(dead[0],))), ledger)
+    report = rehydrate(server, "orders", [dead[0]], ledger, requeue=True)
+    assert report.done == 1
+    row = jobs.read_row(q, dead[0])
+    assert row is not None
+    assert (row[b"state"], row[b"attempts"]) == (b"pending", b"1")
+    assert violations(server, "orders") == []
+    with pytest.raises(BadInputError):
+        rehydrate(server, "orders", [], ledger)
+    with pytest.raises(BadInputError):
+        rehydrate(server, "orders", ["job 5"], ledger)
+
+
+def test_acts_while_the_queue_works(server: Server, ledger: Ledger) -> None:
+    """A sweep and claims beside a requeue: what is requeued is claimed at once, and dies again."""
+    q = Queue(server, "orders")
+    seed(q, 30)
+    chosen = choose(server, "orders", Selection())
+    report = act(server, book.REQUEUE, chosen, ledger, rate=100_000, slice_size=5)
+    while (claim := claims.claim(q, 1)) is not None:
+        assert claim.token == 2
+    while (lane := claims.claim_lane(q, 1)) is not None:
+        assert lane.token == 2
+    assert report.done == 30
+    died: list[str] = []
+    until = time.monotonic() + 10
+    while len(died) < 30 and time.monotonic() < until:
+        died += recover.sweep(q).dead
+    assert sorted(died) == sorted(report.done_jobs)
+    assert act(server, book.REMOVE, choose(server, "orders", Selection(causes=("stalled",))), ledger).done == 30
+
+
+@pytest.fixture(scope="module")
+def zygote() -> Iterator[ActZygote]:
+    with ActZygote() as opened:
+        yield opened
+
+
+def _steps(proxy: RespProxy, commits: Path) -> tuple[int, int]:
+    return proxy.count(anything), int(commits.read_text())
+
+
+@pytest.mark.parametrize("kind", [book.REMOVE, book.REQUEUE])
+def test_killed_anywhere_an_act_is_resumed_to_the_same_end(
+    kind: str, server: Server, valkey: Valkey, zygote: ActZygote, tmp_path: Path
+) -> None:
+    _kill_everywhere(kind, server, valkey, zygote, tmp_path, undoing=False)
+
+
+def test_killed_anywhere_an_undo_goes_on_to_the_same_end(
+    server: Server, valkey: Valkey, zygote: ActZygote, tmp_path: Path
+) -> None:
+    _kill_everywhere(book.REMOVE, server, valkey, zygote, tmp_path, undoing=True)
+
+
+def _kill_everywhere(
+    kind: str, server: Server, valkey: Valkey, zygote: ActZygote, tmp_path: Path, *, undoing: bool
+) -> None:
+    seed(Queue(server, "orders"), 4)
+    whole, run = dump(server), ""
+    template = tmp_path / "template.db"
+    with open_ledger(f"sqlite:///{template}") as ledger:
+        if undoing:
+            run = act(server, kind, choose(server, "orders", Selection(), ledger), ledger, rate=100_000).run or ""
+    commands = _as_commands(server)
+    counted = tmp_path / "commits"
+
+    def fresh(name: str) -> str:
+        """The keyspace and the ledger as they were."""
+        for key in set(server.scan()):
+            server.write("UNLINK", key)
+        for command in commands:
+            server.write(*command)
+        shutil.copy(template, tmp_path / f"{name}.db")
+        return f"sqlite:///{tmp_path}/{name}.db"
+
+    def spec(state: str) -> dict[str, Any]:
+        return {"what": "undo" if undoing else "act", "kind": kind, "url": proxy.url, "state": state, "run": run}
+
+    with RespProxy(valkey.url) as proxy:
+        state = fresh("undisturbed")
+        proxy.forget()
+        assert zygote.run(**spec(state), commits=str(counted)) == 0
+        requests, commits = _steps(proxy, counted)
+        end = dump(server)
+        assert (end == whole) == undoing
+        kills: list[tuple[Any, ...]] = [
+            ("request", how, k) for how in ("before", "after") for k in range(1, requests + 1)
+        ]
+        kills += [("commit", how, k) for how in ("before", "after") for k in range(1, commits + 1)]
+        for number, (what, how, k) in enumerate(kills):
+            state = fresh(str(number))
+            if what == "request":
+                proxy.arm(f"kill_{how}", at=k, match=anything, pid=zygote.current)
+            code = zygote.run(**spec(state), kill=[what, how, k])
+            proxy.disarm()
+            assert code in (0, -signal.SIGKILL), (what, how, k)
+            with open_ledger(state) as ledger:
+                _finish(server, ledger, kind, run)
+                assert dump(server) == end, (what, how, k)
+                if undoing:
+                    assert {i.undone_by is not None for i, _ in book.removed(ledger, run)} == set()
+                    continue
+                [done] = [r for r in runs.latest(ledger, kind=kind) if r.status == runs.DONE]
+                assert done.counts == {"selected": 4, "done": 4}, (what, how, k)
+                if kind == book.REMOVE:
+                    undo(server, done.id, ledger)
+                    assert dump(server) == whole, (what, how, k)
+
+
+def _finish(server: Server, ledger: Ledger, kind: str, undone: str) -> None:
+    """What an operator types after a kill."""
+    if undone:
+        undo(server, undone, ledger)
+        return
+    open_runs = [run for run in runs.latest(ledger, kind=kind) if run.status != runs.DONE]
+    for run in open_runs:
+        if run.slices:
+            resume(server, run.id, ledger)
+        else:
+            with pytest.raises(BadInputError, match="killed while it was planned"):
+                resume(server, run.id, ledger)
+    if not any(run.status == runs.DONE for run in runs.latest(ledger, kind=kind)):
+        act(server, kind, choose(server, "orders", Selection()), ledger)
+
+
+def _as_commands(server: Server) -> list[tuple[Any, ...]]:
+    """Commands that make the keyspace as it is."""
+    out: list[tuple[Any, ...]] = []
+    for key, content in dump(server).items():
+        kind, value = next(iter(content.items()))
+        if kind == "hash":
+            out.append(("HSET", key, *[x for pair in value.items() for x in pair]))
+        elif kind == "zset":
+            out.append(("ZADD", key, *[x for m, s in value.items() for x in (s, m)]))
+        elif kind == "list":
+            out.append(("RPUSH", key, *value))
+        elif kind == "string":
+            out.append(("SET", key, value))
+    return out
