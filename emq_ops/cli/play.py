@@ -155,7 +155,9 @@ def ops_of(passing: Passing, server: Any, ledger: Any) -> Ops:
         with passing.parts.local() as local, passing.parts.remote() as remote:
             yield local, remote
 
-    return Ops(server, ledger, policy, layers.literals, passing.windows(), archive)
+    wiring = passing.parts.wiring
+    there = wiring.archive_local is not None and wiring.archive_remote is not None
+    return Ops(server, ledger, policy, layers.literals, passing.windows(), archive if there else None)
 
 
 class Prompt:

@@ -12,7 +12,7 @@ from emq_archive.ports import LocalStore, Remote
 from emq_ops.ledger.holds import Window
 from emq_ops.ledger.ledger import Ledger
 from emq_ops.passes.policy import DeadPolicy, StalledPolicy, StreamPolicy
-from emq_ops.protocol.errors import EmqError
+from emq_ops.passes.undo import FindArchived
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import Server
 
@@ -32,17 +32,13 @@ class QueuePolicy:
     max_removals: int | None = None
 
 
-def no_archive() -> AbstractContextManager[tuple[LocalStore, Remote]]:
-    """For runs without an archive."""
-    raise EmqError("no archive is configured", fix="--local and --remote, or `archive:` in the config")
-
-
 @dataclass(frozen=True)
 class Ops:
     """What a run works on, opened by its caller: the server, the state database, and what the config says.
 
     `policy`: of a queue; `configured`: the queues that the config names; `windows`: maintenance windows of the config;
-    `archive`: opens the archive's local database and object store, raising where there is none.
+    `archive`: opens the archive's local database and object store, None where no archive is configured; `find`: looks
+    there for a job.
     """
 
     server: Server
@@ -50,17 +46,19 @@ class Ops:
     policy: Callable[[str], QueuePolicy] = lambda _queue: QueuePolicy()
     configured: Sequence[str] = ()
     windows: Sequence[Window] = ()
-    archive: Callable[[], AbstractContextManager[tuple[LocalStore, Remote]]] = no_archive
+    archive: Callable[[], AbstractContextManager[tuple[LocalStore, Remote]]] | None = None
+    find: FindArchived | None = None
 
 
 @dataclass(frozen=True)
 class Context:
-    """One task on one queue. `check`: nothing may be changed; `say`: a word of progress; `stopping`: set when the run
-    is to end."""
+    """One task on one queue. `step` names this very doing within `run`; `check`: nothing may be changed; `say`: a word
+    of progress; `stopping`: set when the run is to end."""
 
     ops: Ops
     queue: Queue
     run: str
+    step: str
     check: bool
     say: Callable[[str], None]
     beat: Callable[[], None]
@@ -70,6 +68,12 @@ class Context:
     def policy(self) -> QueuePolicy:
         """What the config says of the queue."""
         return self.ops.policy(self.queue.name)
+
+    def is_there(self) -> bool:
+        """Whether the server has any key of the queue but rows and lanes, which never stand alone."""
+        k = self.queue.keys
+        keys = (k.pending, k.active, k.schedule, k.dead, k.ring, k.meta, k.completed, k.failed, k.repeat, k.lease)
+        return int(self.queue.server.read("EXISTS", *keys)) > 0
 
     def go_on(self) -> None:
         """Raises Stopped when the run is to end. Called between requests."""

@@ -109,7 +109,7 @@ class Executor:
             return replace(skipped, plans=[Plan()])
         queue = Queue(self.ops.server, place.queue)
         say = lambda text: self.say(task, place.queue, text)  # noqa: E731  # a name for it would say no more
-        ctx = Context(self.ops, queue, self.record.run, predict, say, self.recorder.beat, self.stopping)
+        ctx = Context(self.ops, queue, self.record.run, task.key, predict, say, self.recorder.beat, self.stopping)
         tries = self._number(task.retries, scope, 3, "retries") if task.until else 0
         begun = None if predict else self.record.steps.get((task.key, place.queue, number))
         attempt = begun.attempt if begun else 1
@@ -159,6 +159,7 @@ class Executor:
     ) -> Outcome:
         """Decides (unless `plan` says already what), writes that down, acts."""
         module = task.module
+        ctx = replace(ctx, step=f"{task.key}#{number}#{attempt}")
         try:
             if plan is None:
                 plan = module.inspect(ctx, options)
@@ -169,9 +170,9 @@ class Executor:
             return failed(str(fault if isinstance(fault, PlaybookError) else _at(task, fault)), bad_input=True)
         except EmqError as fault:
             return failed(str(fault))
-        if ctx.check or (plan.verdict == SAME and not resumed):
+        if ctx.check or (plan.verdict == SAME and not plan.duty and not resumed):
             return planned(plan)
-        if module.acts and not resumed:
+        if module.acts and not resumed and plan.verdict != SAME:
             self.recorder.now(Step(task.key, ctx.queue.name, number, attempt, plan, None))
         try:
             result = self._act(task, ctx, options, plan, resumed)

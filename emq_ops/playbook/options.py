@@ -75,10 +75,11 @@ class Option:
             wrong(pos, f"option '{self.name}' expects {self.type.words}, got {kind_of(value)}{detail}")
         except EmqError as fault:
             wrong(pos, f"option '{self.name}': {fault.what}", fault.fix)
-        if self.choices and taken not in self.choices:
-            near = nearest(str(taken), self.choices)
-            hint = f"did you mean '{near}'?" if near else None
-            wrong(pos, f"option '{self.name}' is {kind_of(taken)}", hint or f"one of {', '.join(self.choices)}")
+        for word in taken if isinstance(taken, list) else [taken]:
+            if self.choices and word not in self.choices:
+                near = nearest(str(word), self.choices)
+                hint = f"did you mean '{near}'?" if near else f"one of {', '.join(self.choices)}"
+                wrong(pos, f"option '{self.name}' is {kind_of(word)}", hint)
         return taken
 
 
@@ -123,16 +124,6 @@ def _duration(value: Any) -> int:
         raise Mismatch(str(fault)) from fault
 
 
-_RATE = re.compile(r"([1-9][0-9]{0,8})/(s|m|h)")
-
-
-def _rate(value: Any) -> float:
-    match = _RATE.fullmatch(value) if isinstance(value, str) else None
-    if not match:
-        raise Mismatch
-    return int(match[1]) / {"s": 1, "m": 60, "h": 3600}[match[2]]
-
-
 def _mapping(value: Any) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise Mismatch
@@ -173,7 +164,6 @@ BOOLEAN = Type("boolean", "true or false", _boolean, {"type": "boolean"})
 COUNT = Type("count", "a whole number of 0 or more", _number(0), {"type": "integer", "minimum": 0})
 POSITIVE = Type("positive", "a whole number of 1 or more", _number(1), {"type": "integer", "minimum": 1})
 DURATION = Type("duration", DURATION_WORDS, _duration, _STRING, show=format_duration)
-RATE = Type("rate", "a rate such as 50/s, 600/m or 1000/h", _rate, _STRING)
 ANY = Type("any", "any value", lambda value: value, {})
 MAPPING = Type("mapping", "a mapping", _mapping, {"type": "object"})
 JOBS = Type("jobs", "a job id or a list of job ids", _unique(_listed(_id(job_id))), _one_or_list(_STRING))

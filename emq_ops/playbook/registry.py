@@ -22,13 +22,15 @@ CHANGE, SAME, UNKNOWN = "change", "same", "unknown"
 @dataclass
 class Plan:
     """What a module would do. `count`, `items`: how many of what, and which (ids, lanes, fields); `removals`: how many
-    jobs would go for good; `diff`: lines ``(what, before, after)``; `data`: for the module's own `act`; `returns`: the
+    jobs would go for good; `duty`: it acts though nothing would change (it looks, and notes what it sees); `diff`:
+    lines ``(what, before, after)``; `data`: for the module's own `act`; `returns`: the
     values that a check run registers."""
 
     verdict: str = SAME
     count: int = 0
     items: list[str] = field(default_factory=list)
     removals: int = 0
+    duty: bool = False
     message: str = ""
     diff: list[tuple[str, Any, Any]] = field(default_factory=list)
     data: dict[str, Any] = field(default_factory=dict)

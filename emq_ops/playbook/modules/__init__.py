@@ -2,16 +2,35 @@
 
 from __future__ import annotations
 
-from emq_ops.playbook.modules import logic
+from emq_ops.playbook.modules import archive, control, dead, jobs, logic, operate, recover
 from emq_ops.playbook.registry import Module
 
 MODULES: dict[str, Module] = {
     module.name: module
     for module in (
+        recover.Sweep(),
+        recover.Reap(),
+        recover.Promote(),
+        archive.TrimDead(),
+        archive.ArchiveStreams(),
+        dead.Audit(),
+        dead.Requeue(),
+        dead.Remove(),
+        dead.Rehydrate(),
+        control.Pause(),
+        control.Resume(),
+        control.LimitLane(),
+        control.Drain(),
+        control.Obliterate(),
+        jobs.Cancel(),
+        jobs.Extend(),
+        operate.Maintenance(),
+        operate.Health(),
+        operate.WaitFor(),
         logic.Assert(),
+        logic.SetFact(),
         logic.Debug(),
         logic.Fail(),
-        logic.SetFact(),
     )
 }
 """Every module by name. ``include`` is part of the language and not here."""

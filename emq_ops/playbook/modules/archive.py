@@ -1,0 +1,193 @@
+"""Modules that archive: trim_dead, archive."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, ClassVar
+
+from emq_archive.dead import DeadArchive
+from emq_archive.ports import Fence as Writer
+from emq_ops.passes.archive import StreamArchive, archiving
+from emq_ops.passes.holder import who
+from emq_ops.passes.once import run_once
+from emq_ops.passes.policy import DeadPolicy, StreamPolicy, as_row
+from emq_ops.passes.predict import predict_trim
+from emq_ops.passes.report import TrimReport
+from emq_ops.passes.trim import check_policy, trim
+from emq_ops.playbook.context import Context
+from emq_ops.playbook.errors import TaskFailure
+from emq_ops.playbook.modules.recover import NAMED, check_report, with_options
+from emq_ops.playbook.options import BOOLEAN, COUNT, DURATION, JOBS, TEXT, TEXTS, Option
+from emq_ops.playbook.registry import CHANGE, SAME, Module, Plan, Result
+from emq_ops.protocol.fence import Fence
+
+
+class TrimDead(Module):
+    """The dead trim."""
+
+    name = "trim_dead"
+    summary = "Archives and deletes dead jobs beyond what may stay: the trim pass, by the config's policy."
+    check = "would change (who goes), or would not; exact for the dead set at that moment"
+    destructive = True
+    options = (
+        Option("keep", COUNT, "exactly so many stay; with max_age it replaces the config's bounds"),
+        Option("max_age", DURATION, "older ones go"),
+        Option("age_by", TEXT, "what age is", choices=("seen", "minted")),
+        Option("archive", BOOLEAN, "into the archive first"),
+        Option("ids", JOBS, "of those that would go, only these", empty_is_error=True),
+    )
+    returns: ClassVar = {
+        "removed": "how many are gone",
+        "archived": "how many records are new in the archive",
+        "left": "how many stay dead",
+        "skipped": "how many had to stay (held, flow children ...)",
+        "removed_ids": "the first 1,000 of those that are gone",
+    }
+
+    def _policy(self, ctx: Context, options: dict[str, Any]) -> DeadPolicy:
+        bounds = ctx.policy.dead
+        if options["keep"] is not None or options["max_age"] is not None:
+            bounds = replace(bounds, keep=options["keep"], max_age_ms=options["max_age"])
+        policy: DeadPolicy = with_options(bounds, options, {"age_by": "age_by", "archive": "archive"})
+        check_policy(ctx.queue.name, policy, archived=ctx.ops.archive is not None)
+        return policy
+
+    def inspect(self, ctx: Context, options: dict[str, Any]) -> Plan:
+        """Whom the policy lets go."""
+        policy = self._policy(ctx, options)
+        only = set(options["ids"]) if options["ids"] else None
+        found = predict_trim(ctx.queue.server, ctx.queue.name, policy, ctx.ops.ledger, only=only)
+        ids = [victim.job for victim in found.victims]
+        returns = self._returns(found.report.as_row()) | {"removed": len(ids), "removed_ids": ids[:NAMED]}
+        diff: list[tuple[str, Any, Any]] = [(job, "dead", None) for job in ids[:NAMED]]
+        count = len(ids)
+        return Plan(CHANGE if ids else SAME, count, ids[:NAMED], count, diff=diff, data={"ids": ids}, returns=returns)
+
+    def act(self, ctx: Context, options: dict[str, Any], plan: Plan, resumed: bool) -> Result:
+        """Runs the pass on exactly those that were listed."""
+        ops, name, policy = ctx.ops, ctx.queue.name, self._policy(ctx, options)
+        only = plan.data["ids"]
+
+        def run(fence: Fence) -> TrimReport:
+            if not policy.archive or ops.archive is None:
+                return trim(ops.server, name, policy, ops.ledger, fence, only=only, trigger="playbook")
+            with ops.archive() as (local, remote):
+                writer = Writer(fence.state, fence.token, who())
+                archiver = DeadArchive(ctx.queue, local, remote, archiving(policy.archiving), writer)
+                return trim(
+                    ops.server, name, policy, ops.ledger, fence, archiver=archiver, only=only, trigger="playbook"
+                )
+
+        report = run_once(ops.server, ops.ledger, name, "trim", run, {"policy": as_row(policy), "only": only})
+        check_report(report, name)
+        if resumed:
+            stayed = ctx.queue.server.read_many([("ZSCORE", ctx.queue.keys.dead, job) for job in only])
+            gone = [job for job, score in zip(only, stayed, strict=True) if score is None]
+            report |= {"removed": len(gone), "removed_jobs": gone[:NAMED]}
+        removed = int(report["removed"])
+        return Result(removed > 0, removed, report["removed_jobs"], "; ".join(report["notes"]), self._returns(report))
+
+    @staticmethod
+    def _returns(row: dict[str, Any]) -> dict[str, Any]:
+        named = {"removed": "removed", "archived": "archived", "left": "left", "skipped": "skipped_count"}
+        return {n: row[field] for n, field in named.items()} | {"removed_ids": row["removed_jobs"]}
+
+
+class ArchiveStreams(Module):
+    """The stream archive."""
+
+    name = "archive"
+    summary = "Archives event streams up to their top, and trims what the policy lets go: the archive pass."
+    check = "would change (how many records would be folded and trimmed), or would not; exact while nobody appends"
+    options = (
+        Option("stream", TEXTS, "the streams; without it those that the config archives", empty_is_error=True),
+        Option("keep", COUNT, "exactly so many records stay; with max_age it replaces the config's bounds"),
+        Option("max_age", DURATION, "older records leave the server"),
+    )
+    returns: ClassVar = {
+        "folded": "records newly in the archive",
+        "shipped": "records newly in the object store",
+        "trimmed": "records that left the server",
+        "lag_records": "records on the server that are not archived yet",
+        "streams": "the same for each stream, by name",
+    }
+    _sums = ("folded", "shipped", "trimmed", "lag_records")
+
+    def _policies(self, ctx: Context, options: dict[str, Any]) -> dict[str, StreamPolicy]:
+        known = ctx.policy.streams
+        names = options["stream"] or list(known)
+        out = {}
+        for name in names:
+            policy = known.get(name, StreamPolicy())
+            if options["keep"] is not None or options["max_age"] is not None:
+                if ctx.policy.protect:
+                    raise TaskFailure(
+                        "the queue is protected; its streams' bounds stay the config's", where=ctx.queue.name
+                    )
+                policy = replace(policy, keep=options["keep"], max_age_ms=options["max_age"])
+            out[name] = policy
+        return out
+
+    def inspect(self, ctx: Context, options: dict[str, Any]) -> Plan:
+        """What a run would fold, ship and trim."""
+        policies = self._policies(ctx, options)
+        there = {name: policy for name, policy in policies.items() if self._length(ctx, name)}
+        rows: dict[str, dict[str, Any]] = {name: {} for name in policies}
+        if there:
+            if ctx.ops.archive is None:
+                raise TaskFailure("no archive is configured", fix="--local and --remote, or `archive:` in the config")
+            with ctx.ops.archive() as (local, remote):
+                for name, policy in there.items():
+                    one = StreamArchive(ctx.ops.server, ctx.queue.name, name, policy, local, remote)
+                    rows[name] = one.preview(ctx.ops.ledger.state).as_row()
+        returns = self._returns(rows)
+        count = returns["folded"] + returns["trimmed"] + returns["shipped"]
+        items = [name for name, row in rows.items() if any(row.get(key) for key in self._sums[:3])]
+        diff: list[tuple[str, Any, Any]] = [
+            (
+                f"stream {name}",
+                f"{self._length(ctx, name)} records",
+                f"{self._length(ctx, name) - rows[name]['trimmed']}",
+            )
+            for name in items
+        ]
+        message = "" if policies else "the config archives no stream of this queue"
+        plan = Plan(CHANGE if count else SAME, returns["folded"], items, 0, message=message, diff=diff, returns=returns)
+        plan.data = {"streams": list(there)}
+        return plan
+
+    @staticmethod
+    def _length(ctx: Context, name: str) -> int:
+        return int(ctx.queue.server.read("XLEN", ctx.queue.keys.stream(name)))
+
+    def act(self, ctx: Context, options: dict[str, Any], plan: Plan, resumed: bool) -> Result:
+        """Runs the pass on each stream that has records."""
+        policies = self._policies(ctx, options)
+        ops, queue = ctx.ops, ctx.queue.name
+        if ops.archive is None:
+            raise TaskFailure("no archive is configured", fix="--local and --remote, or `archive:` in the config")
+        rows: dict[str, dict[str, Any]] = {}
+        with ops.archive() as (local, remote):
+            for name in plan.data["streams"]:
+                one = StreamArchive(ops.server, queue, name, policies[name], local, remote)
+                rows[name] = run_once(
+                    ops.server,
+                    ops.ledger,
+                    queue,
+                    "archive",
+                    lambda fence, one=one: one.run(fence, who(), force=True),  # type: ignore[misc]  # bound now
+                    {"stream": name, "policy": as_row(policies[name])},
+                )
+                ctx.go_on()
+        returns = self._returns(rows)
+        refused = [f"{name}: {text}" for name, row in rows.items() for text in row["refused"]]
+        odd = [f"{name}: record {bad['id']} stays" for name, row in rows.items() for bad in row["unstorable"]]
+        changed = plan.verdict == CHANGE if resumed else any(returns[key] for key in self._sums[:3])
+        if resumed:
+            returns |= {key: max(returns[key], plan.returns[key]) for key in self._sums[:3]}
+        error = "; ".join(refused + odd) or None
+        return Result(changed, returns["folded"], plan.items, returns=returns, error=error)
+
+    def _returns(self, rows: dict[str, dict[str, Any]]) -> dict[str, Any]:
+        streams = {name: {key: row.get(key, 0) for key in self._sums} for name, row in rows.items()}
+        return {key: sum(one[key] for one in streams.values()) for key in self._sums} | {"streams": streams}

@@ -1,0 +1,178 @@
+"""Modules that steer a queue: pause, resume, limit_lane, drain, obliterate."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from emq_ops.playbook.context import Context
+from emq_ops.playbook.errors import TaskFailure
+from emq_ops.playbook.options import BOOLEAN, COUNT, GROUP, REQUIRED, Option
+from emq_ops.playbook.registry import CHANGE, SAME, UNKNOWN, Module, Plan, Result
+from emq_ops.protocol.queue import Queue
+from emq_ops.protocol.transitions import control, reads
+
+_LANE = Option("lane", GROUP, "just this lane, by its GRP id; without it the whole queue")
+NAMED = 1000
+"""Ids that a plan names; counts are always whole."""
+
+
+def is_paused(q: Queue, lane: str | None) -> bool:
+    """Whether the queue, or one lane of it, is paused."""
+    return reads.is_paused(q) if lane is None else q.server.read("SISMEMBER", q.keys.paused, lane) == 1
+
+
+class _Pausing(Module):
+    """What pause and resume share: a goal, reached or not."""
+
+    options = (_LANE,)
+    check = "would change, or would not; exact"
+    returns: ClassVar = {"paused": "whether it is paused now", "was_paused": "whether it was before"}
+    goal: ClassVar[bool]
+
+    def inspect(self, ctx: Context, options: dict[str, Any]) -> Plan:
+        """Whether it is paused."""
+        lane = options["lane"]
+        before = is_paused(ctx.queue, lane)
+        returns = {"paused": self.goal, "was_paused": before}
+        if before == self.goal:
+            return Plan(returns=returns)
+        what = f"lane {lane} paused" if lane else "paused"
+        return Plan(CHANGE, 1, [lane or ctx.queue.name], diff=[(what, before, self.goal)], returns=returns)
+
+    def act(self, ctx: Context, options: dict[str, Any], plan: Plan, resumed: bool) -> Result:
+        """Sets it; doing so twice is doing so once."""
+        lane = options["lane"]
+        if lane is None:
+            (control.pause_queue if self.goal else control.resume_queue)(ctx.queue)
+        else:
+            (control.pause_lane if self.goal else control.resume_lane)(ctx.queue, lane)
+        return Result(True, 1, plan.items, returns=plan.returns)
+
+
+class Pause(_Pausing):
+    """Nothing is claimed any more."""
+
+    name = "pause"
+    summary = "Pauses the queue or one lane: nothing is claimed from it until it is resumed."
+    goal = True
+
+
+class Resume(_Pausing):
+    """Undoes pause."""
+
+    name = "resume"
+    summary = "Resumes a paused queue or lane."
+    goal = False
+
+
+class LimitLane(Module):
+    """Sets a lane's ceiling."""
+
+    name = "limit_lane"
+    summary = "Sets how many of a lane's jobs may be in flight at once."
+    check = "would change, or would not; exact"
+    options = (
+        Option("lane", GROUP, "the lane, by its GRP id", REQUIRED),
+        Option("limit", COUNT, "the ceiling; 0 takes it away", REQUIRED),
+    )
+    returns: ClassVar = {"limit": "the ceiling now (0: none)", "was": "the ceiling before (0: none)"}
+
+    def inspect(self, ctx: Context, options: dict[str, Any]) -> Plan:
+        """The ceiling as it is."""
+        lane, limit = options["lane"], options["limit"]
+        raw = ctx.queue.server.read("HGET", ctx.queue.keys.glimit, lane)
+        before = int(raw) if raw is not None and raw.isdigit() else 0
+        returns = {"limit": limit, "was": before}
+        if before == limit:
+            return Plan(returns=returns)
+        return Plan(CHANGE, 1, [lane], diff=[(f"limit of lane {lane}", before, limit)], returns=returns)
+
+    def act(self, ctx: Context, options: dict[str, Any], plan: Plan, resumed: bool) -> Result:
+        """Sets it; doing so twice is doing so once."""
+        if options["limit"]:
+            control.limit_lane(ctx.queue, options["lane"], options["limit"])
+        else:
+            control.unlimit_lane(ctx.queue, options["lane"])
+        return Result(True, 1, plan.items, returns=plan.returns)
+
+
+class Drain(Module):
+    """Deletes waiting jobs."""
+
+    name = "drain"
+    summary = "Deletes the waiting jobs of the queue or of one lane, with rows and logs. Active jobs stay."
+    check = "would change (how many, the first of which), or would not; exact while nobody adds or claims"
+    destructive = True
+    options = (_LANE, Option("scheduled", BOOLEAN, "the scheduled ones too (whole queue only)", False))
+    returns: ClassVar = {"removed": "how many jobs were deleted"}
+
+    def inspect(self, ctx: Context, options: dict[str, Any]) -> Plan:
+        """How many wait, and the first of them."""
+        k = ctx.queue.keys
+        keys = [k.lane(options["lane"])] if options["lane"] else [k.pending]
+        if options["scheduled"] and not options["lane"]:
+            keys.append(k.schedule)
+        replies = ctx.queue.server.read_many(
+            [cmd for key in keys for cmd in (("ZCARD", key), ("ZRANGE", key, 0, NAMED - 1))]
+        )
+        count = sum(int(n) for n in replies[::2])
+        items = [job.decode("utf-8", "replace") for page in replies[1::2] for job in page]
+        return Plan(CHANGE if count else SAME, count, items, count, returns={"removed": count})
+
+    def act(self, ctx: Context, options: dict[str, Any], plan: Plan, resumed: bool) -> Result:
+        """Drains in slices."""
+        if options["lane"]:
+            removed = control.drain_lane(ctx.queue, options["lane"])
+        else:
+            removed = control.drain(ctx.queue, include_schedule=options["scheduled"])
+        removed = max(removed, plan.count) if resumed else removed
+        return Result(removed > 0, removed, plan.items, returns={"removed": removed})
+
+
+class Obliterate(Module):
+    """Takes a queue away."""
+
+    name = "obliterate"
+    summary = "Takes a whole paused queue away. Event streams and the flow outbox stay: they belong to others."
+    check = "would change (how many jobs), or would not; cannot know where the queue is not paused yet"
+    destructive = True
+    options = (Option("force", BOOLEAN, "though jobs are active", False),)
+    returns: ClassVar = {"removed": "how many jobs were in it"}
+    _budget = 1000
+
+    def inspect(self, ctx: Context, options: dict[str, Any]) -> Plan:
+        """Whether there is anything, and whether it may go."""
+        found = contents(ctx.queue)
+        jobs, there = found["jobs"], found["exists"]
+        if not there:
+            return Plan(returns={"removed": 0})
+        why = "" if is_paused(ctx.queue, None) else "the queue is not paused"
+        if not why and found["active"] and not options["force"]:
+            why = f"{found['active']} jobs are active"
+        if why and not ctx.check:
+            raise TaskFailure(why, where=ctx.queue.name, fix="pause it and wait for its active jobs first, or force")
+        if why:
+            # An earlier task would have paused or emptied it by then.
+            return Plan(UNKNOWN, jobs, [ctx.queue.name], jobs, message=f"{why} now", returns={"removed": jobs})
+        return Plan(
+            CHANGE, jobs, [ctx.queue.name], jobs, diff=[("queue", f"{jobs} jobs", None)], returns={"removed": jobs}
+        )
+
+    def act(self, ctx: Context, options: dict[str, Any], plan: Plan, resumed: bool) -> Result:
+        """Obliterates, a budget of jobs a request."""
+        if resumed and not contents(ctx.queue)["exists"]:
+            return Result(True, plan.count, plan.items, returns=plan.returns)
+        while not control.obliterate(ctx.queue, force=options["force"], budget=self._budget):
+            ctx.go_on()
+        return Result(True, plan.count, plan.items, returns=plan.returns)
+
+
+def contents(q: Queue) -> dict[str, Any]:
+    """What a queue holds: ``exists`` (anything that obliterate would take away), ``jobs``, ``active``, ``lanes``."""
+    k, server = q.keys, q.server
+    sets = [("ZCARD", key) for key in (k.active, k.pending, k.schedule, k.dead)]
+    others = (k.repeat, k.ring, k.paused, k.glimit, k.gactive, k.gweight, k.wake, k.completed, k.failed, k.meta)
+    *cards, exists = server.read_many([*sets, ("EXISTS", *others)])
+    waiting = sum(lane.waiting for lane in reads.lanes(q)) if exists else 0
+    jobs = sum(int(n) for n in cards) + waiting
+    return {"exists": bool(jobs or exists), "jobs": jobs, "active": int(cards[0]), "lanes": waiting}

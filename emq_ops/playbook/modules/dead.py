@@ -1,0 +1,291 @@
+"""Modules about dead jobs: audit, requeue, remove, rehydrate; with the filters of `emq_ops.passes.selection`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any, ClassVar
+
+from emq_ops.ledger import acts as book
+from emq_ops.ledger import deaths, runs
+from emq_ops.passes import acts
+from emq_ops.passes.acts import ActReport, Chosen
+from emq_ops.passes.deadset import DeadJob
+from emq_ops.passes.selection import CAUSES, Selection, select
+from emq_ops.passes.undo import rehydrate
+from emq_ops.playbook.context import Context
+from emq_ops.playbook.options import BOOLEAN, COUNT, DURATION, JOBS, POSITIVE, REQUIRED, TEXT, TEXTS, Option
+from emq_ops.playbook.registry import CHANGE, SAME, Module, Plan, Result
+
+NAMED = 1000
+GROUPS = 100
+MAX_IDS = 100_000
+"""Ids that an audit returns; counts are always whole."""
+
+FILTERS = (
+    Option("cause", TEXTS, "why they died", choices=CAUSES, empty_is_error=True),
+    Option("error", TEXTS, "error groups, texts (numbers don't matter) or patterns with *", empty_is_error=True),
+    Option("older_than", DURATION, "first seen dead at least so long ago"),
+    Option("newer_than", DURATION, "first seen dead at most so long ago"),
+    Option("ids", JOBS, "these jobs", empty_is_error=True),
+    Option("payload", TEXT, "a text in the payload", empty_is_error=True),
+    Option("interruption", COUNT, "that interruption's, by its number"),
+    Option("killed_by", TEXT, "killed by that run", empty_is_error=True),
+    Option("suspect", BOOLEAN, "restart suspects: stalled, by a lease that an interruption may have cut"),
+)
+_LIMIT = Option("limit", POSITIVE, "at most so many, by id")
+_ALL = Option("all", BOOLEAN, "every dead job; the filters exclude it")
+_RATE = Option("rate", POSITIVE, "jobs a second", acts.RATE)
+_NAMES = tuple(option.name for option in FILTERS)
+
+
+def selection_of(options: dict[str, Any]) -> Selection:
+    """The filters as a selection. Raises BadInputError."""
+    return Selection(
+        causes=tuple(options["cause"] or ()),
+        errors=tuple(options["error"] or ()),
+        older_ms=options["older_than"],
+        newer_ms=options["newer_than"],
+        jobs=tuple(options["ids"] or ()),
+        payload=(options["payload"] or "").encode("utf-8"),
+        interruption=options["interruption"],
+        killed_by=options["killed_by"],
+    )
+
+
+def is_suspect(job: DeadJob) -> bool:
+    """Whether a restart may have killed it: it stalled, and an interruption may have cut the lease."""
+    return job.cause == deaths.STALLED and job.known is not None and job.known.interruption is not None
+
+
+def selected(ctx: Context, options: dict[str, Any]) -> Iterator[DeadJob]:
+    """The dead jobs that fit, by id, up to the limit."""
+    found = select(ctx.queue.server, ctx.queue.name, selection_of(options), ctx.ops.ledger)
+    if options["suspect"] is not None:
+        found = (job for job in found if is_suspect(job) is options["suspect"])
+    return islice(found, options.get("limit"))
+
+
+class Audit(Module):
+    """Looks at dead jobs."""
+
+    name = "audit"
+    summary = "Looks at dead jobs: how many, why, by which errors. Without filters at all of them."
+    check = "would not change; looks in check mode too"
+    acts = False
+    options = (*FILTERS, _LIMIT)
+    returns: ClassVar = {
+        "ids": f"the jobs, the first {MAX_IDS:,}",
+        "causes": "how many died of each cause",
+        "groups": f"the {GROUPS} largest groups: group, cause, error, count, example",
+        "suspects": "how many may have died of a restart",
+        "last_attempt": "how many died of an error: their next error kills them again",
+        "held": "how many a worker still holds",
+        "children": "how many are flow children",
+        "damaged": "how many have no readable row",
+        "unrecorded": "how many deaths the ledger does not know",
+    }
+
+    def inspect(self, ctx: Context, options: dict[str, Any]) -> Plan:
+        """Reads the dead set in pages, and counts."""
+        ids: list[str] = []
+        totals: Counter[str] = Counter()
+        causes: Counter[str] = Counter()
+        groups: dict[str, dict[str, Any]] = {}
+        for number, job in enumerate(selected(ctx, options), 1):
+            if number <= MAX_IDS:
+                ids.append(job.job)
+            causes[job.cause] += 1
+            totals["count"] += 1
+            totals["suspects"] += is_suspect(job)
+            totals["last_attempt"] += job.cause == deaths.ERROR
+            totals["held"] += job.held
+            totals["children"] += job.parent
+            totals["damaged"] += job.damaged
+            totals["unrecorded"] += job.known is None
+            fresh = {
+                "group": job.error_group,
+                "cause": job.cause,
+                "error": job.error_text,
+                "count": 0,
+                "example": job.job,
+            }
+            groups.setdefault(job.error_group, fresh)["count"] += 1
+            if number % 1000 == 0:
+                ctx.go_on()
+        largest = sorted(groups.values(), key=lambda g: (-g["count"], g["group"]))[:GROUPS]
+        names = ("suspects", "last_attempt", "held", "children", "damaged", "unrecorded")
+        returns = {"ids": ids, "causes": dict(causes), "groups": largest, **{name: totals[name] for name in names}}
+        count = totals["count"]
+        shown = ", ".join(f"{n} {cause}" for cause, n in causes.most_common())
+        return Plan(
+            count=count, items=ids[:NAMED], message=f"{count} dead" + (f": {shown}" if shown else ""), returns=returns
+        )
+
+
+class _Act(Module):
+    """What requeue and remove share: a selection, an act that the ledger keeps."""
+
+    exclusive = tuple(("all", name) for name in _NAMES)
+    needs_one = (*_NAMES, "all")
+    check = "would change (how many, which), or would not; exact for the dead set at that moment"
+    kind: ClassVar[str]
+    after: ClassVar[str | None]
+
+    def inspect(self, ctx: Context, options: dict[str, Any]) -> Plan:
+        """Which jobs it would touch."""
+        chosen = Chosen(ctx.queue.name)
+        # Held jobs and open flow parents are the act's to leave alone, and it will; so they are not predicted.
+        blocked = 0
+        for job in selected(ctx, options):
+            if self.leaves(job):
+                blocked += 1
+            else:
+                chosen.add(job)
+        ids = [job for job, _, _ in chosen.jobs]
+        returns = {"ids": ids, "last_attempt": chosen.last_attempt, "left": blocked + chosen.damaged}
+        message = "; ".join(acts.preview(self.kind, chosen).notes)
+        removals = len(ids) if self.destructive else 0
+        diff: list[tuple[str, Any, Any]] = [(job, "dead", self.after) for job in ids[:NAMED]]
+        data = {"jobs": [list(job) for job in chosen.jobs]}
+        count = len(ids)
+        return Plan(CHANGE if ids else SAME, count, ids, removals, False, message, diff, data, returns)
+
+    def leaves(self, job: DeadJob) -> bool:
+        """Whether the act would leave this job alone."""
+        return job.held
+
+    def act(self, ctx: Context, options: dict[str, Any], plan: Plan, resumed: bool) -> Result:
+        """Acts on exactly those jobs that are still as they were; an act that was interrupted is taken up again."""
+        report = self._resumed(ctx, options) if resumed else None
+        if report is None:
+            chosen = Chosen(ctx.queue.name, [tuple(job) for job in plan.data["jobs"]])
+            chosen.last_attempt = plan.returns["last_attempt"]
+            meant = {"play": ctx.run, "step": ctx.step}
+            report = acts.act(
+                ctx.ops.server,
+                self.kind,
+                chosen,
+                ctx.ops.ledger,
+                why=f"playbook {ctx.run}",
+                meant=meant,
+                rate=options["rate"],
+                protect=ctx.policy.protect,
+                trigger="playbook",
+            )
+        left = {reason: n for reason, n in report.left.items() if n}
+        returns = {**plan.returns, "left": plan.returns["left"] + sum(left.values()), "run": report.run}
+        notes = [*report.notes, *(f"{n} left: {acts.WHY_LEFT.get(reason, reason)}" for reason, n in left.items())]
+        gone = {skipped.job for skipped in report.left_jobs}
+        ids = [job for job in plan.items if job not in gone]
+        return Result(report.done > 0, report.done, ids, "; ".join(notes), returns | {"ids": ids})
+
+    def _resumed(self, ctx: Context, options: dict[str, Any]) -> ActReport | None:
+        """The act that this step began in an earlier life, brought to its end; None where it began none."""
+        for run in runs.latest(ctx.ops.ledger, queue=ctx.queue.name, kind=self.kind):
+            if run.policy.get("selection") != {"play": ctx.run, "step": ctx.step}:
+                continue
+            if run.status in (runs.RUNNING, runs.INTERRUPTED) and run.slices:
+                return acts.resume(ctx.ops.server, run.id, ctx.ops.ledger, rate=options["rate"])
+            if run.status == runs.DONE:
+                return self._ended(run)
+        return None
+
+    def _ended(self, run: runs.Run) -> ActReport:
+        report = ActReport(
+            self.kind, run.queue, run.id, selected=run.counts["selected"], done=run.counts.get(book.DONE, 0)
+        )
+        report.left = {k: v for k, v in run.counts.items() if k not in ("selected", book.DONE)}
+        return report
+
+
+class Requeue(_Act):
+    """Dead jobs wait again."""
+
+    name = "requeue"
+    summary = (
+        "Puts dead jobs back to wait, in their lane where they had one. Attempts stay, the stall count is cleared."
+    )
+    options = (*FILTERS, _ALL, _LIMIT, _RATE)
+    returns: ClassVar = {
+        "ids": "the jobs",
+        "last_attempt": "how many died of an error: their next error kills them again",
+        "left": "how many were left alone",
+        "run": "the act's run, for `emq-ops runs show`",
+    }
+    kind, after = book.REQUEUE, "pending"
+
+
+class Remove(_Act):
+    """Dead jobs go."""
+
+    name = "remove"
+    summary = "Removes dead jobs, whole; `emq-ops undo` brings them back."
+    destructive = True
+    options = (*FILTERS, _ALL, _LIMIT, _RATE)
+    returns: ClassVar = {
+        "ids": "the jobs",
+        "left": "how many were left alone (held, flow children ...)",
+        "run": "the act's run, for `emq-ops undo`",
+        "last_attempt": "how many died of an error",
+    }
+    kind, after = book.REMOVE, None
+
+    def leaves(self, job: DeadJob) -> bool:
+        """Held jobs, and flow children, whose parents would wait for ever."""
+        return job.held or job.parent
+
+
+class Rehydrate(Module):
+    """Removed jobs come back."""
+
+    name = "rehydrate"
+    summary = "Brings removed jobs back from the ledger or the archive: dead as they were, or waiting again."
+    check = "would change (which), or would not; exact"
+    options = (
+        Option("ids", JOBS, "the jobs", REQUIRED, empty_is_error=True),
+        Option("to", TEXT, "where to", "dead", choices=("dead", "pending")),
+        _RATE,
+    )
+    returns: ClassVar = {"ids": "the jobs that are back", "lost": "ids that are kept nowhere", "alive": "ids that live"}
+
+    def inspect(self, ctx: Context, options: dict[str, Any]) -> Plan:
+        """Which are gone, and kept somewhere."""
+        ids = sorted(options["ids"])
+        rows = ctx.queue.server.read_many([("EXISTS", ctx.queue.keys.row(job)) for job in ids])
+        alive = [job for job, there in zip(ids, rows, strict=True) if there]
+        gone = [job for job, there in zip(ids, rows, strict=True) if not there]
+        kept = [job for job in gone if self._kept(ctx, job)]
+        lost = [job for job in gone if job not in set(kept)]
+        message = f"{len(lost)} are kept nowhere" if lost else ""
+        diff: list[tuple[str, Any, Any]] = [(job, None, options["to"]) for job in kept]
+        returns = {"ids": kept, "lost": lost, "alive": alive}
+        return Plan(CHANGE if kept else SAME, len(kept), kept, message=message, diff=diff, returns=returns)
+
+    @staticmethod
+    def _kept(ctx: Context, job: str) -> bool:
+        ledger, queue = ctx.ops.ledger, ctx.queue.name
+        if book.last_whole(ledger, queue, job) is not None:
+            return True
+        if any(death.snapshot is not None for death in deaths.iterate(ledger, queue=queue, job=job)):
+            return True
+        return ctx.ops.find is not None and ctx.ops.find(queue, job) is not None
+
+    def act(self, ctx: Context, options: dict[str, Any], plan: Plan, resumed: bool) -> Result:
+        """Brings them back; one that is there already stays as it is."""
+        if plan.items:
+            rehydrate(
+                ctx.ops.server,
+                ctx.queue.name,
+                plan.items,
+                ctx.ops.ledger,
+                find=ctx.ops.find,
+                requeue=options["to"] == "pending",
+                rate=options["rate"],
+                why=f"playbook {ctx.run}",
+                trigger="playbook",
+            )
+        rows = ctx.queue.server.read_many([("EXISTS", ctx.queue.keys.row(job)) for job in plan.items])
+        back = [job for job, there in zip(plan.items, rows, strict=True) if there]
+        return Result(bool(back), len(back), back, plan.message, {**plan.returns, "ids": back})

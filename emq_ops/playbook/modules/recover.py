@@ -1,0 +1,197 @@
+"""Modules that put jobs back to wait: sweep, reap, promote."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, ClassVar
+
+from emq_ops.passes.once import run_once
+from emq_ops.passes.policy import StalledPolicy, as_row
+from emq_ops.passes.predict import predict_sweep
+from emq_ops.passes.sweep import sweep
+from emq_ops.playbook.context import Context
+from emq_ops.playbook.errors import TaskFailure
+from emq_ops.playbook.options import COUNT, DURATION, GROUP, POSITIVE, TEXT, Option
+from emq_ops.playbook.registry import CHANGE, SAME, Module, Plan, Result
+from emq_ops.protocol.queue import Queue
+from emq_ops.protocol.transitions import recover
+
+NAMED = 1000
+
+
+def with_options(policy: Any, options: dict[str, Any], names: dict[str, str]) -> Any:
+    """`policy` with the options that were given over it; `names`: option -> field."""
+    given = {field: options[name] for name, field in names.items() if options[name] is not None}
+    return replace(policy, **given) if given else policy
+
+
+class Sweep(Module):
+    """The stalled sweep."""
+
+    name = "sweep"
+    summary = (
+        "Recovers lapsed leases, and dead-letters jobs that stalled too often: the sweep pass, by the config's policy."
+    )
+    check = "would change (who is recovered, who dies), or would not; exact for the leases lapsed at that moment"
+    options = (
+        Option("max_stalled", POSITIVE, "the stall that dead-letters"),
+        Option("limit", POSITIVE, "leases a slice"),
+        Option("restart", TEXT, "leases of an interruption", choices=("exempt", "count")),
+        Option("lease", DURATION, "the queue's longest lease"),
+        Option("max_exempt", COUNT, "exemptions in a row of one job"),
+        Option("max_removals", COUNT, "stop if more would die"),
+    )
+    returns: ClassVar = {
+        "recovered": "how many went back to wait",
+        "exempted": "how many of them uncounted",
+        "dead": "how many died",
+        "ghosts": "ids without a row that were removed",
+        "recovered_ids": "the first 1,000 of them",
+        "dead_ids": "the first 1,000 of them",
+    }
+    _fields: ClassVar = {
+        "max_stalled": "max_stalled",
+        "limit": "limit",
+        "restart": "restart",
+        "lease": "lease_ms",
+        "max_exempt": "max_exempt",
+        "max_removals": "max_removals",
+    }
+
+    def inspect(self, ctx: Context, options: dict[str, Any]) -> Plan:
+        """What the pass would do now."""
+        policy = with_options(ctx.policy.stalled, options, self._fields)
+        if not ctx.is_there():
+            return Plan(returns=self._returns({}))
+        report = predict_sweep(ctx.queue.server, ctx.queue.name, policy, ctx.ops.ledger, windows=ctx.ops.windows)
+        row = report.as_row()
+        count = report.recovered + report.dead + report.ghosts
+        diff: list[tuple[str, Any, Any]] = [(job, "active", "pending") for job in report.recovered_jobs]
+        diff += [(job, "active", "dead") for job in report.dead_jobs]
+        items = [*report.recovered_jobs, *report.dead_jobs]
+        plan = Plan(CHANGE if count else SAME, count, items, diff=diff, returns=self._returns(row), duty=True)
+        plan.message = "; ".join(report.notes)
+        return plan
+
+    def act(self, ctx: Context, options: dict[str, Any], plan: Plan, resumed: bool) -> Result:
+        """Runs the pass under the queue's lease, or through a live daemon."""
+        policy: StalledPolicy = with_options(ctx.policy.stalled, options, self._fields)
+        ops, name = ctx.ops, ctx.queue.name
+        report = run_once(
+            ops.server,
+            ops.ledger,
+            name,
+            "sweep",
+            lambda fence: sweep(ops.server, name, policy, ops.ledger, fence, windows=ops.windows, trigger="playbook"),
+            {"policy": as_row(policy)},
+        )
+        check_report(report, name)
+        count = int(report["recovered"] + report["dead"] + report["ghosts"])
+        if resumed and count < plan.count:
+            # The rest was done before the interruption, and stands in the ledger.
+            return Result(plan.verdict == CHANGE, plan.count, plan.items, returns=plan.returns)
+        items = [*report["recovered_jobs"], *report["dead_jobs"]]
+        return Result(count > 0, count, items, "; ".join(report["notes"]), self._returns(report))
+
+    @staticmethod
+    def _returns(row: dict[str, Any]) -> dict[str, Any]:
+        out: dict[str, Any] = {name: row.get(name, 0) for name in ("recovered", "exempted", "dead", "ghosts")}
+        return {**out, "recovered_ids": row.get("recovered_jobs", []), "dead_ids": row.get("dead_jobs", [])}
+
+
+def check_report(report: dict[str, Any], queue: str) -> None:
+    """Raises TaskFailure for a pass that was held, stopped by a guard, or ran out of time."""
+    if report["status"] == "held":
+        raise TaskFailure(f"the queue is held: {'; '.join(report['notes'])}", where=queue, fix="emq-ops release")
+    if report["status"] == "stopped":
+        raise TaskFailure(f"stopped by {report['stopped_by']}: {'; '.join(report['notes'])}", where=queue)
+    if report["more"]:
+        raise TaskFailure("the time ran out with work left", where=queue, fix="run it again")
+
+
+class _Due(Module):
+    """What reap and promote share: members of a set that are due go back to wait."""
+
+    check = "would change (how many, the first of which), or would not; exact for what is due at that moment"
+    returns: ClassVar = {"ids": "the first 1,000 of them"}
+    from_set: ClassVar[str]
+
+    def due(self, q: Queue, options: dict[str, Any]) -> tuple[int, list[str]]:
+        """How many are due now, and which: all of them under a limit, else the first."""
+        key = getattr(q.keys, self.from_set)
+        now = q.server.now_ms(q.name)
+        limit = options["limit"] or NAMED
+        count, ids = q.server.read_many(
+            [("ZCOUNT", key, "-inf", now), ("ZRANGEBYSCORE", key, "-inf", now, "LIMIT", 0, limit)]
+        )
+        return min(int(count), options["limit"] or int(count)), [i.decode("utf-8", "replace") for i in ids]
+
+    def move(self, q: Queue, options: dict[str, Any], limit: int) -> int:
+        """Moves up to `limit`; answers how many."""
+        raise NotImplementedError
+
+    def inspect(self, ctx: Context, options: dict[str, Any]) -> Plan:
+        """What is due."""
+        count, ids = self.due(ctx.queue, options)
+        before = "active" if self.from_set == "active" else "scheduled"
+        diff: list[tuple[str, Any, Any]] = [(job, before, "pending") for job in ids[:NAMED]]
+        return Plan(CHANGE if count else SAME, count, ids, diff=diff, returns={"ids": ids[:NAMED]})
+
+    def act(self, ctx: Context, options: dict[str, Any], plan: Plan, resumed: bool) -> Result:
+        """Moves what is due, up to the limit."""
+        left = options["limit"]
+        if resumed and left is not None:
+            # A limit that an earlier try used up, wholly or in part.
+            key = getattr(ctx.queue.keys, self.from_set)
+            scores = ctx.queue.server.read_many([("ZSCORE", key, job) for job in plan.items])
+            left = sum(score is not None for score in scores)
+        moved = 0
+        while left is None or moved < left:
+            slice_size = min(recover.MAX_SLICE, 1000, left - moved if left is not None else 1000)
+            some = self.move(ctx.queue, options, slice_size)
+            moved += some
+            if some < slice_size:
+                break
+            ctx.go_on()
+        moved = max(moved, plan.count) if resumed else moved
+        return Result(moved > 0, moved, plan.items, returns=plan.returns)
+
+
+_LIMIT = Option("limit", POSITIVE, "at most so many; without it all that are due")
+
+
+class Reap(_Due):
+    """Lapsed leases go back to wait."""
+
+    name = "reap"
+    summary = "Puts jobs with lapsed leases back to wait, uncounted."
+    options = (Option("lane", GROUP, "only this lane's jobs"), _LIMIT)
+    from_set = "active"
+
+    def due(self, q: Queue, options: dict[str, Any]) -> tuple[int, list[str]]:
+        """As for any, but for one lane its jobs are looked for."""
+        if options["lane"] is None:
+            return super().due(q, options)
+        now = q.server.now_ms(q.name)
+        lapsed = q.server.read("ZRANGEBYSCORE", q.keys.active, "-inf", now)
+        groups = q.server.read_many([("HGET", q.keys.base + "job:" + i.decode(), "group") for i in lapsed])
+        own = [i.decode() for i, g in zip(lapsed, groups, strict=True) if g == options["lane"].encode()]
+        own = own[: options["limit"]] if options["limit"] else own
+        return len(own), own if options["limit"] else own[:NAMED]
+
+    def move(self, q: Queue, options: dict[str, Any], limit: int) -> int:
+        """Reaps."""
+        return recover.reap_lane(q, options["lane"], limit) if options["lane"] else recover.reap(q, limit)
+
+
+class Promote(_Due):
+    """Due scheduled jobs go to pending."""
+
+    name = "promote"
+    summary = "Puts scheduled jobs that are due to pending or their lane."
+    options = (_LIMIT,)
+    from_set = "schedule"
+
+    def move(self, q: Queue, options: dict[str, Any], limit: int) -> int:
+        """Promotes."""
+        return recover.promote(q, limit)
