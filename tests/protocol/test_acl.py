@@ -147,7 +147,7 @@ def test_no_script_can_fail_half_way_for_a_right(name: str, valkey: Valkey, serv
                 arity = abs(int(server.read("COMMAND", "INFO", command[0])[0][1]))
                 target = CHANNEL if command[0] == "PUBLISH" else KEY
                 words = [*command, target] if command[0] not in ("INFO", "TIME") else [*command]
-                words += [KEY if command[0] == "LMOVE" else "x"] * max(arity - len(words), 0)
+                words += [KEY if command[0] in ("LMOVE", "RENAME") else "x"] * max(arity - len(words), 0)
                 answer = admin.execute_command("ACL", "DRYRUN", f"emq-ops-{role}", *words)
                 assert answer in (b"OK", "OK"), (
                     f"{role} may not {' '.join(words)}, which lua/{name}.lua sends: {answer!r}"
