@@ -135,7 +135,7 @@ def test_c12_archive_and_status_side_by_side_for_1000_rounds(tmp_path: Path) -> 
         nonlocal looks
         with open_local(url) as store:
             try:
-                while not done.is_set():
+                while not done.wait(0.005):
                     store.stats(REF), store.frontier(REF), store.outbox(REF)
                     looks += 1
             except BaseException as fault:

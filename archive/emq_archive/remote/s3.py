@@ -234,7 +234,7 @@ class S3Remote:
     def _get(self, key: str, deadline: Deadline, **more: str) -> bytes | None:
         def read(s3: Any) -> bytes:
             reply = s3.get_object(Bucket=self.options.bucket, Key=self._key(key), **more)
-            with reply["Body"] as body:
+            with contextlib.closing(reply["Body"]) as body:
                 out = io.BytesIO()
                 for block in body.iter_chunks(MiB):
                     out.write(block)

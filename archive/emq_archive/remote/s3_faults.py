@@ -73,6 +73,14 @@ def sorted_out(fault: BaseException, what: str, where: str, bucket: str, region:
         )
     if isinstance(fault, _PASSING):
         return Passing(_line(fault))
+    if isinstance(fault, RecursionError):
+        # The SDK follows a redirect to another region by asking for the region, and again.
+        return _refused(
+            f"bucket '{bucket}' is not in region '{region}'",
+            "PermanentRedirect",
+            where,
+            "set the bucket's region (archive.remote.region, AWS_REGION)",
+        )
     if isinstance(fault, boto.BotoCoreError | ValueError):
         return StoreRefusedError(
             f"{what} can't be asked of the store: {_line(fault)}",
