@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from sqlalchemy import case, select
+from collections.abc import Mapping
+
+from sqlalchemy import Connection, case, select
 
 from emq_ops.ledger.ledger import Ledger, insert
 from emq_ops.ledger.schema import tokens
@@ -11,13 +13,22 @@ from emq_ops.ledger.schema import tokens
 def next_token(ledger: Ledger, queue: str, seen: int = 0) -> int:
     """A token above every one this state gave out for `queue` and above `seen` (the lease's), committed before it is
     used."""
+    return next_tokens(ledger, {queue: seen})[queue]
+
+
+def next_tokens(ledger: Ledger, seen: Mapping[str, int]) -> dict[str, int]:
+    """As `next_token`, for many queues in one transaction; `seen`: queue -> the token of its lease."""
     with ledger.write() as connection:
-        new = insert(connection, tokens).values(queue=queue, token=seen + 1)
-        known = tokens.c.token
-        statement = new.on_conflict_do_update(
-            index_elements=[tokens.c.queue], set_={"token": case((known > seen, known), else_=seen) + 1}
-        )
-        return int(connection.execute(statement.returning(tokens.c.token)).scalar_one())
+        return {queue: _next(connection, queue, token) for queue, token in seen.items()}
+
+
+def _next(connection: Connection, queue: str, seen: int) -> int:
+    new = insert(connection, tokens).values(queue=queue, token=seen + 1)
+    known = tokens.c.token
+    statement = new.on_conflict_do_update(
+        index_elements=[tokens.c.queue], set_={"token": case((known > seen, known), else_=seen) + 1}
+    )
+    return int(connection.execute(statement.returning(tokens.c.token)).scalar_one())
 
 
 def last_token(ledger: Ledger, queue: str) -> int:

@@ -77,7 +77,8 @@ def _number(text: str) -> int:
     return int(text) if text.isdigit() else 0
 
 
-def _standing(flat: Sequence[bytes], now_ms: int) -> Standing:
+def standing_of(flat: Sequence[bytes], now_ms: int) -> Standing:
+    """A lease from its fields (name, value ...) and the server's clock (unix ms)."""
     texts = [value.decode("utf-8", "replace") for value in flat]
     f = dict(zip(texts[::2], texts[1::2], strict=True))
     holder = Holder(
@@ -96,7 +97,7 @@ def standing(server: Server, queue: str) -> Standing | None:
     """The lease of a queue as it stands, None where nobody ever took it."""
     now = server.now_ms(queue)
     flat = server.read("HGETALL", keys_of(queue).lease)
-    return _standing(flat, now) if flat else None
+    return standing_of(flat, now) if flat else None
 
 
 class Leadership:
@@ -129,14 +130,17 @@ class Leadership:
         if found is not None:
             # Looked at first, so that whoever waits for a lease uses up no tokens.
             seen = found.token
-            if found.stands and found.state == self.ledger.state and found.holder.nonce != self.me.nonce:
+            if found.state not in ("", self.ledger.state):
+                if found.stands or found.state != disown:
+                    raise ForeignQueueError(self.queue, self.ledger.state, found.state, found.holder)
+            elif found.stands and found.holder.nonce != self.me.nonce:
                 dead_token = self._past(found)
         for _ in range(_TOKEN_TRIES):
             token = tokens.next_token(self.ledger, self.queue, seen)
             token, reply = self._ask(token, dead_token, disown)
             if reply[0] == b"taken":
                 return self._taken(token, reply[1].decode("ascii"), _number(reply[2].decode("ascii")), dead_token)
-            found = _standing(reply[2], int(reply[1]))
+            found = standing_of(reply[2], int(reply[1]))
             if reply[0] == b"foreign":
                 raise ForeignQueueError(self.queue, self.ledger.state, found.state, found.holder)
             if reply[0] == b"held":

@@ -14,6 +14,12 @@ from contextvars import ContextVar
 from emq_ops.protocol.errors import DeadlineError
 
 _until: ContextVar[float | None] = ContextVar("emq_ops_deadline", default=None)
+_end: list[float | None] = [None]
+
+
+def end_by(seconds: float | None) -> None:
+    """Bounds every thread of this process to `seconds` from now: it is about to end. None takes the bound away."""
+    _end[0] = None if seconds is None else time.monotonic() + seconds
 
 
 @contextlib.contextmanager
@@ -30,7 +36,9 @@ def deadline(seconds: float) -> Iterator[None]:
 
 def remaining() -> float | None:
     """Seconds left (0.0 when it has passed), or None where nobody set a bound."""
-    until = _until.get()
+    until, end = _until.get(), _end[0]
+    if end is not None:
+        until = end if until is None else min(until, end)
     return None if until is None else max(0.0, until - time.monotonic())
 
 

@@ -1,0 +1,16 @@
+"""When a failed task is tried again."""
+
+from __future__ import annotations
+
+from emq_ops.config.schedule import Interval
+from emq_ops.daemon.tasks import Task
+
+CRON_FIRST_MS = 30_000
+
+
+def retry_ms(task: Task, failures: int, most_ms: int) -> int:
+    """After how many ms the run after `failures` in a row may begin: the interval (30 s for a cron task), doubled by
+    each failure, `most_ms` at the most."""
+    trigger = task.schedule.trigger
+    first = trigger.ms if isinstance(trigger, Interval) else CRON_FIRST_MS
+    return int(min(first * 2 ** min(failures - 1, 20), max(most_ms, 1)))

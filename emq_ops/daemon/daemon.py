@@ -1,0 +1,291 @@
+"""The daemon itself: named stages, each with its own period; none of them may end the process."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from emq_ops.config.models import Config
+from emq_ops.config.models import Daemon as Settings
+from emq_ops.config.windows import windows
+from emq_ops.daemon import clock
+from emq_ops.daemon.book import Book
+from emq_ops.daemon.dispatch import Dispatcher
+from emq_ops.daemon.events import (
+    ClockStepped,
+    DaemonStarted,
+    QueueRefused,
+    RevisionFollowed,
+    StateBack,
+    StateFault,
+    Stopping,
+    TaskMissed,
+)
+from emq_ops.daemon.leads import Leads
+from emq_ops.daemon.notify import ReadyFile, sd_notify
+from emq_ops.daemon.probe import Probe
+from emq_ops.daemon.requests import serve
+from emq_ops.daemon.tasks import Task, TaskSet, task_set
+from emq_ops.daemon.timers import Timers
+from emq_ops.daemon.work import Stores, Worker
+from emq_ops.deploy import revisions
+from emq_ops.deploy.revisions import Revision
+from emq_ops.ledger import interruptions as sights
+from emq_ops.ledger import marks, retention
+from emq_ops.ledger.holds import Window
+from emq_ops.ledger.ledger import Ledger
+from emq_ops.ledger.runs import IdleBook
+from emq_ops.passes.events import Emit
+from emq_ops.passes.holder import who
+from emq_ops.protocol import deadline
+from emq_ops.protocol.errors import EmqError
+from emq_ops.protocol.server import Server
+
+TURN_SECONDS = 0.1
+MakeStores = Callable[[Revision], Stores]
+"""Opens nothing yet: the archive's stores as a revision has them."""
+
+
+class NothingAppliedError(EmqError):
+    """There is no revision to run."""
+
+
+@dataclass(slots=True)
+class Chore:
+    """Something done every `seconds` of the main thread."""
+
+    seconds: float
+    do: Callable[[], None]
+    next_at: float = 0.0
+
+
+class Daemon:
+    """Runs the applied revision of a state on a server. One `run` an object."""
+
+    def __init__(
+        self,
+        server: Server,
+        ledger: Ledger,
+        make_stores: MakeStores,
+        env: Mapping[str, str],
+        emit: Emit,
+        *,
+        settings: Settings | None = None,
+        ready: Path | None = None,
+        follow_file: Callable[[], None] | None = None,
+    ) -> None:
+        """`follow_file`: called twice a second where the daemon follows a config file (``--watch``). Raises
+        NothingAppliedError, and what server and ledger raise."""
+        self.server, self.ledger, self.env, self.emit = server, ledger, env, emit
+        self._make_stores, self._follow_file = make_stores, follow_file
+        found = revisions.current(ledger)
+        if found is None:
+            raise NothingAppliedError("nothing was applied yet", where=ledger.where, fix="emq-ops apply, or up --apply")
+        self.revision: Revision = found
+        self.settings = settings or self._settings_of(found)
+        self._ready = ReadyFile(ready)
+        self._set = TaskSet({}, {})
+        self._queues: list[str] = []
+        self._windows: tuple[float, list[Window]] = (0.0, [])
+        self._config: Config | None = None
+        self._told: set[str] = set()
+        self._state_fault = ""
+        self._started_ms = clock.now_ms()
+        self.hangup = threading.Event()
+        """Set it to look at the revision and the server's queues at once (SIGHUP)."""
+        idle = IdleBook(ledger, who())
+        self.idle, self.book, self.probe = idle, Book(ledger), Probe(server)
+        self.leads = Leads(server, ledger, self.settings.lease, emit)
+        self.worker = Worker(server, ledger, make_stores(found), self._open_windows, emit)
+        self.dispatcher = Dispatcher(
+            self.worker,
+            self.probe,
+            self.book,
+            idle,
+            emit,
+            fence_of=self.leads.fence_of,
+            lease_ms_of=lambda queue: self._set.longest_lease_ms(queue),
+            away=self.leads.is_away,
+            threads=self.settings.threads,
+            archive_threads=self.settings.archive_threads,
+            backoff_ms=self.settings.backoff,
+        )
+        self.timers = Timers(self.dispatcher.cue, self._missed)
+
+    def run(self, stop: threading.Event) -> None:
+        """Runs until `stop` is set; then everything in hand ends, leases are given up, and it returns within
+        `stop_within` of the settings. Raises ForeignQueueError where another state owns a queue at the start."""
+        self._load(self.revision)
+        self._lead(first=True)
+        self.leads.start()
+        self.timers.start()
+        self._ready.up()
+        sd_notify("READY=1")
+        self.emit(
+            DaemonStarted("*", revision=self.revision.number, tasks=len(self._set.tasks), queues=len(self._queues))
+        )
+        try:
+            self._loop(stop)
+        finally:
+            self._end()
+
+    def _loop(self, stop: threading.Event) -> None:
+        lead_every = min(1.0, self.settings.lease / 5000)
+        chores = [
+            Chore(TURN_SECONDS, self.dispatcher.turn),
+            Chore(0.5, self._follow),
+            Chore(lead_every, self._lead),
+            Chore(0.5, self._serve),
+            Chore(0.5, self._mind_the_clock),
+            Chore(5.0, self._beat),
+            Chore(10.0, self._flush),
+            Chore(30.0, self._rescan),
+            Chore(3600.0, self._prune, clock.steady() + 60),
+        ]
+        if self._follow_file is not None:
+            chores.append(Chore(0.5, self._follow_file))
+        while not stop.wait(TURN_SECONDS / 2):
+            if self.hangup.is_set():
+                self.hangup.clear()
+                self._guarded(self._rescan)
+            for chore in chores:
+                now = clock.steady()
+                if now >= chore.next_at:
+                    chore.next_at = now + chore.seconds
+                    self._guarded(chore.do)
+
+    def _guarded(self, do: Callable[[], None]) -> None:
+        """A chore's fault is said once, until it is another."""
+        try:
+            with deadline.deadline(30.0):
+                do()
+        except EmqError as fault:
+            text = str(fault)
+        except Exception as fault:  # noqa: BLE001 - no chore may end the daemon
+            text = f"fault of emq-ops itself: {type(fault).__name__}: {fault}"
+        else:
+            if self._state_fault and do in (self._follow, self._flush):
+                self._state_fault = ""
+                self.emit(StateBack("*"))
+            return
+        if text != self._state_fault:
+            self._state_fault = text
+            self.emit(StateFault("*", error=text))
+
+    def _settings_of(self, revision: Revision) -> Settings:
+        found = revision.document.globals.get("daemon") or {}
+        return Settings.model_validate(found, context={"env": self.env})
+
+    def _load(self, revision: Revision) -> None:
+        """Takes over what a revision says. Runs in hand go on under the old policy."""
+        self.revision = revision
+        config = revision.document.data["config"]
+        self._config = Config.model_validate(config, context={"env": self.env}) if config else None
+        self._windows = (0.0, [])
+        self._rescan()
+
+    def _rescan(self) -> None:
+        live: list[str] = []
+        with contextlib.suppress(EmqError):  # without the server the queues named at apply are known all the same
+            live = self.server.queues()
+        self._set = task_set(self.revision.document, live or self._queues, self.env)
+        for queue, fault in self._set.faults.items():
+            if f"{queue}: {fault}" not in self._told:
+                self._told.add(f"{queue}: {fault}")
+                self.emit(QueueRefused(queue, error=str(fault)))
+        self._queues = self._set.queues
+        self._retime()
+
+    def _follow(self) -> None:
+        with self.ledger.read() as connection:
+            number = revisions.current_number(connection)
+        if number is None or number == self.revision.number:
+            return
+        found = revisions.current(self.ledger)
+        if found is None:
+            return
+        before = self.revision.document
+        if found.document.globals.get("archive") != before.globals.get("archive"):
+            # Runs in hand keep the stores that they have.
+            self.worker.stores = self._make_stores(found)
+            self.worker.forget_archives()
+        self._load(found)
+        self.probe.forget()
+        self._lead()
+        self.emit(RevisionFollowed("*", revision=found.number, tasks=len(self._set.tasks)))
+
+    def _lead(self, *, first: bool = False) -> None:
+        before = set(self.leads.ours)
+        if not self.leads.ask(self._queues, first=first):
+            return
+        gained, gone = self.leads.ours - before, before - self.leads.ours
+        self.book.forget(gone)
+        self.probe.forget(sorted(gained | gone))
+        self._retime(self.book.load(gained) if gained else {})
+
+    def _retime(self, known: dict[tuple[str, str], marks.Mark] | None = None) -> None:
+        ours = {key: task for key, task in self._set.tasks.items() if task.queue in self.leads.ours}
+        self.timers.set_tasks(ours.values(), known or {})
+        self.dispatcher.keep(ours)
+
+    def _serve(self) -> None:
+        led = [queue for queue in self._queues if self.leads.fence_of(queue) is not None]
+        serve(
+            self.ledger, led, self.dispatcher, self.worker, self.leads.fence_of, lambda q: self._set.longest_lease_ms(q)
+        )
+
+    def _missed(self, task: Task, count: int) -> None:
+        self.book.missed(task, count)
+        self.emit(TaskMissed(task.queue, task=task.text, count=count))
+
+    def _mind_the_clock(self) -> None:
+        step = self.timers.mind_the_clock()
+        if step:
+            self.emit(ClockStepped("*", seconds=round(step, 3)))
+
+    def _open_windows(self) -> list[Window]:
+        now = clock.steady()
+        if now >= self._windows[0]:
+            sections = self._config.maintenance if self._config is not None else ()
+            self._windows = (now + 1.0, windows(sections, clock.now_ms()))
+        return self._windows[1]
+
+    def _beat(self) -> None:
+        facts = {"waiting": self.dispatcher.waiting, "running": self.dispatcher.running, "away": self.leads.away}
+        marks.beat(
+            self.ledger,
+            marks.Living(who(), self._started_ms, clock.now_ms(), self.revision.number, self.leads.led, facts),
+        )
+
+    def _flush(self) -> None:
+        self.book.flush({key: clock.ms_of(fires) for key, (_, fires) in self.timers.times().items()})
+        self.idle.flush()
+        seen, self.probe.seen_ms = self.probe.seen_ms, {}
+        if seen:
+            with self.ledger.write() as connection:
+                sights.save_seen(connection, seen)
+
+    def _prune(self) -> None:
+        retention.prune(self.ledger, clock.now_ms())
+
+    def _end(self) -> None:
+        """Everything in hand ends, or is cut off; leases are given up."""
+        within = self.settings.stop_within / 1000
+        until = clock.steady() + within
+        self._ready.down()
+        sd_notify("STOPPING=1")
+        self.timers.stop()
+        self.emit(Stopping("*", running=self.dispatcher.running))
+        # Every wait below the passes ends by this bound; what they have done so far stands.
+        deadline.end_by(within * 0.6)
+        self.dispatcher.drain(within * 0.7)
+        self.leads.stop()
+        deadline.end_by(max(0.5, until - clock.steady() - 0.5))
+        self.leads.release()
+        for write in (self._flush, lambda: marks.leave(self.ledger, who())):
+            with contextlib.suppress(EmqError):  # the ledger may be away; the next daemon counts from what it has
+                write()
+        deadline.end_by(None)

@@ -1,0 +1,99 @@
+"""What the daemon says besides what its passes say."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from emq_ops.passes.events import Event
+
+
+@dataclass(frozen=True, slots=True)
+class DaemonStarted(Event):
+    """The daemon runs revision `revision`."""
+
+    revision: int = 0
+    tasks: int = 0
+    queues: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RevisionFollowed(Event):
+    """Another revision is in force."""
+
+    revision: int = 0
+    tasks: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TaskMissed(Event):
+    """Runs of a task were due and too late to start (`max_late`)."""
+
+    task: str = ""
+    count: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TaskLate(Event):
+    """A run begins late, because it was due while nobody could run it; `skipped` earlier ones are one with it."""
+
+    task: str = ""
+    late_ms: int = 0
+    skipped: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TaskFailed(Event):
+    """A run failed, `failures` times in a row now; the next try is after `retry_ms`."""
+
+    task: str = ""
+    error: str = ""
+    failures: int = 0
+    retry_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ServerLost(Event):
+    """The server of some queues does not answer."""
+
+    queues: int = 0
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerBack(Event):
+    """It answers again."""
+
+    queues: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class StateFault(Event):
+    """The state database does not do what it should; what is to be written is kept until it does."""
+
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class StateBack(Event):
+    """The state database answers again."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueueRefused(Event):
+    """A queue that this daemon may not lead (another state owns it), or can't make the tasks of."""
+
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ClockStepped(Event):
+    """The host's wall clock was set by `seconds`."""
+
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Stopping(Event):
+    """The daemon ends; `running` passes are in hand."""
+
+    running: int = 0

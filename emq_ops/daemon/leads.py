@@ -1,0 +1,118 @@
+"""Which queues are ours: asking for their leases, renewing them in a thread of their own, noticing a server that went."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterable
+
+from emq_ops.daemon.events import QueueRefused, ServerBack, ServerLost
+from emq_ops.ledger import interruptions as sights
+from emq_ops.ledger.ledger import Ledger
+from emq_ops.passes.events import Emit
+from emq_ops.passes.leadership import ForeignQueueError, HeldQueueError
+from emq_ops.passes.leading import Leaderships
+from emq_ops.protocol import deadline
+from emq_ops.protocol.errors import EmqError, FenceError
+from emq_ops.protocol.fence import Fence
+from emq_ops.protocol.server import Server
+
+
+class Leads:
+    """The leases of the daemon's queues. `ours`: the queues whose timetable this daemon keeps: those it leads, and those
+    it led and nobody else has taken since (their server may just be away)."""
+
+    def __init__(self, server: Server, ledger: Ledger, lease_ms: int, emit: Emit) -> None:
+        self._leases = Leaderships(server, ledger, lease_ms=lease_ms, emit=emit)
+        self._ledger, self._emit, self._lease_ms = ledger, emit, lease_ms
+        self.ours: set[str] = set()
+        self._away: dict[str, str] = {}
+        self._refused: dict[str, str] = {}
+        self._over = threading.Event()
+        self._keeper = threading.Thread(target=self._keep, name="leases", daemon=True)
+
+    def start(self) -> None:
+        """Begins to renew."""
+        self._keeper.start()
+
+    def fence_of(self, queue: str) -> Fence | None:
+        """The lease of a queue, None while we do not lead it."""
+        return self._leases.fences.get(queue)
+
+    def is_away(self, queue: str) -> bool:
+        """Whether the queue's server does not answer."""
+        return queue in self._away
+
+    @property
+    def led(self) -> int:
+        """How many queues we lead."""
+        return len(self._leases.fences)
+
+    @property
+    def away(self) -> int:
+        """How many queues' servers do not answer."""
+        return len(self._away)
+
+    def ask(self, queues: Iterable[str], *, first: bool = False) -> bool:
+        """Asks for the leases of `queues` that are not in hand; answers whether `ours` changed. On the `first` round a
+        queue of another state is an error (ForeignQueueError): two states on one server are a mistake."""
+        wanted = set(queues)
+        before = set(self.ours)
+        gone = [queue for queue in self._leases.fences if queue not in wanted]
+        if gone:
+            self._leases.release(gone)
+        refused = self._leases.acquire(wanted)
+        self.ours = (self.ours & wanted) | set(self._leases.fences)
+        for queue, fault in refused.items():
+            if isinstance(fault, ForeignQueueError) and first:
+                self._leases.release()
+                raise fault
+            if isinstance(fault, HeldQueueError | ForeignQueueError):
+                self.ours.discard(queue)
+            if not isinstance(fault, HeldQueueError):
+                self._refuse(queue, str(fault))
+        for queue in self._leases.fences:
+            self._refused.pop(queue, None)
+        return self.ours != before
+
+    def _refuse(self, queue: str, error: str) -> None:
+        """Said once, until it is another reason."""
+        if self._refused.get(queue) != error and queue not in self._away:
+            self._refused[queue] = error
+            self._emit(QueueRefused(queue, error=error))
+
+    def _keep(self) -> None:
+        while not self._over.wait(self._lease_ms / 3000):
+            # A server that hangs must not take longer than the lease to be noticed.
+            with deadline.deadline(self._lease_ms / 3000):
+                self._renew()
+
+    def _renew(self) -> None:
+        held = set(self._leases.fences)
+        try:
+            faults = self._leases.renew()
+        except EmqError as fault:
+            faults = dict.fromkeys(held, fault)
+        lost = {q: str(f) for q, f in faults.items() if not isinstance(f, FenceError)}
+        fresh = [queue for queue in lost if queue not in self._away]
+        back = [queue for queue in held if queue in self._away and queue not in lost]
+        if fresh:
+            self._away.update({queue: lost[queue] for queue in fresh})
+            self._emit(ServerLost("*", queues=len(fresh), error=lost[fresh[0]]))
+            with contextlib.suppress(EmqError):  # the ledger may be away as well; the run id tells of a restart anyway
+                sights.mark_lost(self._ledger, fresh)
+        for queue in back:
+            del self._away[queue]
+        if back:
+            self._emit(ServerBack("*", queues=len(back)))
+
+    def stop(self) -> None:
+        """Ends the renewing; the leases stand until `release`."""
+        self._over.set()
+        if self._keeper.is_alive():
+            self._keeper.join(self._lease_ms / 1000)
+
+    def release(self) -> None:
+        """Gives every lease up, as far as the server can be reached."""
+        with contextlib.suppress(EmqError):
+            self._leases.release()

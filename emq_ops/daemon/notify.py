@@ -1,0 +1,43 @@
+"""Telling the outside that the daemon is ready, or ends: systemd's socket and a ready file."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+from pathlib import Path
+
+
+def sd_notify(text: str) -> bool:
+    """Sends `text` (``READY=1``, ``STOPPING=1`` ...) to systemd; False where nobody listens."""
+    target = os.environ.get("NOTIFY_SOCKET", "")
+    if not target:
+        return False
+    address = "\0" + target[1:] if target.startswith("@") else target
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as out:
+            out.sendto(text.encode("utf-8"), address)
+    except OSError:
+        return False
+    return True
+
+
+class ReadyFile:
+    """A file that exists while the daemon is ready; its content is the process id."""
+
+    def __init__(self, path: Path | None) -> None:
+        self.path = path
+
+    def up(self) -> None:
+        """Makes it, whole or not at all."""
+        if self.path is not None:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            part = self.path.with_name(self.path.name + f".{os.getpid()}")
+            part.write_text(f"{os.getpid()}\n")
+            part.replace(self.path)
+
+    def down(self) -> None:
+        """Takes it away."""
+        if self.path is not None:
+            with contextlib.suppress(OSError):
+                self.path.unlink(missing_ok=True)

@@ -1,0 +1,121 @@
+"""Cheap looks at what is due: many queues in one flush, so that a queue with nothing to do costs no pass."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from emq_archive.facts import Facts
+from emq_archive.model import Report
+from emq_ops.daemon.tasks import STALLED, Task
+from emq_ops.passes.policy import StreamPolicy
+from emq_ops.passes.sight import Sight, look_many
+from emq_ops.protocol.errors import EmqError
+from emq_ops.protocol.keyspace import keys_of
+from emq_ops.protocol.scripts import load
+from emq_ops.protocol.server import Server
+
+
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """A stream as a cycle left it with nothing more to do."""
+
+    facts: Facts
+    policy: StreamPolicy
+
+
+class Probe:
+    """Remembers how each queue and stream stood when its last pass had nothing left to do."""
+
+    def __init__(self, server: Server) -> None:
+        self.server = server
+        self._sights: dict[str, Sight] = {}
+        self._rests: dict[tuple[str, str], Rest] = {}
+        self.seen_ms: dict[str, int] = {}
+
+    def idle(self, tasks: Sequence[Task]) -> set[tuple[str, str]]:
+        """The keys of those that have nothing to do. One that can't be told is not idle: its pass will say why."""
+        sweeps = [task for task in tasks if task.name == STALLED]
+        streams = [task for task in tasks if task.key in self._rests]
+        return self._idle_sweeps(sweeps) | self._idle_streams(streams)
+
+    def _idle_sweeps(self, tasks: Sequence[Task]) -> set[tuple[str, str]]:
+        found: set[tuple[str, str]] = set()
+        for queue, sight in look_many(self.server, [task.queue for task in tasks]).items():
+            if isinstance(sight, EmqError):
+                continue
+            before = self._sights.get(queue)
+            if before is not None and sight.due == 0 and not sight.unrecorded and _same(before, sight):
+                found.add((queue, STALLED))
+                self.seen_ms[queue] = sight.now_ms
+        return found
+
+    def _idle_streams(self, tasks: Sequence[Task]) -> set[tuple[str, str]]:
+        calls = [([keys_of(task.queue).stream(task.stream)], ()) for task in tasks]
+        found: set[tuple[str, str]] = set()
+        for task, reply in zip(tasks, self.server.run_many(load("stream_facts"), calls, readonly=True), strict=True):
+            if isinstance(reply, EmqError):
+                continue
+            rest = self._rests[task.key]
+            facts = Facts.of(reply)
+            if rest.policy == task.policy and _unmoved(rest.facts, facts) and not _aged(facts, rest.policy):
+                found.add(task.key)
+        return found
+
+    def swept(self, queue: str, sight: Sight | None) -> None:
+        """A sweep is through: how things stood right before it, None where it left something to do."""
+        if sight is None:
+            self._sights.pop(queue, None)
+        else:
+            self._sights[queue] = sight
+
+    def facts(self, task: Task) -> Facts:
+        """How the stream stands: to be asked right before its cycle."""
+        reply = self.server.run(load("stream_facts"), [keys_of(task.queue).stream(task.stream)], readonly=True)
+        return Facts.of(reply)
+
+    def folded(self, task: Task, before: Facts | None, report: Report | None) -> None:
+        """A cycle is through: how the stream stood right before it, and its report; None where it failed."""
+        self._rests.pop(task.key, None)
+        policy = task.policy
+        if report is None or before is None or not isinstance(policy, StreamPolicy):
+            return
+        moved = report.folded or report.shipped or report.trimmed
+        left = report.unshipped or report.lag_records or report.refused or report.unstorable
+        over = policy.keep is not None and before.length > policy.keep
+        if not (moved or left or over):
+            self._rests[task.key] = Rest(before, policy)
+
+    def forget(self, queues: Mapping[str, object] | Sequence[str] | None = None) -> None:
+        """What was remembered of these queues (None: of all) proves nothing any more."""
+        names = None if queues is None else set(queues)
+        self._sights = {} if names is None else {q: s for q, s in self._sights.items() if q not in names}
+        self._rests = {} if names is None else {k: r for k, r in self._rests.items() if k[0] not in names}
+
+
+def _same(before: Sight, now: Sight) -> bool:
+    return (before.run_id, before.replid, before.promoted, before.dead, before.failed) == (
+        now.run_id,
+        now.replid,
+        now.promoted,
+        now.dead,
+        now.failed,
+    )
+
+
+def _unmoved(before: Facts, now: Facts) -> bool:
+    return (before.run_id, before.exists, before.last_generated, before.entries_added, before.length, before.first) == (
+        now.run_id,
+        now.exists,
+        now.last_generated,
+        now.entries_added,
+        now.length,
+        now.first,
+    )
+
+
+def _aged(facts: Facts, policy: StreamPolicy) -> bool:
+    """Whether the oldest entry is old enough to be trimmed by now."""
+    return (
+        policy.max_age_ms is not None and facts.first is not None and facts.first[0] < facts.now_ms - policy.max_age_ms
+    )

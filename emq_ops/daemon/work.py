@@ -1,0 +1,212 @@
+"""Running one task's pass: the same passes that commands and playbooks call, with the daemon's lease and stores."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from emq_archive.dead import DeadArchive
+from emq_archive.deadline import Deadline
+from emq_archive.local.store import SqlStore, open_local
+from emq_archive.model import Report as StreamReport
+from emq_archive.ports import Fence as Writer
+from emq_archive.ports import Remote
+from emq_ops.daemon.tasks import Task
+from emq_ops.ledger import bounds, holds, runs
+from emq_ops.ledger.holds import Window
+from emq_ops.ledger.ledger import Ledger
+from emq_ops.passes.archive import StreamArchive, archiving
+from emq_ops.passes.events import Emit, PassEnded, PassStarted
+from emq_ops.passes.holder import who
+from emq_ops.passes.policy import DeadPolicy, Policy, StalledPolicy, StreamPolicy, as_row
+from emq_ops.passes.sight import Sight, look
+from emq_ops.passes.sweep import sweep
+from emq_ops.passes.trim import trim
+from emq_ops.protocol import deadline
+from emq_ops.protocol.errors import BadInputError, EmqError
+from emq_ops.protocol.fence import Fence
+from emq_ops.protocol.queue import Queue
+from emq_ops.protocol.server import Server
+
+
+class Report(Protocol):
+    """A report of a pass."""
+
+    def as_row(self) -> dict[str, Any]: ...
+
+
+@dataclass(slots=True)
+class Done:
+    """A run that ended well. `idle`: there was nothing to do. `sight`: the queue as it was seen before a sweep."""
+
+    report: Report
+    idle: bool
+    sight: Sight | None = None
+
+
+class Stores:
+    """The archive's local database and object store, opened when first needed, shared by all runs."""
+
+    def __init__(self, local_url: str | None, remote: Callable[[], Remote] | None) -> None:
+        self._local_url, self._open_remote = local_url, remote
+        self._local: SqlStore | None = None
+        self._remote: Remote | None = None
+        self._lock = threading.Lock()
+
+    def local(self) -> SqlStore:
+        """Raises BadInputError where no archive is configured, and what opening it raises."""
+        if self._local_url is None:
+            raise BadInputError("no archive is configured", fix="give the config an `archive:` section and apply it")
+        with self._lock:
+            if self._local is None:
+                self._local = open_local(self._local_url)
+            return self._local
+
+    def remote(self) -> Remote:
+        """Raises BadInputError where no object store is configured. Makes no request."""
+        if self._open_remote is None:
+            raise BadInputError("no object store is configured", fix="archive.remote in the config")
+        with self._lock:
+            if self._remote is None:
+                self._remote = self._open_remote()
+            return self._remote
+
+    def close(self) -> None:
+        """Gives back what was opened."""
+        with self._lock:
+            for one in (self._local, self._remote):
+                if one is not None:
+                    one.close()
+            self._local = self._remote = None
+
+
+class Worker:
+    """Runs passes. Thread-safe; the caller sees to it that a task runs once at a time."""
+
+    def __init__(
+        self, server: Server, ledger: Ledger, stores: Stores, windows: Callable[[], list[Window]], emit: Emit
+    ) -> None:
+        self.server, self.ledger, self.stores, self.windows, self.emit = server, ledger, stores, windows, emit
+        self._archives: dict[tuple[str, str], StreamArchive] = {}
+        self._lock = threading.Lock()
+
+    def run(
+        self,
+        task: Task,
+        fence: Fence,
+        *,
+        lease_ms: int,
+        trigger: str = "daemon",
+        force: bool = False,
+        policy: Policy | None = None,
+    ) -> Done:
+        """One run of `task` under its queue's lease, within its timeout. `lease_ms`: the queue's longest lease;
+        `policy`: another than the task's (a command's flags); `force`: a stream ships and trims all that may go.
+
+        Raises what the passes raise.
+        """
+        policy = policy or task.policy
+        with deadline.deadline(task.timeout_s or 3.15e7):
+            if isinstance(policy, StalledPolicy):
+                seen = look(self.server, task.queue)
+                report = sweep(
+                    self.server,
+                    task.queue,
+                    policy,
+                    self.ledger,
+                    fence,
+                    windows=self.windows(),
+                    trigger=trigger,
+                    emit=self.emit,
+                )
+                return Done(report, report.idle, seen)
+            if isinstance(policy, DeadPolicy):
+                return self._trim(task.queue, policy, fence, lease_ms, trigger)
+            return self._archive(task, policy, fence, trigger, force)
+
+    def _trim(self, queue: str, policy: DeadPolicy, fence: Fence, lease_ms: int, trigger: str) -> Done:
+        with self.ledger.read() as connection:
+            bound = bounds.of(connection, queue)
+        report = trim(
+            self.server,
+            queue,
+            policy,
+            self.ledger,
+            fence,
+            archiver=self._dead_archive(queue, policy, fence) if policy.archive else None,
+            only=bound.ids if bound is not None else None,
+            lease_ms=lease_ms,
+            trigger=trigger,
+            emit=self.emit,
+        )
+        if bound is not None and not report.more and report.status == "done":
+            with self.ledger.write() as connection:
+                bounds.spend(connection, bound)
+        return Done(report, report.idle)
+
+    def _dead_archive(self, queue: str, policy: DeadPolicy, fence: Fence) -> DeadArchive:
+        writer = Writer(fence.state, fence.token, who())
+        target = Queue(self.server, queue)
+        return DeadArchive(target, self.stores.local(), self.stores.remote(), archiving(policy.archiving), writer)
+
+    def _archive(self, task: Task, policy: StreamPolicy, fence: Fence, trigger: str, force: bool) -> Done:
+        queue, stream = task.queue, task.stream
+        with self.ledger.read() as connection:
+            hold = holds.hold_of(connection, queue, self.server.now_ms(queue))
+        if hold is not None:
+            return Done(StreamReport(queue, stream, refused=[f"held by {hold.holder}"]), idle=True)
+        archive = self._stream_archive(queue, stream, policy)
+        left = deadline.remaining()
+        try:
+            report = archive.run(fence, who(), Deadline.after(left), force=force)
+        except EmqError as fault:
+            self._record(queue, stream, policy, fence, trigger, archive.report, str(fault))
+            raise
+        idle = not (report.folded or report.shipped or report.trimmed or report.notes or report.unstorable)
+        if not idle:
+            self._record(queue, stream, policy, fence, trigger, report, None)
+        return Done(report, idle)
+
+    def _stream_archive(self, queue: str, stream: str, policy: StreamPolicy) -> StreamArchive:
+        with self._lock:
+            known = self._archives.get((queue, stream))
+        if known is not None and known.policy == policy:
+            return known
+        made = StreamArchive(self.server, queue, stream, policy, self.stores.local(), self.stores.remote())
+        with self._lock:
+            self._archives[(queue, stream)] = made
+        return made
+
+    def forget_archives(self) -> None:
+        """Drops what is remembered of streams: the stores changed."""
+        with self._lock:
+            self._archives.clear()
+
+    def _record(
+        self,
+        queue: str,
+        stream: str,
+        policy: StreamPolicy,
+        fence: Fence,
+        trigger: str,
+        report: StreamReport,
+        error: str | None,
+    ) -> None:
+        names = ("folded", "shipped", "segments", "trimmed", "unshipped", "lag_records")
+        counts = {name: getattr(report, name) for name in names if getattr(report, name)}
+        run = runs.start(
+            self.ledger,
+            "archive",
+            queue,
+            holder=who(),
+            trigger=trigger,
+            token=fence.token,
+            policy={"stream": stream, **as_row(policy)},
+        )
+        status = runs.FAILED if error else runs.DONE
+        with self.ledger.write() as connection:
+            runs.finish(connection, run, status, counts=counts, error=error)
+        self.emit(PassStarted(queue, run, kind="archive", token=fence.token))
+        self.emit(PassEnded(queue, run, kind="archive", status=status, counts=counts, error=error))

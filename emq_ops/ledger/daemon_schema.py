@@ -1,0 +1,36 @@
+"""Tables of the daemon: a mark a task, a row a living daemon. Times are unix ms by the host's clock."""
+
+from __future__ import annotations
+
+from sqlalchemy import BigInteger, Column, String, Table, Text
+
+from emq_ops.ledger.schema import metadata
+
+task_marks = Table(
+    "task_marks",
+    metadata,
+    Column("queue", String(255), primary_key=True),
+    Column("task", String(255), primary_key=True),  # stalled, dead, stream:<name>
+    Column("due_ms", BigInteger, nullable=False),  # the last instant seen to
+    Column("next_ms", BigInteger),
+    Column("started_ms", BigInteger),
+    Column("ended_ms", BigInteger),
+    Column("late_ms", BigInteger, nullable=False, server_default="0"),  # of the last run
+    Column("runs", BigInteger, nullable=False, server_default="0"),
+    Column("missed", BigInteger, nullable=False, server_default="0"),
+    Column("skipped", BigInteger, nullable=False, server_default="0"),
+    Column("failures", BigInteger, nullable=False, server_default="0"),  # in a row
+    Column("error", Text),
+    Column("holder", String(255), nullable=False, server_default=""),
+)
+
+daemons = Table(
+    "daemons",
+    metadata,
+    Column("holder", String(255), primary_key=True),  # user@host:pid
+    Column("started_ms", BigInteger, nullable=False),
+    Column("seen_ms", BigInteger, nullable=False),
+    Column("revision", BigInteger),
+    Column("leads", BigInteger, nullable=False, server_default="0"),
+    Column("facts", Text, nullable=False, server_default="{}"),
+)

@@ -1,0 +1,104 @@
+"""What is remembered of each task from one daemon to the next, and which daemons live."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from sqlalchemy import delete, select
+
+from emq_ops.ledger.daemon_schema import daemons, task_marks
+from emq_ops.ledger.ledger import Ledger, insert, pages
+
+ALIVE_MS = 30_000
+"""A daemon that said nothing for so long is not shown as living."""
+
+
+@dataclass(slots=True)
+class Mark:
+    """One task of one queue. `due_ms`: the last instant that was seen to, run or missed; `late_ms`: how late the last
+    run began; `missed`, `skipped`: runs too late to start, and those folded into a later one; `failures`: in a row,
+    `error` the last one's. Unix ms by the host's clock."""
+
+    queue: str
+    task: str
+    due_ms: int
+    next_ms: int | None = None
+    started_ms: int | None = None
+    ended_ms: int | None = None
+    late_ms: int = 0
+    runs: int = 0
+    missed: int = 0
+    skipped: int = 0
+    failures: int = 0
+    error: str | None = None
+    holder: str = ""
+
+    def as_row(self) -> dict[str, Any]:
+        """As a plain dict."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Living:
+    """A daemon that was seen lately. `leads`: how many queues."""
+
+    holder: str
+    started_ms: int
+    seen_ms: int
+    revision: int | None
+    leads: int
+    facts: dict[str, Any]
+
+
+def load(ledger: Ledger) -> dict[tuple[str, str], Mark]:
+    """Every mark, by queue and task."""
+    with ledger.read() as connection:
+        found = [Mark(**row) for row in connection.execute(select(task_marks)).mappings()]
+    return {(mark.queue, mark.task): mark for mark in found}
+
+
+def save(ledger: Ledger, marks: Iterable[Mark]) -> None:
+    """Writes marks in one transaction. An older instant never replaces a newer one that another daemon wrote."""
+    rows = [mark.as_row() for mark in marks]
+    if not rows:
+        return
+    with ledger.write() as connection:
+        for page in pages(rows, 50):
+            new = insert(connection, task_marks).values(page)
+            values = {c.name: new.excluded[c.name] for c in task_marks.c if c.name not in ("queue", "task")}
+            keys = [task_marks.c.queue, task_marks.c.task]
+            newer = new.excluded.due_ms >= task_marks.c.due_ms
+            connection.execute(new.on_conflict_do_update(index_elements=keys, set_=values, where=newer))
+
+
+def forget(ledger: Ledger, gone: Sequence[tuple[str, str]]) -> None:
+    """Drops the marks of tasks that no revision has any more."""
+    with ledger.write() as connection:
+        for queue, task in gone:
+            connection.execute(delete(task_marks).where(task_marks.c.queue == queue, task_marks.c.task == task))
+
+
+def beat(ledger: Ledger, living: Living) -> None:
+    """A daemon says that it lives; those long silent are dropped."""
+    values = {**asdict(living), "facts": json.dumps(living.facts)}
+    with ledger.write() as connection:
+        statement = insert(connection, daemons).values(values)
+        connection.execute(statement.on_conflict_do_update(index_elements=[daemons.c.holder], set_=values))
+        connection.execute(delete(daemons).where(daemons.c.seen_ms < living.seen_ms - 100 * ALIVE_MS))
+
+
+def leave(ledger: Ledger, holder: str) -> None:
+    """A daemon says that it ends."""
+    with ledger.write() as connection:
+        connection.execute(delete(daemons).where(daemons.c.holder == holder))
+
+
+def living(ledger: Ledger, now_ms: int) -> list[Living]:
+    """The daemons that were seen within ALIVE_MS."""
+    wanted = select(daemons).where(daemons.c.seen_ms >= now_ms - ALIVE_MS).order_by(daemons.c.started_ms)
+    with ledger.read() as connection:
+        rows = [dict(row) for row in connection.execute(wanted).mappings()]
+    return [Living(**{**row, "facts": json.loads(row["facts"])}) for row in rows]
