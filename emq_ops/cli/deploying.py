@@ -102,7 +102,7 @@ def ask(question: str, yes: bool) -> bool:
 
 def watch(step: Step, what: str) -> None:
     """A word on each setting as it is written."""
-    if what != "begun":
+    if what in ("done", "already"):
         say(f"  {step.address}: {'done' if what == 'done' else 'was so already'}")
 
 

@@ -28,7 +28,7 @@ from emq_ops.protocol.server import Server
 Replan = Callable[[], Plan]
 """Makes the same plan anew, from the facts as they are now."""
 Watch = Callable[[Step, str], None]
-"""Told of each write: the step and ``begun``, ``done`` or ``already``."""
+"""Told of each write: the step and ``begun``, ``written``, then ``done`` (recorded) or ``already`` (was so)."""
 
 
 class RefusedError(EmqError):
@@ -145,6 +145,7 @@ def _write(server: Server, ledger: Ledger, lock: StateLock, number: int, step: S
     watch(step, "begun")
     if now != want.value:
         write(Queue(server, step.queue), want.setting, want.value)
+        watch(step, "written")
     with ledger.write() as connection:
         lock.assert_held(connection)
         journal.end_step(connection, number, step)

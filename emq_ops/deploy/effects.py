@@ -20,7 +20,7 @@ def dead_effect(step: Step, facts: LiveQueue, *, protected: bool) -> None:
         return
     dead = facts.dead
     ids = () if protected else dead.victims
-    step.effect = {"dead": dead.count, "remove": len(ids), "ids": list(ids)}
+    step.effect = {"dead": dead.count, "remove": len(ids), "ids": list(ids), "as_of": dead.now_ms}
     if protected:
         step.notes.append("protect: true, so nothing is trimmed")
     step.notes += dead.notes

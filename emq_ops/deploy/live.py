@@ -6,16 +6,19 @@ of policies that change. Nothing is written.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
+from emq_ops.config.policies import dead_policy
 from emq_ops.config.scalars import format_duration
 from emq_ops.deploy import loss, settings
 from emq_ops.deploy.document import Document
 from emq_ops.deploy.model import DeadFacts, Interrupted, Live, LiveQueue, StreamFacts
-from emq_ops.deploy.victims import forecast
 from emq_ops.ledger.alerts import competing
 from emq_ops.ledger.ledger import Ledger
+from emq_ops.passes.predict import predict_trim
 from emq_ops.protocol.errors import DamagedError, EmqError, ServerError
 from emq_ops.protocol.ids import floor_stream_id, parse
 from emq_ops.protocol.keyspace import Keys, keys_of
@@ -36,8 +39,10 @@ def read_live(
     applied: Document | None,
     env: Env,
     interrupted: Interrupted | None = None,
+    as_of: Mapping[str, int] | None = None,
 ) -> Live:
-    """Everything that `planner.plan` wants to know."""
+    """Everything that `planner.plan` wants to know. `as_of`: queue -> server time (ms) at which an earlier plan looked
+    at its dead set: ages are told as of then."""
     before = applied or Document.empty()
     live = Live(state=ledger.state if ledger else "", interrupted=interrupted)
     left = {queue for queue, _ in live.left}
@@ -45,7 +50,7 @@ def read_live(
     _read_settings(server, wants, live)
     sound = [want for want in wants if live.queues[want.queue].damage is None]
     _read_streams(server, sound, live, env)
-    _read_dead(server, ledger, sound, live, env)
+    _read_dead(server, ledger, sound, live, env, as_of or {})
     if ledger is not None:
         for rival in competing(ledger):
             if rival.queue in live.queues:
@@ -212,17 +217,25 @@ def _tolerant(server: Server, commands: Sequence[Command]) -> list[Any]:
         return out
 
 
-def _read_dead(server: Server, ledger: Ledger | None, wants: Sequence[_Want], live: Live, env: Env) -> None:
-    todo = [want for want in wants if want.dead is not None]
-    counts = _tolerant(server, [("ZCARD", want.keys.dead) for want in todo])
-    for want, count in zip(todo, counts, strict=True):
+def _read_dead(
+    server: Server, ledger: Ledger | None, wants: Sequence[_Want], live: Live, env: Env, as_of: Mapping[str, int]
+) -> None:
+    todo = [(want, want.dead) for want in wants if want.dead is not None]
+    counts = _tolerant(server, [("ZCARD", want.keys.dead) for want, _ in todo])
+    for (want, fields), count in zip(todo, counts, strict=True):
         if isinstance(count, EmqError):
             live.queues[want.queue].damage = f"dead set: {count.what}"
             continue
-        assert want.dead is not None
-        keep, age = loss.number(want.dead.get("keep"), env), loss.number(want.dead.get("max_age"), env)
-        if count == 0 or (age is None and (keep is None or count <= keep)):
+        policy = dead_policy(fields, env)
+        if count == 0 or (policy.max_age_ms is None and (policy.keep is None or count <= policy.keep)):
             live.queues[want.queue].dead = DeadFacts(count, (), 0)
             continue
-        by_mint = want.dead.get("age_by") == "minted"
-        live.queues[want.queue].dead = forecast(server, ledger, want.queue, keep, age, by_mint=by_mint)
+        now = server.now_ms(want.queue)
+        moment = min(now, as_of.get(want.queue, now))
+        if policy.max_age_ms is not None:
+            # Growing older is no news: a plan that was made earlier is compared as of then.
+            policy = replace(policy, max_age_ms=policy.max_age_ms + now - moment)
+        found = predict_trim(server, want.queue, policy, ledger)
+        stay = Counter(skipped.reason.split(":")[0] for skipped in found.report.skipped)
+        notes = tuple(f"{number} stay: {reason}" for reason, number in sorted(stay.items()))
+        live.queues[want.queue].dead = DeadFacts(count, tuple(sorted(v.job for v in found.victims)), moment, notes)

@@ -35,7 +35,7 @@ def plan(
     work = _Planner(desired, before, live, env, revert, kind)
     for queue in sorted({*desired.queues, *before.queues, *(queue for queue, _ in live.left)}):
         work.queue(queue)
-    for name in GLOBALS:
+    for name in GLOBALS if applied is not None else ():  # on the first apply they are no change of anything
         work.section(name)
     work.check_reverts()
     steps = work.steps
@@ -85,6 +85,8 @@ class _Planner:
                 f"{queue}: the queue belongs to state {facts.owner} (last held by {facts.holder}), "
                 f"ours is {self.live.state}"
             )
+        if self.kind == "destroy" and before and not after and before.get("protect"):
+            self.refusals.append(f"{queue}: protected; apply it with protect: false first")
         if after != before:
             self._policies(queue, before or {}, after or {}, facts)
         self._settings(queue, before or {}, after or {}, facts)

@@ -52,8 +52,14 @@ def facts_of(plan: Plan) -> dict[str, Any]:
         if step.write is not None:
             out[step.address] = {"live": step.write.expect}
         elif "ids" in step.effect:
-            out[step.address] = {"dead": step.effect["dead"], "ids": step.effect["ids"]}
+            effect = step.effect
+            out[step.address] = {"queue": step.queue, **{k: effect[k] for k in ("dead", "ids", "as_of")}}
     return out
+
+
+def moments(facts: dict[str, Any]) -> dict[str, int]:
+    """When each dead set was looked at: queue -> server time, ms."""
+    return {fact["queue"]: fact["as_of"] for fact in facts.values() if fact.get("as_of")}
 
 
 def save(path: Path, saved: Saved) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -82,13 +82,14 @@ class Session:
         noted.unmatched_optional = [s for s in layers.patterns if not layers.takes_any(s, queues)]
         return Document.of(loaded, layers, queues), noted
 
-    def propose(self, loaded: Loaded, revert: Sequence[str] = ()) -> Proposal:
-        """The plan from what is in force, and live, to `loaded`. Raises ConfigError before anything is connected to
-        where a variable is not set."""
+    def propose(
+        self, loaded: Loaded, revert: Sequence[str] = (), *, as_of: Mapping[str, int] | None = None
+    ) -> Proposal:
+        """The plan from what is in force, and live, to `loaded`. Raises ConfigError where a variable is not set."""
         require_set(loaded)
         document, noted = self.desired(loaded)
         files = [{"path": str(source.path), "sha256": source.sha256} for source in loaded.sources]
-        return self._proposal(document, "apply", files, tuple(revert), noted.unmatched_optional)
+        return self._proposal(document, "apply", files, tuple(revert), noted.unmatched_optional, as_of=as_of)
 
     def propose_document(self, document: Document, kind: str) -> Proposal:
         """The plan to a given document: that of an earlier revision (``rollback``), or an empty one (``destroy``)."""
@@ -103,14 +104,15 @@ class Session:
         noted: list[str],
         *,
         locked: bool = False,
+        as_of: Mapping[str, int] | None = None,
     ) -> Proposal:
-        """`locked`: the lock is ours, so that an apply that did not end did end."""
+        """`locked`: the lock is ours, so that an apply that did not end did end. `as_of`: see `read_live`."""
         applied = self.current()
         with self.ledger.read() as connection:
             owner = None if locked else owner_of(connection)
             cut = None if owner is not None and owner.held else journal.interrupted(connection)
         before = applied.document if applied else None
-        live = read_live(self.server, self.ledger, document, before, self.env, cut)
+        live = read_live(self.server, self.ledger, document, before, self.env, cut, as_of)
         live.unmatched_optional = noted
         made = plan(
             document,
@@ -143,7 +145,8 @@ class Session:
         def again() -> Plan:
             noted = proposal.live.unmatched_optional
             kind, files, names = proposal.plan.kind, proposal.files, proposal.revert
-            return self._proposal(proposal.document, kind, files, names, noted, locked=True).plan
+            moments = saved.moments(saved.facts_of(proposal.plan))
+            return self._proposal(proposal.document, kind, files, names, noted, locked=True, as_of=moments).plan
 
         return doing.apply(
             self.server,
@@ -180,7 +183,7 @@ class Session:
         kept = saved.read(path)
         if kept.kind != "apply":
             raise BadInputError(f"a saved plan of kind '{kept.kind}'", where=str(path), fix="plan again")
-        now = self.propose(loaded, kept.revert)
+        now = self.propose(loaded, kept.revert, as_of=saved.moments(kept.facts))
         saved.compare(kept, now.plan, now.document, now.files, self.ledger.state)
         return now
 
