@@ -93,6 +93,12 @@ def finish(
     connection.execute(update(runs).where(runs.c.id == run).values(values))
 
 
+def fail(ledger: Ledger, run: str, error: str, counts: dict[str, Any] | None = None) -> None:
+    """Records that a pass failed."""
+    with ledger.write() as connection:
+        finish(connection, run, FAILED, counts=counts, error=error)
+
+
 def add_slice(connection: Connection, run: str, number: int, counts: dict[str, int]) -> bool:
     """Adds the counts of slice `number` (from 1) to a run; False where that slice is recorded already."""
     row = connection.execute(select(runs.c.slices, runs.c.counts).where(runs.c.id == run).with_for_update()).first()

@@ -11,10 +11,10 @@ from emq_ops.ledger.deaths import NO_ATTEMPTS, Death
 from emq_ops.ledger.interruptions import Contact, Interruption
 from emq_ops.ledger.ledger import Ledger
 from emq_ops.ledger.snapshot import pack
+from emq_ops.passes.budget import Budget
 from emq_ops.passes.events import Died, Emit, nowhere
 from emq_ops.passes.sight import Sight
 from emq_ops.passes.slices import read_dead
-from emq_ops.protocol import deadline
 from emq_ops.protocol.fence import Fence
 from emq_ops.protocol.ids import is_valid
 from emq_ops.protocol.server import Server
@@ -54,13 +54,15 @@ def reconcile(
     now_ms: int,
     newest: Interruption | None = None,
     emit: Emit = nowhere,
+    budget: Budget | None = None,
 ) -> Agreement:
-    """Brings the ledger in line with the dead set, page by page, until the caller's deadline. Rows and logs of new
+    """Brings the ledger in line with the dead set, page by page, as far as the time goes. Rows and logs of new
     deaths are kept with them. All deaths found by one call have one age, so that ties go by mint order."""
     agreed = Agreement()
+    budget = budget or Budget()
     cursor = b"0"
     while True:
-        if deadline.remaining() == 0.0:
+        if budget.up:
             agreed.whole = False
             return agreed
         cursor, flat = server.read("ZSCAN", fence.keys.dead, cursor, "COUNT", PAGE)

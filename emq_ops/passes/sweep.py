@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -14,6 +13,7 @@ from emq_ops.ledger.holds import Window
 from emq_ops.ledger.interruptions import Contact, Interruption
 from emq_ops.ledger.ledger import Ledger
 from emq_ops.passes import rivals
+from emq_ops.passes.budget import Budget, at_the_end
 from emq_ops.passes.events import Died, Emit, PassEnded, PassStarted, SliceSwept, alert, nowhere
 from emq_ops.passes.evidence import Lease, Scene
 from emq_ops.passes.guard import bound, would_die
@@ -34,7 +34,6 @@ from emq_ops.passes.slices import (
     run_slice,
     token_of,
 )
-from emq_ops.protocol import deadline
 from emq_ops.protocol.errors import EmqError, OutcomeUnknownError, ReconnectedError
 from emq_ops.protocol.fence import Fence
 from emq_ops.protocol.scripts import load
@@ -61,6 +60,7 @@ class _Sweep:
     sight: Sight
     scene: Scene
     report: SweepReport
+    budget: Budget = field(default_factory=Budget)
     run: str = ""
     number: int = 0
     recorded: tuple[str, int] | None = None
@@ -135,9 +135,9 @@ def _pass(
     try:
         _work(state, contact, newest)
     except EmqError as fault:
-        with contextlib.suppress(EmqError), ledger.write() as connection:  # the ledger itself may be the fault
-            runs.finish(connection, state.run, runs.FAILED, error=str(fault))
-        emit(PassEnded(queue, state.run, kind="sweep", status=runs.FAILED, counts=report.counts(), error=str(fault)))
+        told = str(fault)
+        at_the_end(lambda: runs.fail(ledger, state.run, told))
+        emit(PassEnded(queue, state.run, kind="sweep", status=runs.FAILED, counts=report.counts(), error=told))
         raise
     status = runs.STOPPED if report.status == "stopped" else runs.DONE
     emit(PassEnded(queue, state.run, kind="sweep", status=status, counts=report.counts()))
@@ -161,7 +161,9 @@ def _work(state: _Sweep, contact: Contact | None, newest: Interruption | None) -
     if state.report.status != "stopped":
         _slices(state, most)
     after = look(state.server, state.report.queue)
-    if not agreed(contact, after, state.report.dead) or state.report.replayed:
+    if state.budget.up:
+        whole = False
+    elif not agreed(contact, after, state.report.dead) or state.report.replayed:
         agreement = reconcile(state.server, state.ledger, state.fence, state.run, after.now_ms, newest, state.emit)
         state.report.found_dead = agreement.new
         if agreement.malformed:
@@ -177,7 +179,7 @@ def _work(state: _Sweep, contact: Contact | None, newest: Interruption | None) -
 def _slices(state: _Sweep, most: int | None) -> None:
     now, empty = state.sight.now_ms, 0
     while True:
-        if deadline.remaining() == 0.0:
+        if state.budget.up:
             state.report.more = True
             return
         listed = _judge_due(state, now) if state.judged else None

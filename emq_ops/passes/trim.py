@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -14,6 +13,7 @@ from emq_ops.ledger.alerts import Alert
 from emq_ops.ledger.deaths import Recorded, Victim
 from emq_ops.ledger.ledger import Ledger
 from emq_ops.passes.archiver import ArchivedJob, DeadArchiver
+from emq_ops.passes.budget import Budget, at_the_end
 from emq_ops.passes.events import Emit, PassEnded, PassStarted, SliceTrimmed, alert, nowhere
 from emq_ops.passes.holder import DAEMON, who
 from emq_ops.passes.interruptions import notice
@@ -21,7 +21,6 @@ from emq_ops.passes.policy import DeadPolicy, as_row
 from emq_ops.passes.reconcile import Agreement, agreed, reconcile
 from emq_ops.passes.report import TrimReport, name_some
 from emq_ops.passes.sight import Sight, look
-from emq_ops.protocol import deadline
 from emq_ops.protocol.errors import BadInputError, EmqError, OutcomeUnknownError, ReconnectedError
 from emq_ops.protocol.fence import Fence
 from emq_ops.protocol.ids import min_id
@@ -58,6 +57,7 @@ class _Trim:
     report: TrimReport
     run: str
     gone: set[str] = field(default_factory=set)
+    budget: Budget = field(default_factory=Budget)
 
     @property
     def keys(self) -> Keys:
@@ -141,13 +141,12 @@ def _pass(
     emit(PassStarted(queue, run, kind="trim", token=fence.token))
     state = _Trim(server, ledger, fence, policy, archiver, emit, report, run)
     try:
-        agreement = reconcile(server, ledger, fence, run, sight.now_ms, newest, emit)
+        agreement = reconcile(server, ledger, fence, run, sight.now_ms, newest, emit, state.budget)
         _work(state, agreement, sight, only)
     except EmqError as fault:
-        with contextlib.suppress(EmqError), ledger.write() as connection:  # the ledger itself may be the fault
-            book.close(connection, queue, state.gone, book.TRIMMED, sight.now_ms, run)
-            runs.finish(connection, run, runs.FAILED, counts=report.counts(), error=str(fault))
-        emit(PassEnded(queue, run, kind="trim", status=runs.FAILED, counts=report.counts(), error=str(fault)))
+        told = str(fault)
+        at_the_end(lambda: runs.fail(ledger, run, told, report.counts()))
+        emit(PassEnded(queue, run, kind="trim", status=runs.FAILED, counts=report.counts(), error=told))
         raise
     status = runs.STOPPED if report.status == "stopped" else runs.DONE
     emit(PassEnded(queue, run, kind="trim", status=status, counts=report.counts()))
@@ -204,7 +203,7 @@ def _work(state: _Trim, agreement: Agreement, sight: Sight, only: Collection[str
 def _remove(state: _Trim, victims: Sequence[Victim], now_ms: int) -> None:
     page = ARCHIVE_PAGE if state.archiver is not None else len(victims)
     for first in range(0, len(victims), page):
-        if deadline.remaining() == 0.0:
+        if state.budget.up:
             state.report.more = True
             return
         some = victims[first : first + page]
@@ -244,7 +243,7 @@ def _told(death: Recorded) -> list[Pair]:
 def _delete(state: _Trim, victims: Sequence[Victim], proven: Mapping[str, ArchivedJob] | None) -> None:
     keys, report = state.keys, state.report
     for first in range(0, len(victims), state.policy.slice):
-        if deadline.remaining() == 0.0:
+        if state.budget.up:
             report.more = True
             return
         some = victims[first : first + state.policy.slice]

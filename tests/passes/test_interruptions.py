@@ -1,0 +1,177 @@
+"""Interruptions of real servers: noticed, told apart, with a census at first contact."""
+
+from __future__ import annotations
+
+import pytest
+
+from emq_ops.ledger import interruptions as book
+from emq_ops.ledger.interruptions import Interruption
+from emq_ops.ledger.ledger import Ledger
+from emq_ops.passes.events import Event
+from emq_ops.passes.interruptions import notice, take_census
+from emq_ops.passes.sight import look, look_many, restored
+from emq_ops.protocol.errors import DamagedError, EmqError
+from emq_ops.protocol.queue import Queue
+from emq_ops.protocol.server import Server, connect
+from tests.support.passing import add, dead_of, kill_row, lapse, leading, swept, take, until
+from tests.support.valkey import Valkey
+
+
+def noticed(server: Server, ledger: Ledger, lease_ms: int = 30_000) -> Interruption | None:
+    with leading(server, ledger, "mail"):
+        return notice(server, ledger, look(server, "mail"), lease_ms)
+
+
+def test_a_look(server: Server, mail: Queue) -> None:
+    add(mail, 5)
+    take(mail, 2)
+    lapse(mail)
+    take(mail, 1, 60_000)
+    kill_row(mail, 3)
+    sight = look(server, "mail")
+    assert (sight.due, sight.active, sight.dead, sight.failed, sight.unrecorded) == (2, 3, 3, 3, False)
+    assert sight.earliest_ms is not None
+    assert sight.earliest_ms < sight.now_ms
+    assert 0 <= sight.now_ms - sight.born_ms < 600_000
+    assert sight.run_id == server.run_id("mail")
+
+
+def test_many_looks_and_one_that_fails(server: Server, mail: Queue) -> None:
+    add(mail)
+    server.write("SET", "emq:{broken}:active", "no zset")
+    found = look_many(server, ["mail", "broken", "none"])
+    assert isinstance(found["broken"], DamagedError)
+    others = [found["mail"], found["none"]]
+    assert [None if isinstance(one, EmqError) else one.active for one in others] == [0, 0]
+
+
+def test_the_first_contact_with_a_server_that_was_never_away(server: Server, ledger: Ledger, mail: Queue) -> None:
+    add(mail)
+    assert not restored(server, "mail")
+    assert noticed(server, ledger) is None
+    assert noticed(server, ledger) is None
+
+
+@pytest.mark.parametrize("rewritten", [False, True])
+def test_a_first_contact_after_a_restart_from_disk(durable: Valkey, ledger: Ledger, rewritten: bool) -> None:
+    with connect(durable.url) as server:
+        mail = Queue(server, "mail")
+        jobs = add(mail, 3)
+        take(mail, 2, 60_000)
+        if rewritten:
+            server.write("BGREWRITEAOF")
+            until(lambda: server.info("mail", "persistence")["aof_rewrite_in_progress"] == "0", "the rewrite")
+        durable.restart()
+        assert restored(server, "mail")
+        found = noticed(server, ledger)
+        assert found is not None
+        assert (found.kind, found.run_before, found.started_ms, found.in_flight) == ("restart", None, None, 2)
+        assert found.census_ms is not None
+        assert noticed(server, ledger) == found
+        with ledger.read() as connection:
+            assert set(book.census_of(connection, found.id, jobs)) == set(jobs[:2])
+
+
+def test_a_restart_and_a_census_that_comes_too_late(durable: Valkey, ledger: Ledger) -> None:
+    with connect(durable.url) as server:
+        mail = Queue(server, "mail")
+        add(mail, 3)
+        assert noticed(server, ledger) is None
+        take(mail, 3, 60_000)
+        before = server.now_ms("mail")
+        durable.restart()
+        until(lambda: server.now_ms("mail") > look(server, "mail").born_ms + 20, "some life")
+        found = noticed(server, ledger, lease_ms=1)
+        assert found is not None
+        assert (found.kind, found.census_ms, found.in_flight) == ("restart", None, 3)
+        assert found.started_ms is not None
+        assert found.started_ms <= before <= found.ended_ms + 1000
+        assert found.horizon_ms == found.ended_ms + 1
+
+
+def test_an_outage_that_we_saw(server: Server, ledger: Ledger, mail: Queue) -> None:
+    jobs = add(mail, 2)
+    take(mail, 2, 60_000)
+    assert noticed(server, ledger) is None
+    book.mark_lost(ledger, ["mail"])
+    found = noticed(server, ledger)
+    assert found is not None
+    assert (found.kind, found.run_before, found.run_after) == ("outage", found.run_after, found.run_before)
+    assert found.in_flight == len(jobs)
+    assert noticed(server, ledger) == found
+
+
+def test_a_failover_to_a_replica(ledger: Ledger) -> None:
+    with Valkey(repl_diskless_sync_delay=0) as primary, connect(primary.url) as server, Valkey() as other:
+        # A replica follows over TCP only.
+        port = _free_port(server)
+        with other.client() as replica, connect(other.url) as promoted:
+            replica.execute_command("REPLICAOF", "127.0.0.1", port)
+            until(lambda: replica.info("replication").get("master_link_status") == "up", "the link")
+            mail = Queue(server, "mail")
+            jobs = add(mail, 2)
+            take(mail, 2, 60_000)
+            assert noticed(server, ledger) is None
+            until(lambda: replica.zcard(mail.keys.active) == 2, "the replica")
+            primary.kill()
+            replica.execute_command("REPLICAOF", "NO", "ONE")
+            found = noticed(promoted, ledger)
+            assert found is not None
+            assert (found.kind, found.in_flight) == ("failover", 2)
+            assert found.run_after == promoted.run_id("mail")
+            with ledger.read() as connection:
+                assert set(book.census_of(connection, found.id, jobs)) == set(jobs)
+
+
+def _free_port(server: Server) -> int:
+    for port in range(21_000, 21_200):
+        try:
+            server.write("CONFIG", "SET", "port", port)
+        except EmqError:
+            continue
+        return port
+    raise AssertionError("no free port")
+
+
+def test_a_keyspace_that_went_back_in_time(ledger: Ledger) -> None:
+    with Valkey() as forgetful, connect(forgetful.url) as server:
+        mail = Queue(server, "mail")
+        jobs = kill_row(mail, 3)
+        swept(server, ledger, "mail")
+        forgetful.restart()
+        kept = kill_row(mail, 1)
+        events: list[Event] = []
+        with leading(server, ledger, "mail"):
+            found = notice(server, ledger, look(server, "mail"), 30_000, events.append)
+        assert found is not None
+        assert (found.kind, found.went_back) == ("restart", True)
+        assert "token" in found.evidence
+        assert [event.facts().get("kind") for event in events] == ["restart", "went_back"]
+        report = swept(server, ledger, "mail")
+        assert report.found_dead == 1
+        with ledger.read() as connection:
+            assert book.vanished_of(connection, found.id) == dict.fromkeys(jobs, "dead")
+        assert dead_of(mail) == kept
+
+
+def test_a_flush_under_a_living_server_is_a_rewind(server: Server, ledger: Ledger, mail: Queue) -> None:
+    add(mail)
+    assert noticed(server, ledger) is None
+    server.write("FLUSHALL")
+    found = noticed(server, ledger)
+    assert found is not None
+    assert (found.kind, found.went_back) == ("rewind", True)
+    assert noticed(server, ledger) == found
+
+
+@pytest.mark.parametrize("size", [0, 3, 1500])
+def test_a_census_is_whole(server: Server, mail: Queue, size: int) -> None:
+    now = server.now_ms("mail")
+    jobs = {f"JOB0STJ{i:07d}": now + i for i in range(size)}
+    for job, deadline in jobs.items():
+        server.write("ZADD", mail.keys.active, deadline, job)
+        server.write("HSET", mail.keys.row(job), "attempts", 1 + deadline % 3)
+    server.write("ZADD", mail.keys.active, now, "garbage", now, "GRP0STJaaaaaaa", now, "JOB0STJzzzzzzz")
+    found = {lease.job: (lease.token, lease.deadline_ms) for lease in take_census(server, "mail")}
+    assert found.pop("JOB0STJzzzzzzz") == (None, now)  # a ghost has no token
+    assert found == {job: (1 + deadline % 3, deadline) for job, deadline in jobs.items()}
