@@ -41,20 +41,15 @@ class HttpProxy(Proxy):
     KINDS = (*Proxy.KINDS, "half_request")
 
     def __init__(self, upstream: str, *, serialise: bool = True, tls: ssl.SSLContext | None = None) -> None:
-        super().__init__(upstream, tcp=True)
+        super().__init__(upstream, tcp=True, tls=tls)
         self._creates = threading.Lock() if serialise else None
-        self._tls = tls
 
     @property
     def url(self) -> str:
         return f"{'https' if self._tls else 'http'}://127.0.0.1:{self.address[1]}"
 
     def exchange(self, client: socket.socket, upstream: socket.socket) -> None:
-        with contextlib.ExitStack() as stack:
-            if self._tls is not None:
-                client = stack.enter_context(self._tls.wrap_socket(client.dup(), server_side=True))
-            asked = stack.enter_context(client.makefile("rb"))
-            answered = stack.enter_context(upstream.makefile("rb"))
+        with client.makefile("rb") as asked, upstream.makefile("rb") as answered:
             while (request := _read_request(asked, client)) is not None:
                 if not self._one(request, client, upstream, answered):
                     return

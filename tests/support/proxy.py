@@ -38,6 +38,7 @@ import select
 import shutil
 import signal
 import socket
+import ssl
 import tempfile
 import threading
 import time
@@ -154,7 +155,8 @@ class Proxy:
 
     KINDS: tuple[str, ...] = KINDS
 
-    def __init__(self, upstream: str, *, tcp: bool = False) -> None:
+    def __init__(self, upstream: str, *, tcp: bool = False, tls: ssl.SSLContext | None = None) -> None:
+        self._tls = tls
         parts = urlsplit(upstream)
         self._upstream: str | tuple[str, int] = (
             parts.path if parts.scheme == "unix" else (parts.hostname or "127.0.0.1", parts.port or 6379)
@@ -171,7 +173,9 @@ class Proxy:
     @property
     def url(self) -> str:
         """Where clients connect to."""
-        return f"unix://{self.address}" if isinstance(self.address, str) else f"redis://127.0.0.1:{self.address[1]}"
+        if isinstance(self.address, str):
+            return f"unix://{self.address}"
+        return f"{'rediss' if self._tls else 'redis'}://127.0.0.1:{self.address[1]}"
 
     def arm(self, kind: str, at: int = 1, match: Match = writes, **more: object) -> Fault:
         """Plans a fault; see the head of this module. The first that is due at a request is the one that happens."""
@@ -279,8 +283,16 @@ class Proxy:
             with self._lock:
                 self._open |= {client, upstream}
             upstream.connect(self._upstream)
-            if self._listener is not None:
+            for sock in (client, upstream):
+                if sock.family != socket.AF_UNIX:
+                    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # small replies, one at a time
+            if self._listener is None:
+                return
+            if self._tls is None:
                 self.exchange(client, upstream)
+                return
+            with self._tls.wrap_socket(client.dup(), server_side=True) as secure:
+                self.exchange(secure, upstream)
         except (Cut, OSError, ValueError):
             pass  # cut on purpose, or either side went away in the middle of a frame
         finally:
@@ -293,7 +305,8 @@ class Proxy:
 
 
 class RespProxy(Proxy):
-    """Before Valkey. A unix socket of its own, or with ``tcp=True`` a port on 127.0.0.1."""
+    """Before Valkey. A unix socket of its own, or with ``tcp=True`` a port on 127.0.0.1, or with `tls` (an
+    ``ssl.SSLContext``) and ``tcp=True`` a TLS port, as a terminator in front of a plain server."""
 
     KINDS = (*Proxy.KINDS, "hold_reply")
 
@@ -317,6 +330,9 @@ class RespProxy(Proxy):
                     streaming = True  # from here on replies come unasked
                     self._spawn(_pump, upstream, client)
                 if streaming:
+                    if fault and kind == "kill_after":
+                        fault.kill()
+                        return
                     if kind in ("cut_after", "drop_reply", "half_reply"):
                         return
                     continue
@@ -340,7 +356,8 @@ class RespProxy(Proxy):
 
 def _await(upstream: socket.socket, client: socket.socket) -> None:
     """Waits for a reply; raises Cut when the client goes first, so that the server sees that it went."""
-    watched = [upstream, client]
+    # A TLS socket can't be peeked into: there the end of the client shows when the reply is written.
+    watched = [upstream] if isinstance(client, ssl.SSLSocket) else [upstream, client]
     while True:
         ready = select.select(watched, [], [])[0]
         if upstream in ready:

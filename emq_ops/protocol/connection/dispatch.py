@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from emq_ops.protocol.connection.link import Arg, Link, Lost, Words
@@ -139,11 +139,12 @@ class Pace:
 
 @dataclass(slots=True)
 class Again:
-    """What a flush leaves to be sent again: call numbers, and why."""
+    """What a flush leaves to be sent again: call numbers, and why. `broken`: a connection ended on its own."""
 
-    at_once: list[int]
-    refused: list[int]
-    lost: list[int]
+    at_once: list[int] = field(default_factory=list)
+    refused: list[int] = field(default_factory=list)
+    lost: list[int] = field(default_factory=list)
+    broken: bool = False
 
 
 def flush(
@@ -151,7 +152,7 @@ def flush(
 ) -> Again:
     """Sends the numbered calls over `link` in one flush, puts each reply or EmqError into its place in `results`, and
     answers what may be sent again."""
-    again = Again([], [], [])
+    again = Again()
     commands: list[Words] = []
     first: list[int] = []  # where each call's own reply stands
     loaded: set[str] = set()
@@ -219,14 +220,15 @@ def _address(reply: ErrorReply, link: Link) -> Address:
 
 def _lost(fault: Lost, number: int, where: str, again: Again, results: list[Any], harmless: bool) -> None:
     late = remaining() == 0.0
+    again.broken = again.broken or not late
     if not harmless:
         why = "the time given ran out before the reply came" if late else f"the reply was lost: {fault}"
         results[number] = OutcomeUnknownError(why, where=where, fix=LOOK)
         return
-    again.lost.append(number)
     if late:
         results[number] = DeadlineError("the time given ran out", where=where, fix="give it more time, or less to do")
     else:
+        again.lost.append(number)
         why = "no answer in time" if fault.slow else f"the connection was lost: {fault}"
         results[number] = UnreachableError(
             why, where=where, fix="check that the server runs and that the address is right"
@@ -261,7 +263,10 @@ class Dispatcher:
 
     def send(self, calls: Sequence[Call], *, repeatable: bool, node: Node | None = None) -> list[Any]:
         """The reply to each call, or its EmqError, in order. `node`: instead of the owner of the slot."""
-        self.enter()
+        try:
+            self.enter()
+        except EmqError as fault:
+            return [fault] * len(calls)
         results: list[Any] = [None] * len(calls)
         todo: Sequence[int] = range(len(calls))
         pace = Pace(self.options.patience_seconds, heals=self.topology.heals)
@@ -286,7 +291,7 @@ class Dispatcher:
 
     def _learn(self, calls: Sequence[Call], results: list[Any], again: Again) -> None:
         """Takes the hints of refused calls to the topology, and leaves plain errors in their places."""
-        doubt = bool(again.lost)
+        doubt = again.broken
         for number in [*again.at_once, *again.refused]:
             hint = results[number]
             if not isinstance(hint, Redirected):
@@ -307,7 +312,7 @@ class Dispatcher:
         self, calls: Sequence[Call], todo: Sequence[int], results: list[Any], repeatable: bool, fixed: Node | None
     ) -> Again:
         """One attempt at all of `todo`, node by node."""
-        again = Again([], [], [])
+        again = Again()
         for node, numbers in self._by_node(calls, todo, results, again, fixed):
             for part in chunks(calls, numbers):
                 try:
@@ -321,6 +326,7 @@ class Dispatcher:
                     for number in part:
                         results[number] = fault
                     again.lost += part
+                    again.broken = True
                     continue
                 try:
                     more = flush(link, calls, part, results, self.options, repeatable=repeatable)
@@ -331,29 +337,26 @@ class Dispatcher:
                 again.at_once += more.at_once
                 again.refused += more.refused
                 again.lost += more.lost
+                again.broken = again.broken or more.broken
         return again
 
     def _by_node(
         self, calls: Sequence[Call], todo: Sequence[int], results: list[Any], again: Again, fixed: Node | None
     ) -> list[tuple[Node, list[int]]]:
         grouped: dict[int, tuple[Node, list[int]]] = {}
-        if self.topology.single and fixed is None:
-            try:
-                return [(self.topology.node(None), list(todo))]
-            except UnreachableError as fault:
-                for number in todo:
-                    results[number] = fault
-                if not isinstance(fault, DeadlineError | RefusedError):
-                    again.lost += todo
-                return []
-        for number in todo:
+        one = self.topology.single and fixed is None
+        numbers: Sequence[int] = todo[:1] if one else todo
+        for number in numbers:
             call = calls[number]
+            same = list(todo) if one else [number]
             try:
                 node = fixed or (self.topology.at(call.ask) if call.ask else self.topology.node(call.slot))
             except UnreachableError as fault:
-                results[number] = fault
+                for each in same:
+                    results[each] = fault
                 if not isinstance(fault, DeadlineError | RefusedError):
-                    again.lost.append(number)
+                    again.lost += same
+                    again.broken = True
                 continue
-            grouped.setdefault(id(node), (node, []))[1].append(number)
+            grouped.setdefault(id(node), (node, []))[1].extend(same)
         return list(grouped.values())

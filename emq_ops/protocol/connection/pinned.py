@@ -10,7 +10,7 @@ from emq_ops.protocol.connection.dispatch import Call, Pace, Redirected, chunks,
 from emq_ops.protocol.connection.link import Link
 from emq_ops.protocol.connection.node import Node
 from emq_ops.protocol.connection.options import Options
-from emq_ops.protocol.errors import EmqError, OutcomeUnknownError, ReconnectedError
+from emq_ops.protocol.errors import EmqError, ReconnectedError
 
 
 class Pinned:
@@ -53,7 +53,7 @@ class Pinned:
                 else:
                     left.append(number)
             waits = waits or bool(again.refused)
-            if again.lost or any(isinstance(results[number], OutcomeUnknownError) for number in part):
+            if not self._link.is_open:
                 self._end("the connection was lost")
             for number in part:
                 if isinstance(results[number], Redirected) or number in again.lost:
