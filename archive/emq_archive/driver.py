@@ -214,6 +214,7 @@ class Driver:
         if bound is None or facts.first is None or first_read is None:
             return
         receipt = self.shipper.prove(bound, start=facts.first, deadline=deadline)
+        self.report.lsn = receipt.lsn or self.report.lsn
         if receipt.bound is None or receipt.bound <= facts.first:
             return
         self.report.bound = show_id(receipt.bound)

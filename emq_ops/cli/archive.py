@@ -1,0 +1,129 @@
+"""``emq-ops archive``: fold streams, see how far they are, bring jobs back."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterator
+from typing import Annotated
+
+import typer
+
+from emq_archive.deadline import NEVER, Deadline
+from emq_archive.model import StreamRef
+from emq_ops.cli.archive_parts import Parts, scalar, with_flags
+from emq_ops.cli.context import globals_of, new_app
+from emq_ops.cli.main import EXIT_ERROR
+from emq_ops.cli.output import emit_one, emit_rows, say
+from emq_ops.cli.passing import show
+from emq_ops.config.scalars import parse_duration
+from emq_ops.ledger.ledger import open_ledger
+from emq_ops.passes.archive import StreamArchive
+from emq_ops.passes.archive_status import status_of
+from emq_ops.passes.holder import who
+from emq_ops.passes.once import run_once
+from emq_ops.passes.policy import as_row
+from emq_ops.protocol.errors import EmqError
+from emq_ops.protocol.keyspace import queue_name, stream_name
+
+app = new_app("Keep what streams and dead sets let go: fold, look, read, prove, query, bring back.")
+
+QueueArg = Annotated[str, typer.Argument(help="The queue.", metavar="QUEUE")]
+StreamArg = Annotated[str, typer.Argument(help="The stream.", metavar="[STREAM]")]
+
+
+@app.command()
+def fold(
+    ctx: typer.Context,
+    queue: QueueArg,
+    stream: StreamArg = "completions",
+    keep: Annotated[int | None, typer.Option(help="Exactly so many records stay in Valkey.", min=0)] = None,
+    max_age: Annotated[str | None, typer.Option(help="Records older than this leave Valkey.", metavar="30d")] = None,
+    groups: Annotated[str | None, typer.Option(help="respect (default) or ignore consumer groups.")] = None,
+    trim_after: Annotated[str | None, typer.Option(help="Trim what is proven in the remote, or local.")] = None,
+    segment: Annotated[str | None, typer.Option(help="Size of a full segment.", metavar="64MiB")] = None,
+    max_removals: Annotated[int | None, typer.Option(help="Trim nothing if more would go.", min=0)] = None,
+    timeout: Annotated[str | None, typer.Option(help="End in time; the next run goes on.", metavar="5m")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be done; change nothing.")] = False,
+) -> None:
+    """Archive a stream once: read it to its top, ship and prove it, then trim all that the policy lets go.
+
+    The policy is the config's, with the flags over it; without either nothing is trimmed. Exit 1 when something could
+    not be stored or trimmed.
+    """
+    options = globals_of(ctx)
+    queue, stream = queue_name(queue), stream_name(stream)
+    parts = Parts.of(options)
+    policy = with_flags(
+        parts.stream_policy(queue, stream),
+        keep=keep,
+        max_age=max_age,
+        groups=groups,
+        trim_after=trim_after,
+        segment=segment,
+        max_removals=max_removals,
+    )
+    deadline = NEVER if timeout is None else Deadline.after(scalar(parse_duration, timeout, "--timeout") / 1000)
+    opened = parts.local_for_a_look() if dry_run else parts.local()
+    with parts.server("archive") as server, opened as local, parts.remote() as remote:
+        archive = StreamArchive(server, queue, stream, policy, local, remote)
+        if dry_run:
+            show(archive.preview().as_row(), options.output)
+            return
+        with open_ledger(parts.wiring.state_url) as ledger, _progress(f"{queue}/{stream}") as progress:
+            try:
+                report = run_once(
+                    server,
+                    ledger,
+                    queue,
+                    "archive",
+                    lambda fence: archive.run(fence, who(), deadline, force=True, progress=progress),
+                    {"stream": stream, "policy": as_row(policy)},
+                )
+            except EmqError:
+                if archive.report.folded or archive.report.shipped or archive.report.trimmed:
+                    show(archive.report.as_row(), options.output)
+                raise
+    show(report, options.output)
+    for refusal in report["refused"]:
+        say(f"emq-ops: {queue}/{stream}: {refusal}")
+    for odd in report["unstorable"]:
+        say(f"emq-ops: {queue}/{stream}: record {odd['id']} could not be stored and stays: {odd['reason']}")
+    if report["refused"] or report["unstorable"] or report["lag_records"]:
+        raise typer.Exit(EXIT_ERROR)
+
+
+STATUS = ("queue", "stream", "folded_to", "trimmed_to", "lag_records", "lag_seconds", "unshipped", "last_commit_ms")
+
+
+@app.command()
+def status(
+    ctx: typer.Context,
+    queue: QueueArg,
+    stream: Annotated[str | None, typer.Argument(help="The stream; all of the archive without.")] = None,
+) -> None:
+    """How far the archive is: both frontiers, lag, what is not shipped, the last commit, sizes."""
+    options = globals_of(ctx)
+    queue = queue_name(queue)
+    parts = Parts.of(options)
+    with parts.server("archive") as server, parts.local_for_a_look() as local:
+        refs = [StreamRef(queue, stream_name(stream))] if stream is not None else local.streams()
+        rows = [status_of(server, local, ref) for ref in refs if ref.queue == queue]
+    if stream is not None and options.output in ("json", "table"):
+        emit_one(rows[0], options.output)
+    else:
+        emit_rows(rows, options.output, STATUS)
+
+
+@contextlib.contextmanager
+def _progress(what: str) -> Iterator[Callable[[int, int], None]]:
+    """How far reading is, on stderr: a bar on a terminal, else nothing."""
+    if not sys.stderr.isatty():
+        yield lambda _done, _total: None
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(file=sys.stderr), transient=True) as bar:
+        task = bar.add_task(what, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
