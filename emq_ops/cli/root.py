@@ -29,6 +29,7 @@ COMMANDS: dict[str, str] = {
     "maintenance": "maintenance",
     "plan": "plan",
     "play": "play",
+    "ps": "ps",
     "release": "release",
     "rollback": "rollback",
     "runs": "runs",
@@ -37,6 +38,7 @@ COMMANDS: dict[str, str] = {
     "state": "state_commands",
     "sweep": "sweep",
     "trim": "trim",
+    "up": "up",
     "validate": "validate",
 }
 

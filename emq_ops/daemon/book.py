@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import replace
+from datetime import datetime
 
 from emq_ops.config.schedule import Cron
 from emq_ops.daemon import clock
@@ -41,6 +42,13 @@ class Book:
         """Runs that were too late to start."""
         with self._lock:
             self._of(task).missed += count
+            self._dirty.add(task.key)
+
+    def seen_to(self, task: Task, instant: datetime) -> None:
+        """Runs up to `instant` are accounted for."""
+        with self._lock:
+            mark = self._of(task)
+            mark.due_ms = max(mark.due_ms, clock.ms_of(instant))
             self._dirty.add(task.key)
 
     def begun(self, cue: Cue) -> None:

@@ -50,7 +50,10 @@ MakeStores = Callable[[Revision], Stores]
 
 
 class NothingAppliedError(EmqError):
-    """There is no revision to run."""
+    """There is no revision to run. `where`: the state."""
+
+    def __init__(self, where: str) -> None:
+        super().__init__("nothing was applied yet", where=where, fix="emq-ops apply, or up --apply")
 
 
 @dataclass(slots=True)
@@ -83,10 +86,10 @@ class Daemon:
         self._make_stores, self._follow_file = make_stores, follow_file
         found = revisions.current(ledger)
         if found is None:
-            raise NothingAppliedError("nothing was applied yet", where=ledger.where, fix="emq-ops apply, or up --apply")
+            raise NothingAppliedError(ledger.where)
         self.revision: Revision = found
         self.settings = settings or self._settings_of(found)
-        self._ready = ReadyFile(ready)
+        self.ready = ReadyFile(ready)
         self._set = TaskSet({}, {})
         self._queues: list[str] = []
         self._windows: tuple[float, list[Window]] = (0.0, [])
@@ -122,7 +125,7 @@ class Daemon:
         self._lead(first=True)
         self.leads.start()
         self.timers.start()
-        self._ready.up()
+        self.ready.up()
         sd_notify("READY=1")
         self.emit(
             DaemonStarted("*", revision=self.revision.number, tasks=len(self._set.tasks), queues=len(self._queues))
@@ -275,7 +278,7 @@ class Daemon:
         """Everything in hand ends, or is cut off; leases are given up."""
         within = self.settings.stop_within / 1000
         until = clock.steady() + within
-        self._ready.down()
+        self.ready.down()
         sd_notify("STOPPING=1")
         self.timers.stop()
         self.emit(Stopping("*", running=self.dispatcher.running))

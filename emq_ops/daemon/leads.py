@@ -1,4 +1,4 @@
-"""Which queues are ours: asking for their leases, renewing them in a thread of their own, noticing a server that went."""
+"""Which queues are ours: asking for leases, renewing them in a thread of their own, noticing a server that went."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from emq_ops.protocol.server import Server
 
 
 class Leads:
-    """The leases of the daemon's queues. `ours`: the queues whose timetable this daemon keeps: those it leads, and those
-    it led and nobody else has taken since (their server may just be away)."""
+    """The leases of the daemon's queues. `ours`: the queues whose timetable this daemon keeps: those it leads, and
+    those it led and nobody else has taken since (their server may just be away)."""
 
     def __init__(self, server: Server, ledger: Ledger, lease_ms: int, emit: Emit) -> None:
         self._leases = Leaderships(server, ledger, lease_ms=lease_ms, emit=emit)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 from emq_ops.config.policies import timetable
 from emq_ops.daemon.dispatch import Dispatcher
@@ -71,17 +72,18 @@ def _job(
     def run() -> None:
         try:
             done = worker.run(task, fence, lease_ms=lease_ms, trigger="request", force=True)
-        except EmqError:
-            _answer(lambda: requests.answer(ledger, request.id, error=str(fault)))
+        except EmqError as fault:
+            _answer(ledger, request, error=str(fault))
         except Exception as fault:  # noqa: BLE001 - the asker must learn of it, and the daemon go on
-            text = f"fault of emq-ops itself: {type(fault).__name__}: {fault}"
-            _answer(lambda: requests.answer(ledger, request.id, error=text))
+            _answer(ledger, request, error=f"fault of emq-ops itself: {type(fault).__name__}: {fault}")
         else:
-            _answer(lambda: requests.answer(ledger, request.id, report=done.report.as_row()))
+            _answer(ledger, request, report=done.report.as_row())
 
     return run
 
 
-def _answer(say: Callable[[], None]) -> None:
+def _answer(
+    ledger: Ledger, request: Request, *, report: dict[str, Any] | None = None, error: str | None = None
+) -> None:
     with contextlib.suppress(EmqError):  # the ledger is away: the asker gives up by itself, and the run is recorded
-        say()
+        requests.answer(ledger, request.id, report=report, error=error)

@@ -1,0 +1,200 @@
+"""``emq-ops up``: the daemon."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from emq_ops.cli.archive_parts import remote_of
+from emq_ops.cli.context import Globals, globals_of, new_app
+from emq_ops.cli.main import EXIT_ERROR
+from emq_ops.cli.output import emit_rows
+from emq_ops.cli.settings import loaded_of, wiring_of
+from emq_ops.config.loader import Loaded
+from emq_ops.config.models import Config
+from emq_ops.config.windows import windows
+from emq_ops.config.wiring import Wiring
+from emq_ops.daemon import clock
+from emq_ops.daemon.alerting import Alerting
+from emq_ops.daemon.daemon import Daemon, NothingAppliedError
+from emq_ops.daemon.events import StateFault
+from emq_ops.daemon.log import Log
+from emq_ops.daemon.once import run_due
+from emq_ops.daemon.tasks import task_set
+from emq_ops.daemon.work import Stores, Worker
+from emq_ops.deploy import revisions
+from emq_ops.deploy.apply import check
+from emq_ops.deploy.revisions import Revision
+from emq_ops.deploy.session import Session, require_set
+from emq_ops.ledger.ledger import Ledger, open_ledger
+from emq_ops.passes.events import Event
+from emq_ops.protocol.errors import BadInputError, EmqError
+from emq_ops.protocol.server import Server
+
+app = new_app()
+COLUMNS = ("queue", "task", "status", "late_ms", "error")
+
+
+@app.command()
+def up(
+    ctx: typer.Context,
+    apply: Annotated[bool, typer.Option("--apply", help="Apply the file first, without asking.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Apply the file whenever it changes.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Run every pass that is due, once, and end.")] = False,
+    allow_loss: Annotated[bool, typer.Option("--allow-loss", help="With --apply: also what could lose data.")] = False,
+    ready_file: Annotated[Path | None, typer.Option(help="Exists while the daemon runs.", metavar="FILE")] = None,
+    log: Annotated[str, typer.Option(help="Log lines on stderr: text or json.", metavar="FORM")] = "text",
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log every slice and every death.")] = False,
+) -> None:
+    """Run the applied revision: every pass on time, one leader a queue.
+
+    Follows new revisions within 2 s. SIGTERM: the pass in hand ends, leases are given up, exit 0. SIGHUP: look at the
+    revision, the file (--watch) and the server's queues at once.
+    """
+    if log not in ("text", "json"):
+        raise BadInputError(f"no log form '{log}'", where="--log", fix="text or json")
+    options = globals_of(ctx)
+    loaded = loaded_of(options)
+    wiring = wiring_of(options, loaded)
+    written = Log(log, verbose=verbose)
+    with open_ledger(wiring.state_url) as ledger:
+        where = _server_wiring(options, loaded, wiring, ledger)
+        with where.connect("up") as server:
+            session = Session(server, ledger, wiring)
+            if apply:
+                _apply(session, loaded, written, allow_loss=allow_loss)
+            if once:
+                raise typer.Exit(_once(session, options, where, written))
+            follow = FileFollower(options, session, written, allow_loss) if watch else None
+            _serve(session, where, written, ready_file, follow)
+
+
+def _server_wiring(options: Globals, loaded: Loaded, wiring: Wiring, ledger: Ledger) -> Wiring:
+    """The server of the file or of ``--url``; without either, the applied revision's."""
+    if loaded.sources or options.url is not None:
+        return wiring
+    applied = revisions.current(ledger)
+    return wiring if applied is None else applied.document.wiring(os.environ)
+
+
+def _apply(session: Session, loaded: Loaded, log: Log, *, allow_loss: bool) -> None:
+    """Applies the file. Raises RefusedError where that could lose data, or something forbids it."""
+    require_set(loaded)
+    proposal = session.propose(loaded)
+    check(proposal.plan, allow_loss=allow_loss)
+    done = session.apply(proposal, allow_loss=allow_loss, why="up --apply")
+    log.say("applied", revision=done.revision or proposal.plan.base, steps=len(proposal.plan.steps))
+
+
+def _stores(where: Wiring) -> Callable[[Revision], Stores]:
+    """The archive's stores as a revision has them; resolved when they are used."""
+
+    def make(revision: Revision) -> Stores:
+        wiring = revision.document.wiring(where.env)
+        settings = wiring.archive_remote
+        return Stores(wiring.archive_local, None if settings is None else lambda: remote_of(settings))
+
+    return make
+
+
+def _once(session: Session, options: Globals, where: Wiring, log: Log) -> int:
+    revision = session.current()
+    if revision is None:
+        raise NothingAppliedError(session.ledger.where)
+    found = task_set(revision.document, session.server.queues(), where.env)
+    config = Config.model_validate(revision.document.data["config"], context={"env": where.env})
+    stores = _stores(where)(revision)
+    worker = Worker(session.server, session.ledger, stores, lambda: windows(config.maintenance, clock.now_ms()), log)
+    try:
+        rows = [outcome.as_row() for outcome in run_due(session.server, session.ledger, worker, found, log)]
+    finally:
+        stores.close()
+    rows += [
+        {"queue": q, "task": "*", "status": "failed", "late_ms": 0, "error": str(f)} for q, f in found.faults.items()
+    ]
+    emit_rows(rows, options.output, COLUMNS)
+    return EXIT_ERROR if any(row["status"] == "failed" for row in rows) else 0
+
+
+def _stamp(paths: list[Path]) -> list[tuple[str, int, int, int]]:
+    """Of each file what changes when it is written or replaced; zeros where it is not there."""
+    out = []
+    for path in paths:
+        try:
+            found = path.stat()
+            out.append((str(path), found.st_mtime_ns, found.st_size, found.st_ino))
+        except OSError:
+            out.append((str(path), 0, 0, 0))
+    return out
+
+
+class FileFollower:
+    """Applies the config file whenever it changes. What is wrong with it is said once, and nothing changes."""
+
+    def __init__(self, options: Globals, session: Session, log: Log, allow_loss: bool) -> None:
+        self._options, self._session, self._log, self._allow_loss = options, session, log, allow_loss
+        self._seen = _stamp([source.path for source in loaded_of(options).sources])
+
+    def __call__(self) -> None:
+        """Looks at the file. Raises nothing: a fault is logged."""
+        try:
+            now = _stamp([Path(part[0]) for part in self._seen])
+            if now == self._seen or any(part[1] == 0 for part in now):
+                return  # a file that is being replaced is looked at again
+            self._seen = now
+            loaded = loaded_of(self._options)
+            self._seen = _stamp([source.path for source in loaded.sources])
+            _apply(self._session, loaded, self._log, allow_loss=self._allow_loss)
+        except EmqError as fault:
+            self._log(StateFault("*", error=f"the changed file was not applied: {fault}"))
+
+
+def _serve(
+    session: Session, where: Wiring, log: Log, ready_file: Path | None, follow: Callable[[], None] | None
+) -> None:
+    stop = threading.Event()
+    alerting: list[Alerting] = []
+
+    def emit(event: Event) -> None:
+        log(event)
+        for one in alerting:
+            one(event)
+
+    daemon = _daemon(session.server, session.ledger, where, emit, ready_file, follow)
+    sections = daemon.revision.document.globals.get("alerts") or []
+    alerting.append(
+        Alerting(sections, where.env, lambda event: log.say("alert_not_sent", kind=getattr(event, "kind", "")))
+    )
+
+    def end(_signal: int, _frame: Any) -> None:
+        if not stop.is_set():
+            stop.set()
+            # Whatever hangs: the process is gone in time. What was committed stands; leases lapse by themselves.
+            guard = threading.Timer(max(0.5, daemon.settings.stop_within / 1000 - 0.3), lambda: os._exit(0))
+            guard.daemon = True
+            guard.start()
+
+    signal.signal(signal.SIGTERM, end)
+    signal.signal(signal.SIGINT, end)
+    signal.signal(signal.SIGHUP, lambda _signal, _frame: daemon.hangup.set())
+    daemon.run(stop)
+
+
+def _daemon(
+    server: Server,
+    ledger: Ledger,
+    where: Wiring,
+    emit: Callable[[Event], None],
+    ready_file: Path | None,
+    follow: Callable[[], None] | None,
+) -> Daemon:
+    daemon = Daemon(server, ledger, _stores(where), where.env, emit, ready=ready_file, follow_file=follow)
+    if ready_file is None and daemon.settings.ready_file:
+        daemon.ready.path = Path(daemon.revision.document.data["base"]) / daemon.settings.ready_file
+    return daemon

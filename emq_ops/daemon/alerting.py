@@ -1,0 +1,46 @@
+"""Alert events to wherever the config says, by apprise, in a thread of its own: a mute messenger holds up nothing."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+from emq_ops.config.wiring import resolve_url
+from emq_ops.passes.events import Alerted, Emit, Event
+
+
+class Alerting:
+    """Sends Alerted events on. `sections`: ``alerts:`` of a revision, references unresolved; `failed` is told of an
+    alert that nobody took."""
+
+    def __init__(self, sections: list[dict[str, Any]], env: Mapping[str, str], failed: Emit) -> None:
+        self._targets = [(str(s["url"]), frozenset(s.get("on") or ())) for s in sections]
+        self._env, self._failed = env, failed
+        self._waiting: queue.Queue[Alerted] = queue.Queue(maxsize=1000)
+        if self._targets:
+            threading.Thread(target=self._work, name="alerts", daemon=True).start()
+
+    def __call__(self, event: Event) -> None:
+        """Takes an event; all but alerts pass by."""
+        if isinstance(event, Alerted) and self._targets:
+            try:
+                self._waiting.put_nowait(event)
+            except queue.Full:
+                self._failed(event)
+
+    def _work(self) -> None:
+        import apprise  # heavy, and most have no alerts
+
+        while True:
+            event = self._waiting.get()
+            for url, kinds in self._targets:
+                if kinds and event.kind not in kinds:
+                    continue
+                messenger = apprise.Apprise()
+                taken = messenger.add(resolve_url(url, self._env)) and messenger.notify(
+                    title=f"emq-ops: {event.kind} on {event.queue}", body=event.text
+                )
+                if not taken:
+                    self._failed(event)

@@ -1,0 +1,61 @@
+"""Events as log lines on stderr, by structlog: text for people, JSON for collectors."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import structlog
+
+from emq_ops.passes.events import Event
+from emq_ops.protocol.errors import one_line
+
+LOUD = frozenset({"alerted", "task_failed", "server_lost", "lease_lost", "state_fault", "queue_refused", "task_missed"})
+QUIET = frozenset({"pass_started", "slice_swept", "slice_trimmed", "died"})
+"""Said only when asked for everything."""
+
+
+class Log:
+    """Writes one line an event. `form`: ``text`` or ``json``; `verbose`: every event."""
+
+    def __init__(self, form: str = "text", *, verbose: bool = False, colour: bool | None = None) -> None:
+        self.verbose = verbose
+        painted = sys.stderr.isatty() if colour is None else colour
+        renderer: Any = (
+            structlog.processors.JSONRenderer()
+            if form == "json"
+            else structlog.dev.ConsoleRenderer(colors=painted, pad_event_to=18)
+        )
+        self._logger = structlog.wrap_logger(
+            structlog.PrintLogger(sys.stderr),
+            processors=[
+                structlog.processors.add_log_level,
+                structlog.processors.TimeStamper(fmt="iso", utc=True),
+                renderer,
+            ],
+        )
+
+    def __call__(self, event: Event) -> None:
+        """Writes `event`, unless it is of no interest."""
+        facts = {
+            k: _plain(v)
+            for k, v in event.facts().items()
+            if v not in (None, "", {}, []) and not (k == "queue" and v == "*")
+        }
+        if not self.verbose and (event.name in QUIET or (event.name == "lease_taken" and "took_over" not in facts)):
+            return
+        if event.name == "pass_ended" and facts.get("status") == "failed":
+            self._logger.error(event.name, **facts)
+        elif event.name in LOUD:
+            self._logger.warning(event.name, **facts)
+        else:
+            self._logger.info(event.name, **facts)
+
+    def say(self, text: str, **facts: Any) -> None:
+        """A word that is no event."""
+        self._logger.info(text, **facts)
+
+
+def _plain(value: Any) -> Any:
+    """Texts of strangers can't steer a terminal or break a line."""
+    return one_line(value) if isinstance(value, str) else value

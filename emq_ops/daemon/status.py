@@ -1,0 +1,80 @@
+"""How tasks and daemons stand, from the ledger and the leases: what ``ps`` shows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from emq_ops.daemon import clock
+from emq_ops.daemon.tasks import task_set
+from emq_ops.deploy.model import instant
+from emq_ops.deploy.revisions import Revision
+from emq_ops.ledger import marks
+from emq_ops.ledger.ledger import Ledger
+from emq_ops.passes.leadership import standing_of
+from emq_ops.protocol.errors import EmqError
+from emq_ops.protocol.keyspace import keys_of
+from emq_ops.protocol.server import Server
+
+
+def leaders(server: Server, queues: list[str]) -> dict[str, str]:
+    """Who leads each queue, '' for nobody. In one flush."""
+    flats = server.read_many([("HGETALL", keys_of(queue).lease) for queue in queues])
+    clocks = {queue: server.now_ms(queue) for queue in queues[:1]}
+    now = next(iter(clocks.values()), 0)
+    found: dict[str, str] = {}
+    for queue, flat in zip(queues, flats, strict=True):
+        standing = standing_of(flat, now) if flat else None
+        found[queue] = str(standing.holder) if standing is not None and standing.stands else ""
+    return found
+
+
+def task_rows(server: Server, ledger: Ledger, revision: Revision, env: Mapping[str, str]) -> list[dict[str, Any]]:
+    """One row a task of the revision: leader, last and next run (UTC), lag (ms that the next run is overdue)."""
+    live: list[str] = []
+    try:
+        live = server.queues()
+        led = leaders(server, task_set(revision.document, live, env).queues)
+    except EmqError:
+        led = {}
+    found = task_set(revision.document, live, env)
+    known, now = marks.load(ledger), clock.now_ms()
+    rows = []
+    for key in sorted(found.tasks):
+        task, mark = found.tasks[key], known.get(key)
+        due = None if mark is None else mark.next_ms
+        if mark is not None and (due is None or due <= mark.due_ms):
+            due = clock.ms_of(task.schedule.trigger.next_fire(clock.at(mark.due_ms)))
+        rows.append(
+            {
+                "queue": task.queue,
+                "task": task.name,
+                "leader": led.get(task.queue, ""),
+                "every": task.schedule.trigger.text,
+                "last": instant(mark.started_ms) if mark is not None and mark.started_ms else None,
+                "next": instant(due) if due is not None else "at once",
+                "late_ms": mark.late_ms if mark is not None else None,
+                "lag": max(0, now - due) if due is not None else None,
+                "runs": mark.runs if mark is not None else 0,
+                "missed": mark.missed if mark is not None else 0,
+                "skipped": mark.skipped if mark is not None else 0,
+                "failures": mark.failures if mark is not None else 0,
+                "error": mark.error if mark is not None else None,
+            }
+        )
+    return rows
+
+
+def daemon_rows(ledger: Ledger) -> list[dict[str, Any]]:
+    """One row a living daemon."""
+    return [
+        {
+            "daemon": one.holder,
+            "since": instant(one.started_ms),
+            "seen": instant(one.seen_ms),
+            "revision": one.revision,
+            "leads": one.leads,
+            **one.facts,
+        }
+        for one in marks.living(ledger, clock.now_ms())
+    ]
