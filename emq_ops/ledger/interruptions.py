@@ -212,3 +212,20 @@ def outcomes_of(connection: Connection, interruption: int) -> dict[str, str | No
     """Job -> how its lease ended (None: not through a sweep of ours), for each job of the census."""
     wanted = select(census.c.job, census.c.outcome).where(census.c.interruption == interruption)
     return {row.job: row.outcome for row in connection.execute(wanted)}
+
+
+def of_job(ledger: Ledger, job: str) -> list[tuple[Interruption, str | None, str | None]]:
+    """Every interruption that the job was in flight across, or vanished in: how its lease ended (None: through no sweep
+    of ours), and what it was when it vanished (None: it did not)."""
+    with ledger.read() as connection:
+        ends = {
+            row.interruption: row.outcome
+            for row in connection.execute(select(census.c.interruption, census.c.outcome).where(census.c.job == job))
+        }
+        lost = {
+            row.interruption: row.was
+            for row in connection.execute(select(vanished.c.interruption, vanished.c.was).where(vanished.c.job == job))
+        }
+        wanted = select(interruptions).where(interruptions.c.id.in_({*ends, *lost})).order_by(interruptions.c.id)
+        found = [_interruption(row) for row in connection.execute(wanted).mappings()]
+    return [(cut, ends.get(cut.id), lost.get(cut.id)) for cut in found]

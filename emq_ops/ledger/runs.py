@@ -128,6 +128,13 @@ def get(ledger: Ledger, run: str) -> Run:
     return _run(row)
 
 
+def find(ledger: Ledger, run: str) -> Run | None:
+    """The run of that id, None where retention let it go or there never was one."""
+    with ledger.read() as connection:
+        row = connection.execute(select(runs).where(runs.c.id == run)).mappings().first()
+    return _run(row) if row is not None else None
+
+
 def latest(ledger: Ledger, *, queue: str | None = None, kind: str | None = None, limit: int = 100) -> list[Run]:
     """The newest runs first."""
     wanted = select(runs).order_by(runs.c.id.desc()).limit(limit)

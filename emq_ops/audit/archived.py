@@ -1,0 +1,54 @@
+"""What the archive has of a job: its dead records, whole, and its records in the event streams."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from emq_archive.local.store import SqlStore
+from emq_archive.model import Record, StreamRef
+from emq_archive.ports import Remote
+from emq_archive.read import Archive
+from emq_ops.audit.life import TEXT, Event
+from emq_ops.ledger.whole import Whole
+from emq_ops.passes.errortext import text_of
+
+_ROW, _LOG = b"row:", b"log"
+
+
+class Archived:
+    """One archive, as audits, undo and rehydrate ask it. `remote` None: the local database alone."""
+
+    def __init__(self, local: SqlStore, remote: Remote | None) -> None:
+        self.local, self.remote = local, remote
+
+    def whole(self, queue: str, job: str) -> Whole | None:
+        """The job as it was archived last, None where the archive has none with its payload."""
+        newest: Record | None = None
+        for record in Archive(self.local, self.remote, StreamRef.dead(queue)).read(job=job):
+            if record.first(_ROW + b"payload") is not None:
+                newest = record
+        if newest is None:
+            return None
+        row = [x for n, v in newest.fields if n.startswith(_ROW) for x in (n[len(_ROW) :], v)]
+        return Whole(tuple(row), tuple(value for name, value in newest.fields if name == _LOG))
+
+    def events(self, job: str) -> Iterator[Event]:
+        """Every record of the job, of every stream that the archive knows."""
+        for ref in self.local.streams():
+            for record in Archive(self.local, self.remote, ref).read(job=job):
+                yield _event(ref, record)
+
+
+def _event(ref: StreamRef, record: Record) -> Event:
+    facts = {"queue": ref.queue, "stream": ref.stream, "id": record.stream_id, "incarnation": record.incarnation}
+    if ref.kind == "dead":
+        seen = record.first(b"fact:seen_at")
+        at_ms = int(seen) if seen is not None and seen.isdigit() else None
+        error = record.first(b"row:last_error")
+        text = f"its row was archived dead from {ref.queue}"
+        return Event(at_ms, "archive", "archived", text + (f": {text_of(error, TEXT)}" if error else ""), facts)
+    outcome = record.first(b"outcome")
+    told = record.first(b"error") or record.first(b"result")
+    word = text_of(outcome, 40) if outcome else "recorded"
+    text = f"{word} in {ref.queue}, stream {ref.stream}" + (f": {text_of(told, TEXT)}" if told else "")
+    return Event(record.id[0], "archive", word, text, facts)

@@ -1,0 +1,136 @@
+"""The whole life of one job: what the ledger, the archive and the server know of it, in one order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from emq_ops.audit.suspects import clock
+from emq_ops.ledger import acts, deaths, runs, stalls
+from emq_ops.ledger import interruptions as cuts
+from emq_ops.ledger.ledger import Ledger
+from emq_ops.passes.errortext import text_of
+from emq_ops.protocol.errors import BadInputError
+from emq_ops.protocol.ids import job_id, parse
+from emq_ops.protocol.queue import Queue
+from emq_ops.protocol.server import Server
+from emq_ops.protocol.transitions.jobs import read_logs, read_row
+from emq_ops.protocol.transitions.reads import JobState, job_state
+
+TEXT = 400
+MOST_LOGS = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that happened to the job. `at_ms`: unix ms, None where it is not known; `source`: id, ledger, archive,
+    stream or server; `what`: a word; `text`: a sentence; `facts`: the same for machines."""
+
+    at_ms: int | None
+    source: str
+    what: str
+    text: str
+    facts: dict[str, Any] = field(default_factory=dict)
+
+    def as_row(self) -> dict[str, Any]:
+        """As a plain dict."""
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+@dataclass(slots=True)
+class Life:
+    """A job. `live`: queue and state wherever it stands on the server; `row`: its fields there, long ones cut; `logs`:
+    its last log lines; `events`: oldest first."""
+
+    job: str
+    minted_ms: int
+    live: list[dict[str, str]] = field(default_factory=list)
+    row: dict[str, str] = field(default_factory=dict)
+    logs: list[str] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
+
+    def as_row(self) -> dict[str, Any]:
+        """As a plain dict, for JSON."""
+        row = {name: getattr(self, name) for name in self.__slots__ if name != "events"}
+        return {**row, "events": [event.as_row() for event in self.events]}
+
+
+def life_of(
+    job: str, *, server: Server | None, queues: Iterable[str], ledger: Ledger | None, archived: Iterable[Event] = ()
+) -> Life:
+    """Tells the life of `job`, looked for in `queues`. `archived`: what the archive has of it. Raises BadInputError: a
+    malformed id, or one that nobody ever heard of."""
+    life = Life(job_id(job), parse(job).unix_ms)
+    events = [Event(life.minted_ms, "id", "minted", "its id was made")]
+    if ledger is not None:
+        events += [*_deaths(ledger, job), *_stalls(ledger, job), *_acts(ledger, job), *_interruptions(ledger, job)]
+    events += archived
+    if server is not None:
+        for queue in queues:
+            _live(life, Queue(server, queue))
+    life.events = sorted(events, key=lambda event: (event.at_ms is None, event.at_ms or 0))
+    if len(events) == 1 and not life.live:
+        raise BadInputError(f"nobody knows a job {job}", fix="check the id; is it this server, state and archive?")
+    return life
+
+
+def _deaths(ledger: Ledger, job: str) -> Iterable[Event]:
+    for death in deaths.iterate(ledger, job=job, snapshots=False):
+        facts = {n: getattr(death, n) for n in ("queue", "attempts", "stalls", "cause", "killed_by", "evidence")}
+        who = f"by {death.killed_by}" if death.killed_by else "by others"
+        error = f": {text_of(death.last_error, TEXT)}" if death.last_error is not None else ""
+        text = (
+            f"seen dead in {death.queue} ({death.cause}, {who}) after {death.attempts} attempts, {death.stalls} stalls"
+        )
+        yield Event(death.first_seen_ms, "ledger", "died", text + error, facts)
+        if death.gone_ms is not None:
+            by = f" by {death.gone_by}" if death.gone_by else ""
+            facts = {"queue": death.queue, "how": death.gone_how, "by": death.gone_by}
+            yield Event(death.gone_ms, "ledger", str(death.gone_how), f"dead no more: {death.gone_how}{by}", facts)
+
+
+def _stalls(ledger: Ledger, job: str) -> Iterable[Event]:
+    for stall in stalls.iterate(ledger, job=job):
+        text = (
+            f"its lease of attempt {stall.attempts} in {stall.queue} had lapsed {clock(stall.deadline_ms)}: "
+            f"{stall.outcome}, stall count {stall.stalls} (evidence: {stall.evidence}, pass {stall.run})"
+        )
+        facts = {n: getattr(stall, n) for n in ("queue", "attempts", "outcome", "stalls", "evidence", "run")}
+        yield Event(stall.at_ms, "ledger", "stalled", text, facts)
+
+
+def _acts(ledger: Ledger, job: str) -> Iterable[Event]:
+    for item in acts.of_job(ledger, job):
+        run = runs.find(ledger, item.run)
+        who, why = (run.holder, str(run.policy.get("why") or "")) if run else ("unknown", "")
+        kind, queue = (run.kind, run.queue) if run else ("act", "")
+        text = f"{kind} by {who}: {item.status}" + (f" ({why})" if why else "")
+        facts = {"run": item.run, "kind": kind, "queue": queue, "status": item.status, "who": who, "why": why}
+        yield Event(item.at_ms, "ledger", kind, text, facts)
+        if item.undone_by:
+            undone = runs.find(ledger, item.undone_by)
+            at_ms = undone.ended_ms or undone.started_ms if undone else None
+            yield Event(at_ms, "ledger", "undone", f"brought back by {item.undone_by}", {"run": item.undone_by})
+
+
+def _interruptions(ledger: Ledger, job: str) -> Iterable[Event]:
+    for cut, outcome, was in cuts.of_job(ledger, job):
+        what = f"in flight across the {cut.kind} that ended {clock(cut.ended_ms)}"
+        facts = {"queue": cut.queue, "interruption": cut.id, "kind": cut.kind, "outcome": outcome, "was": was}
+        if was is not None:
+            yield Event(cut.ended_ms, "ledger", "vanished", f"{was} before the {cut.kind}, lost by the server", facts)
+        else:
+            yield Event(
+                cut.ended_ms, "ledger", "in flight", f"{what}: {outcome or 'settled by no sweep of ours'}", facts
+            )
+
+
+def _live(life: Life, q: Queue) -> None:
+    state = job_state(q, life.job)
+    if state is JobState.ABSENT:
+        return
+    life.live.append({"queue": q.name, "state": state.value})
+    row = read_row(q, life.job) or {}
+    life.row = {text_of(n, 80): text_of(v, TEXT) for n, v in row.items()}
+    life.logs = [text_of(line, TEXT) for line in read_logs(q, life.job)[-MOST_LOGS:]]

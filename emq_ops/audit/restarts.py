@@ -1,0 +1,107 @@
+"""What each interruption did: who was in flight across it, and what became of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from emq_ops.audit.suspects import BURST, Burst, bursts
+from emq_ops.ledger import interruptions as cuts
+from emq_ops.ledger.interruptions import Interruption
+from emq_ops.ledger.ledger import Ledger
+from emq_ops.protocol.ids import at
+
+NAMED = 50
+
+
+@dataclass(slots=True)
+class Told:
+    """An interruption, told. `others`: in flight across it and settled by no sweep of ours (their workers went on, or
+    recovered them), None without a census. `jobs`: the first of each kind by name."""
+
+    cut: Interruption
+    others: int | None
+    jobs: dict[str, list[str]] = field(default_factory=dict)
+
+    def as_row(self) -> dict[str, Any]:
+        """As a plain dict. `started` (None: nobody was in contact before) and `ended` are ISO 8601 in UTC,
+        and in unix ms beside them."""
+        cut = self.cut
+        return {
+            "id": cut.id,
+            "queue": cut.queue,
+            "kind": cut.kind,
+            "started": iso(cut.started_ms),
+            "ended": iso(cut.ended_ms),
+            "started_ms": cut.started_ms,
+            "ended_ms": cut.ended_ms,
+            "in_flight": cut.in_flight,
+            "recovered": cut.recovered,
+            "exempted": cut.exempted,
+            "died": cut.died,
+            "vanished": cut.vanished,
+            "others": self.others,
+            "went_back": cut.went_back,
+            "census": cut.census_ms is not None,
+            "run_before": cut.run_before,
+            "run_after": cut.run_after,
+            "evidence": cut.evidence,
+            "jobs": self.jobs,
+        }
+
+
+@dataclass(slots=True)
+class RestartAudit:
+    """Interruptions, oldest first, and the bursts beside them."""
+
+    told: list[Told] = field(default_factory=list)
+    bursts: list[Burst] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def as_row(self) -> dict[str, Any]:
+        """As a plain dict, for JSON."""
+        return {
+            "interruptions": [one.as_row() for one in self.told],
+            "bursts": [burst.as_row() for burst in self.bursts],
+            "notes": self.notes,
+        }
+
+
+def iso(ms: int | None) -> str | None:
+    """An instant as ISO 8601 in UTC, to the ms."""
+    return None if ms is None else at(ms).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def audit_restarts(
+    ledger: Ledger | None, queues: Sequence[str] | None = None, *, since_ms: int = 0, burst: int = BURST
+) -> RestartAudit:
+    """Tells every interruption that the ledger has of `queues` (None: all) that ended at `since_ms` or later."""
+    out = RestartAudit()
+    if ledger is None:
+        out.notes.append("no state database: no interruption was ever recorded")
+        return out
+    found = cuts.listing(ledger, since_ms=since_ms)
+    wanted = None if queues is None else set(queues)
+    out.told = [_told(ledger, cut) for cut in found if wanted is None or cut.queue in wanted]
+    out.bursts = bursts(ledger, queues, least=burst, since_ms=since_ms)
+    return out
+
+
+def _told(ledger: Ledger, cut: Interruption) -> Told:
+    jobs: dict[str, list[str]] = {}
+    with ledger.read() as connection:
+        outcomes = cuts.outcomes_of(connection, cut.id)
+        lost = cuts.vanished_of(connection, cut.id) if cut.vanished else {}
+    counts: Counter[str] = Counter()
+    for job in sorted(outcomes):
+        kind = "vanished" if job in lost else outcomes[job] or "others"
+        counts[kind] += 1
+        jobs.setdefault(kind, [])
+        if counts[kind] <= NAMED:
+            jobs[kind].append(job)
+    gone = sorted(job for job in lost if job not in outcomes)
+    if gone:
+        jobs["vanished"] = (jobs.get("vanished", []) + gone)[:NAMED]
+    return Told(cut, counts["others"] if cut.census_ms is not None else None, jobs)

@@ -1,0 +1,166 @@
+"""What if the threshold had been another: the ledger's stalls, replayed.
+
+Each job's counted stalls are gone through in the order in which they happened. At the threshold in question a job dies
+at the stall that reaches it; what it did after that, it would not have done. A requeue (which clears the count) had its
+effect only where the job was dead by then. Stalls that an exemption kept from counting don't count here either.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlalchemy import select
+
+from emq_ops.ledger import stalls as stall_words
+from emq_ops.ledger.deaths import STALLED
+from emq_ops.ledger.ledger import Ledger
+from emq_ops.ledger.schema import deaths, runs
+from emq_ops.ledger.stalls import DEAD, Stall
+from emq_ops.protocol.errors import BadInputError
+
+NAMED = 1000
+
+
+@dataclass(slots=True)
+class Fate:
+    """One job. `died`, `would_die`: how often; `stalls`: how many were counted."""
+
+    queue: str
+    job: str
+    died: int
+    would_die: int
+    stalls: int
+
+    @property
+    def verdict(self) -> str:
+        """same, would have lived, would have died, or died less or more often."""
+        if bool(self.died) != bool(self.would_die):
+            return "would have died" if self.would_die else "would have lived"
+        return "same" if self.died == self.would_die else "other deaths"
+
+    def as_row(self) -> dict[str, Any]:
+        """As a plain dict."""
+        return {**{name: getattr(self, name) for name in self.__slots__}, "verdict": self.verdict}
+
+
+@dataclass(slots=True)
+class WhatIf:
+    """The replay at `max_stalled`. `died` and `would_die`: jobs that died of stalls at least once, as it was and as it
+    would have been; `fates`: those whose fate differs (the first NAMED of `differing`); `in_force`: thresholds of the
+    sweeps, and how many passes had each; `by_others`: stalled deaths that no sweep of ours made, judged by their count
+    alone."""
+
+    max_stalled: int
+    queues: list[str] = field(default_factory=list)
+    jobs: int = 0
+    died: int = 0
+    would_die: int = 0
+    differing: int = 0
+    by_others: int = 0
+    in_force: dict[str, int] = field(default_factory=dict)
+    fates: list[Fate] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def as_row(self) -> dict[str, Any]:
+        """As a plain dict, for JSON."""
+        names = [name for name in self.__slots__ if name != "fates"]
+        return {name: getattr(self, name) for name in names} | {"fates": [fate.as_row() for fate in self.fates]}
+
+
+def replay(history: Sequence[Stall], max_stalled: int) -> int:
+    """How often a job would have died at that threshold, by all its stalls in order. Pure."""
+    counted = [stall for stall in history if stall.counted]
+    # Stalls before the first that is known are known by its count.
+    count = counted[0].stalls - 1 if counted else 0
+    dead = count >= max_stalled
+    deaths_so_far = int(dead)
+    before: Stall | None = None
+    for stall in counted:
+        if before is not None:
+            anew = stall.attempts <= before.attempts  # the token went back: another row under the same id
+            cleared = stall.stalls <= before.stalls
+            if before.outcome == DEAD:
+                # It was dead, and somebody brought it back: that had an effect only if it was dead here too.
+                if dead:
+                    dead, count = False, 0 if cleared else count
+            elif (anew or cleared) and not dead:
+                count = 0
+        if not dead:
+            count += 1
+            if count >= max_stalled:
+                dead = True
+                deaths_so_far += 1
+        before = stall
+    return deaths_so_far
+
+
+def what_if(
+    ledger: Ledger, max_stalled: int, queues: Iterable[str], *, since_ms: int | None = None, each: Any = None
+) -> WhatIf:
+    """Replays the stalls of `queues` at `max_stalled`. `each` is called with every job's fate. Raises BadInputError (a
+    threshold below 1)."""
+    if max_stalled < 1:
+        raise BadInputError(f"max_stalled is {max_stalled}", fix="1 or more; the first stall is 1")
+    out = WhatIf(max_stalled, sorted(queues))
+    for queue in out.queues:
+        for history in stall_words.by_job(ledger, queue):
+            kept = [stall for stall in history if since_ms is None or stall.at_ms >= since_ms]
+            if kept:
+                died = sum(stall.outcome == DEAD for stall in kept)
+                fate = Fate(queue, kept[0].job, died, replay(kept, max_stalled), sum(s.counted for s in kept))
+                _add(out, fate, each)
+        _by_others(out, ledger, queue, since_ms, each)
+    out.in_force = _in_force(ledger, out.queues)
+    if not out.jobs:
+        out.notes.append("the ledger has no stall of these queues")
+    if any(int(threshold) < max_stalled for threshold in out.in_force):
+        out.notes.append("a job that died lived on here, but what it would have done then nobody can know")
+    if out.by_others:
+        out.notes.append(f"{out.by_others} stalled deaths were made by others: they are judged by their count alone")
+    return out
+
+
+def _add(out: WhatIf, fate: Fate, each: Any) -> None:
+    out.jobs += 1
+    out.died += bool(fate.died)
+    out.would_die += bool(fate.would_die)
+    if fate.verdict != "same":
+        out.differing += 1
+        if len(out.fates) < NAMED:
+            out.fates.append(fate)
+    if each is not None:
+        each(fate)
+
+
+def _by_others(out: WhatIf, ledger: Ledger, queue: str, since_ms: int | None, each: Any) -> None:
+    d, last = deaths, 0
+    ours = select(stall_words.stalls.c.job).where(stall_words.stalls.c.queue == queue)
+    wanted = select(d.c.id, d.c.job, d.c.stalls).where(
+        d.c.queue == queue, d.c.cause == STALLED, d.c.killed_by.is_(None), d.c.job.not_in(ours)
+    )
+    if since_ms is not None:
+        wanted = wanted.where(d.c.first_seen_ms >= since_ms)
+    while True:
+        with ledger.read() as connection:
+            rows = connection.execute(wanted.where(d.c.id > last).order_by(d.c.id).limit(2000)).all()
+        for row in rows:
+            out.by_others += 1
+            _add(out, Fate(queue, row.job, 1, int(row.stalls >= out.max_stalled), row.stalls), each)
+        if len(rows) < 2000:
+            return
+        last = rows[-1].id
+
+
+def _in_force(ledger: Ledger, queues: Sequence[str]) -> dict[str, int]:
+    seen: Counter[str] = Counter()
+    wanted = select(runs.c.policy).where(runs.c.kind == "sweep", runs.c.queue.in_(list(queues)))
+    with ledger.read() as connection:
+        for text in connection.execute(wanted).scalars():
+            threshold = json.loads(text).get("max_stalled")
+            if threshold is not None:
+                seen[str(threshold)] += 1
+    return dict(sorted(seen.items()))
