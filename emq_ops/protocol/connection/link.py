@@ -158,7 +158,7 @@ class Link:
             commands.append(("SELECT", options.db))
         for command, reply in zip(commands, self.ask(commands, options.connect_seconds), strict=True):
             # A user without the right to CLIENT goes without a name.
-            if isinstance(reply, ErrorReply) and not (command[0] == "CLIENT" and reply.code in ("NOPERM", "ERR")):
+            if isinstance(reply, ErrorReply) and not (command[0] == "CLIENT" and reply.code == "NOPERM"):
                 raise reply_error(reply.text, self.where)
 
     @property
@@ -182,8 +182,17 @@ class Link:
             bound(sock, within(seconds))
             sock.sendall(packed)
         except OSError as fault:
+            reason = self._last_words() or str(fault)
             self.close()
-            raise Lost(str(fault), unsent=True, slow=isinstance(fault, TimeoutError)) from fault
+            raise Lost(reason, unsent=True, slow=isinstance(fault, TimeoutError)) from fault
+
+    def _last_words(self) -> str | None:
+        """What the server said before it closed the connection (too many clients ...)."""
+        try:
+            reply = self._replies.next(0.01)
+        except (OSError, hiredis.HiredisError):
+            return None
+        return reply.text if isinstance(reply, ErrorReply) else None
 
     def receive(self, seconds: float | None) -> Any:
         """The next reply, an ErrorReply where it is one. Raises Lost."""
@@ -219,4 +228,6 @@ def _hint(fault: Exception) -> str:
         return "give the CA that signed the server's certificate (ca=), and the host name that stands in it"
     if "SSL" in text or "certificate" in text.lower():
         return "check that the server speaks TLS on this port, and asks for no other client certificate"
+    if "max number of clients" in text:
+        return "raise maxclients, or close idle clients"
     return "check that the server runs and that the address is right"

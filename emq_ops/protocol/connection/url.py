@@ -129,6 +129,9 @@ def _path(path: str, shape: str, where: str) -> tuple[str, int | None]:
 def _query(query: str, where: str) -> dict[str, object]:
     found: dict[str, object] = {}
     for name, value in parse_qsl(query, keep_blank_values=True):
+        if not re.fullmatch("[a-z_]{1,30}", name):
+            # Rather a password with a raw "?" than a misspelt option: not to be shown.
+            raise BadInputError("not an option after the '?'", where=where, fix="write special characters as %XX")
         if name not in _QUERY:
             near = difflib.get_close_matches(name, _QUERY, 1)
             hint = f"did you mean {near[0]}?" if near else f"one of {', '.join(_QUERY)}"
@@ -136,7 +139,8 @@ def _query(query: str, where: str) -> dict[str, object]:
         try:
             found[name] = _value(name, value)
         except (ValueError, KeyError):
-            raise BadInputError(f"{name} can't be '{value}'", where=where, fix="a positive number, or yes/no") from None
+            shown = value if re.fullmatch("[A-Za-z0-9.-]{1,20}", value) else "that"
+            raise BadInputError(f"{name} can't be '{shown}'", where=where, fix="a positive number, or yes/no") from None
     return found
 
 
