@@ -98,7 +98,7 @@ class LiveView:
         lines = [self._styled(line + (" (done before the resume)" if event.replayed else ""), outcome.status)]
         if self._diff and outcome.status in (CHANGED, FAILED):
             for what, before, after in outcome.diff[:DIFF_LINES]:
-                lines.append(f"    {one_line(str(what))}: {cell(before) or '-'} -> {cell(after) or '-'}")
+                lines.append(f"    {one_line(str(what))}: {_side(before)} -> {_side(after)}")
             if len(outcome.diff) > DIFF_LINES:
                 lines.append(f"    ... and {len(outcome.diff) - DIFF_LINES} more")
         return lines
@@ -112,6 +112,10 @@ class LiveView:
             unknown = f" unknown={tally.unknown}" if tally.unknown else ""
             lines.append(f"{self._styled(one_line(queue).ljust(width), style)} : {numbers}{unknown}")
         return [*lines, self._styled(f"{event.run} {event.status}", "dim")]
+
+
+def _side(value: Any) -> str:
+    return "none" if value is None else cell(value)
 
 
 def said_of(outcome: Outcome, *, check: bool) -> str:

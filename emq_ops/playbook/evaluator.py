@@ -25,6 +25,9 @@ WALL_SECONDS = 30.0
 """For a child that waits instead of working, which no template can make it do; only a stopped host can."""
 MEMORY_BYTES = 512 << 20
 
+ENV_PREFIX = "EMQ_PLAY_"
+"""Variables of the environment that every playbook may read; others must be allowed by name."""
+
 FAULTS = (TemplateError, ValueError, TypeError, ArithmeticError, LookupError, AttributeError, RecursionError)
 """What evaluating a template can raise, whether in place or in the child."""
 
@@ -38,14 +41,15 @@ class EvaluationError(ValueError):
 
 
 def make_lookup(allowed: Mapping[str, str | None]) -> Any:
-    """The function ``lookup('env', NAME)``; `allowed`: the names that may be read, None where unset."""
+    """The function ``lookup('env', NAME)``; `allowed`: the names that may be read (beside those that begin
+    with ENV_PREFIX), None where unset."""
 
     def lookup(kind: str, name: str, **other: Any) -> Any:
         if kind != "env":
             raise EvaluationError(f"lookup('{kind}') is not taken; only lookup('env', NAME)")
-        if name not in allowed:
+        if name not in allowed and not name.startswith(ENV_PREFIX):
             raise EvaluationError(f"the environment's '{name}' may not be read (allow it with --allow-env {name})")
-        value = allowed[name]
+        value = allowed.get(name)
         if value is None and "default" not in other:
             raise EvaluationError(f"'{name}' is not set in the environment", undefined=True)
         return other["default"] if value is None else value

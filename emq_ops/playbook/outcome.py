@@ -98,7 +98,7 @@ def planned(plan: Plan) -> Outcome:
     return Outcome(
         CHANGED if changed else OK,
         plan.message,
-        {**result, **plan.returns},
+        {**plan.returns, **result},
         plan.returns.get("facts", {}),
         plan.count,
         plan.items[:MAX_ITEMS],
@@ -112,12 +112,12 @@ def planned(plan: Plan) -> Outcome:
 def done(result: Result, plan: Plan, attempt: int) -> Outcome:
     """What a module did."""
     values = {
+        **result.returns,
         "changed": result.changed,
         "failed": result.error is not None,
         "skipped": False,
         "msg": result.error or result.message,
         "count": result.count,
-        **result.returns,
     }
     status = FAILED if result.error is not None else CHANGED if result.changed else OK
     items = result.items[:MAX_ITEMS]
@@ -135,7 +135,11 @@ def together(outcomes: Sequence[Outcome]) -> Outcome:
     faults = [outcome for outcome in outcomes if outcome.failed]
     changed = any(outcome.status == CHANGED for outcome in outcomes)
     status = FAILED if faults else CHANGED if changed else OK
-    message = faults[0].message if faults else "; ".join(dict.fromkeys(o.message for o in outcomes if o.message))[:1000]
+    message = (
+        faults[0].message
+        if faults
+        else "; ".join(dict.fromkeys(o.message for o in outcomes if o.message and o.status != SKIPPED))[:1000]
+    )
     whole = Outcome(
         status, message, unknown=any(o.unknown for o in outcomes), bad_input=any(o.bad_input for o in faults)
     )

@@ -14,7 +14,7 @@ from typing import Any
 from emq_ops.playbook import events, source, store
 from emq_ops.playbook.context import Ops
 from emq_ops.playbook.errors import Pos, did_you_mean, wrong
-from emq_ops.playbook.evaluator import Evaluator
+from emq_ops.playbook.evaluator import ENV_PREFIX, Evaluator
 from emq_ops.playbook.grammar import Grammar
 from emq_ops.playbook.model import Playbook, Vars
 from emq_ops.playbook.modules import MODULES
@@ -28,8 +28,6 @@ from emq_ops.playbook.select import select
 from emq_ops.playbook.source import Node, node_of
 from emq_ops.protocol.errors import one_line
 
-ENV_PREFIX = "EMQ_PLAY_"
-"""Variables of the environment that every playbook may read; others must be allowed by name."""
 _PACKAGE = "emq_ops_playbooks"
 
 

@@ -17,7 +17,7 @@ from jinja2 import StrictUndefined, TemplateSyntaxError, Undefined, nodes
 from jinja2.exceptions import SecurityError
 from jinja2.nativetypes import NativeCodeGenerator, NativeEnvironment, NativeTemplate
 from jinja2.parser import Parser
-from jinja2.runtime import Context
+from jinja2.runtime import Context, LoopContext
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from emq_ops.playbook import filters
@@ -36,6 +36,7 @@ _PLAIN = (
     nodes.FloorDiv, nodes.Mod, nodes.Pow, nodes.Neg, nodes.Pos, nodes.Concat, nodes.CondExpr, nodes.List, nodes.Tuple,
     nodes.Dict, nodes.Pair, nodes.Slice, nodes.If, nodes.Keyword,
 )  # fmt: skip
+_LOOP = frozenset({"index", "index0", "revindex", "revindex0", "first", "last", "length", "previtem", "nextitem"})
 _GLOBALS = frozenset({"lookup", "range"})
 
 
@@ -56,7 +57,7 @@ def plain(value: Any) -> Any:
         if depth > 60:
             raise TooLarge("a value nested too deeply")
         if isinstance(part, Undefined):
-            str(part)  # StrictUndefined raises with its own words
+            return str(part)  # raises with its own words; only an ``if`` without ``else`` gives a lenient one
         if part is None or isinstance(part, bool | int | float):
             return part
         if isinstance(part, str):
@@ -112,6 +113,8 @@ class Sandbox(NativeEnvironment, ImmutableSandboxedEnvironment):
         for kind, names in filters.METHODS.items():
             if isinstance(obj, kind) and attribute in names:
                 return getattr(obj, attribute)
+        if isinstance(obj, LoopContext) and attribute in _LOOP:
+            return getattr(obj, attribute)
         if attribute.startswith("_"):
             raise SecurityError(f"'{attribute}' can't be read from a template")
         return self._missing(obj, attribute)

@@ -95,8 +95,8 @@ class Health(Module):
         "scheduled": "jobs that are not due yet, or not promoted",
         "overdue": "of these, jobs that are due",
         "dead": "dead jobs",
-        "completed": "the counter",
-        "failed": "the counter",
+        "completed_total": "the counter of completed jobs",
+        "failed_total": "the counter of deaths",
         "oldest_pending_ms": "age of the oldest pending job, by its id; 0 without one",
         "longest_lapsed_ms": "how long ago the first lapsed lease lapsed; 0 without one",
         "longest_overdue_ms": "for how long the first scheduled job has been due; 0 without one",
@@ -140,7 +140,7 @@ class WaitFor(Module):
     def inspect(self, ctx: Context, options: dict[str, Any]) -> Plan:
         """Whether it holds now."""
         met, returns = self._look(ctx, options)
-        if met:
+        if met and (options["may_die"] or not returns["died"]):
             return Plan(returns=returns | {"waited_ms": 0})
         return Plan(UNKNOWN, message=_told(options, returns), returns=returns | {"waited_ms": 0})
 
@@ -190,6 +190,8 @@ def _told(options: dict[str, Any], returns: dict[str, Any]) -> str:
     parts = [f"{seen[n]} {n}" for n in _BOUNDS if options[n] is not None and seen[n] > options[n]]
     if options["paused"] is not None and seen["paused"] != options["paused"]:
         parts.append("it is paused" if seen["paused"] else "it is not paused")
+    if returns["died"]:
+        parts.append(f"{len(returns['died'])} of the jobs died")
     if returns["left"]:
         parts.append(f"{len(returns['left'])} of the jobs have not ended")
     return ", ".join(parts)
