@@ -70,3 +70,32 @@ def shipper(
 def plain(records: Iterable[Record]) -> list[RawEntry]:
     """Records in the form that the server sends."""
     return [[r.stream_id.encode(), [x for pair in r.fields for x in pair]] for r in records]
+
+
+class Killed(BaseException):
+    """As if the process had been killed here."""
+
+
+class Cutting:
+    """A remote at one of whose calls the caller dies: before it is done, or after. ``again``: the call is done twice,
+    as after a lost reply."""
+
+    def __init__(self, remote: Remote, verb: str, prefix: str, when: str) -> None:
+        self.remote, self.verb, self.prefix, self.when = remote, verb, prefix, when
+
+    def __getattr__(self, name: str) -> Any:
+        real = getattr(self.remote, name)
+        if name != self.verb:
+            return real
+
+        def call(key: str, *args: Any, **more: Any) -> Any:
+            if not key.startswith(self.prefix):
+                return real(key, *args, **more)
+            if self.when == "before":
+                raise Killed
+            real(key, *args, **more)
+            if self.when == "again":
+                return real(key, *args, **more)
+            raise Killed
+
+        return call

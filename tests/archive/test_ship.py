@@ -1,0 +1,345 @@
+"""Shipping and proving, on every pair of local database and object store; the oracle reads the bucket by itself."""
+
+from __future__ import annotations
+
+import io
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from emq_archive.commit import commit_key
+from emq_archive.errors import DamagedArchiveError, DeposedError, ForeignStateError, LostRaceError
+from emq_archive.local import SqlStore
+from emq_archive.model import FIRST_ID, Policy, Redact, StreamRef, next_id, parse_id
+from emq_archive.ports import Remote
+from emq_archive.remote import open_remote
+from tests.archive.making import DAY_MS, REF, START_MS, Cutting, Killed, add, entry, plain, settled, shipper
+from tests.support.oracle import Bucket, Seen
+
+TOP: tuple[int, int] = ((1 << 64) - 1, (1 << 64) - 1)
+
+
+def seen(remote: Remote, ref: StreamRef = REF) -> list[Seen]:
+    """What the bucket holds, by another reader than ours."""
+
+    def get(key: str) -> bytes:
+        body = remote.get(key)
+        assert body is not None, key
+        return body
+
+    def names(prefix: str) -> list[str]:
+        found: list[str] = []
+        while page := remote.list(prefix, after=found[-1] if found else ""):
+            found += page
+        return found
+
+    return Bucket(get, names).records(ref.queue, ref.stream)
+
+
+def as_seen(entries: list[Any]) -> list[Seen]:
+    return sorted(Seen.of(e[0], e[1]) for e in entries)
+
+
+def test_a_page_becomes_a_segment_and_is_proven(local: SqlStore, remote: Remote) -> None:
+    entries = settled(200)
+    add(local, entries)
+    ship = shipper(local, remote)
+    assert not ship.due(START_MS)
+    assert ship.due(START_MS + 60_000)
+    assert ship.prove(TOP).bound == parse_id(entries[0][0])
+    assert ship.ship(now_ms=START_MS).records == 0  # not due, not forced: no request
+    done = ship.ship(now_ms=START_MS + 60_000)
+    assert (done.records, done.segments, done.lsn) == (200, 1, 1)
+    assert done.watermark == entries[-1][1][1].decode()
+    assert seen(remote) == as_seen(entries)
+    receipt = ship.prove(TOP)
+    assert (receipt.bound, receipt.lsn) == (TOP, 1)
+    assert local.outbox(REF).records == 0
+
+
+def test_full_segments_ship_before_they_are_old(local: SqlStore, remote: Remote) -> None:
+    entries = settled(900)
+    ship = shipper(local, remote, segment_bytes=20_000)
+    for at in range(0, 900, 100):
+        add(local, entries[at : at + 100])
+        if ship.due(START_MS):
+            ship.ship(now_ms=START_MS)
+    waiting = local.outbox(REF)
+    assert 0 < waiting.bytes < 20_000
+    done = ship.ship(now_ms=START_MS, force=True)
+    assert done.records == waiting.records
+    assert seen(remote) == as_seen(entries)
+
+
+def test_one_utc_day_a_segment(local: SqlStore, remote: Remote) -> None:
+    entries = settled(30, step_ms=DAY_MS // 8)
+    add(local, entries)
+    shipper(local, remote).ship(now_ms=START_MS, force=True)
+    keys = remote.list("queue=mail/stream=completions/date=")
+    assert len(keys) == len({key.split("/")[2] for key in keys}) >= 4
+    assert seen(remote) == as_seen(entries)
+
+
+def test_c04_and_c13_in_parquet(local: SqlStore, remote: Remote) -> None:
+    top = 18446744073709551615
+    entries = [
+        entry(f"1-{top}", "tag", "a", "tag", "b", "note", "x"),
+        entry("2-0", b"\xff", b"", b"", b"\xfe\x00"),
+        entry(f"{top}-{top}", "far", "away"),
+    ]
+    add(local, entries)
+    shipper(local, remote).ship(now_ms=START_MS, force=True)
+    assert seen(remote) == as_seen(entries)
+    (first,) = [k for k in remote.list("queue=mail/") if "1970-01-01" in k]
+    row = pq.read_table(io.BytesIO(remote.get(first) or b"")).to_pylist()[0]
+    assert (row["ms"], row["seq"]) == (1, top)
+    assert [(f["name"], f["value"]) for f in row["fields"]] == [(b"tag", b"a"), (b"tag", b"b"), (b"note", b"x")]
+
+
+def test_two_hosts_with_databases_of_their_own_double_nothing(
+    new_local: Callable[[], SqlStore], remote: Remote
+) -> None:
+    entries = settled(400)
+    one, two = new_local(), new_local()
+    add(one, entries[:250])
+    shipper(one, remote).ship(now_ms=START_MS, force=True)
+    add(two, entries[100:400])
+    second = shipper(two, remote)
+    done = second.ship(now_ms=START_MS, force=True)
+    assert (done.records, done.found) == (300, 150)
+    assert seen(remote) == as_seen(entries)
+    assert second.prove(TOP).bound == TOP
+    assert plain(two.records(REF)) == entries[100:]
+    # The first host reads it all again, as after losing its database.
+    three = new_local()
+    add(three, entries)
+    done = shipper(three, remote).ship(now_ms=START_MS, force=True)
+    assert (done.found, done.segments) == (400, 0)
+    assert seen(remote) == as_seen(entries)
+
+
+def test_a_stream_made_anew_opens_an_incarnation_in_the_log(new_local: Callable[[], SqlStore], remote: Remote) -> None:
+    one, two = new_local(), new_local()
+    before = [entry("1-0", "a", "1"), entry("2-0", "a", "2")]
+    after = [entry("1-0", "a", "new"), entry("2-0", "a", "2"), entry("3-0", "a", "3")]
+    add(one, before)
+    shipper(one, remote).ship(now_ms=START_MS, force=True)
+    add(two, after)  # this host never saw the earlier life
+    done = shipper(two, remote).ship(now_ms=START_MS, force=True)
+    assert (done.found, done.incarnations) == (1, 1)
+    add(one, after)
+    done = shipper(one, remote).ship(now_ms=START_MS, force=True)
+    assert (done.found, done.segments) == (2, 0)
+    assert seen(remote) == sorted([*as_seen(before), Seen.of("1-0", [b"a", b"new"]), Seen.of("3-0", [b"a", b"3"])])
+    assert [(r.stream_id, r.incarnation) for r in one.records(REF)] == [("1-0", 0), ("1-0", 1), ("2-0", 0), ("3-0", 0)]
+
+
+def test_a_commit_that_was_not_noted_here_is_found_again(local: SqlStore, remote: Remote) -> None:
+    """As after a kill between the commit and the note of it."""
+    entries = settled(50)
+    add(local, entries)
+    with pytest.raises(Killed):
+        shipper(local, Cutting(remote, "create", "log/", "after")).ship(now_ms=START_MS, force=True)
+    again = shipper(local, remote)
+    done = again.ship(now_ms=START_MS, force=True)
+    assert (done.records, done.found, done.segments) == (50, 50, 0)
+    assert seen(remote) == as_seen(entries)
+
+
+def test_a_segment_without_a_commit_is_written_again_under_its_name(local: SqlStore, remote: Remote) -> None:
+    entries = settled(50)
+    add(local, entries)
+    with pytest.raises(Killed):
+        shipper(local, Cutting(remote, "create", "log/", "before")).ship(now_ms=START_MS, force=True)
+    orphan = remote.list("queue=mail/")
+    assert len(orphan) == 1
+    shipper(local, remote).ship(now_ms=START_MS, force=True)
+    assert remote.list("queue=mail/") == orphan
+    assert seen(remote) == as_seen(entries)
+
+
+def test_an_object_with_other_bytes_under_a_segments_name_is_passed_by(local: SqlStore, remote: Remote) -> None:
+    entries = settled(50)
+    add(local, entries)
+    with pytest.raises(Killed):
+        shipper(local, Cutting(remote, "create", "log/", "before")).ship(now_ms=START_MS, force=True)
+    (orphan,) = remote.list("queue=mail/")
+    remote.put(orphan, (remote.get(orphan) or b"")[:-100])
+    shipper(local, remote).ship(now_ms=START_MS, force=True)
+    assert seen(remote) == as_seen(entries)
+    assert len(remote.list("queue=mail/")) == 2
+
+
+def test_racing_writers_go_on_from_each_others_heads(new_local: Callable[[], SqlStore], tmp_path: Any) -> None:
+    """On a directory, whose create-only is atomic; S3 is raced in the fault harness, behind a proxy that serialises."""
+    stores = [new_local() for _ in range(3)]
+    entries = settled(300)
+    faults: list[BaseException] = []
+
+    def host(store: SqlStore, start: int) -> None:
+        try:
+            ship = shipper(store, open_remote(f"file:{tmp_path}/raced"))
+            for at in range(0, 300, 50):
+                add(store, entries[max(0, at - start) : at + 50])
+                ship.ship(now_ms=START_MS, force=True)
+        except BaseException as fault:
+            faults.append(fault)
+
+    threads = [threading.Thread(target=host, args=(store, 20 * i)) for i, store in enumerate(stores)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert faults == []
+    assert seen(open_remote(f"file:{tmp_path}/raced")) == as_seen(entries)
+
+
+def test_another_state_and_a_higher_token_are_refused(new_local: Callable[[], SqlStore], remote: Remote) -> None:
+    one, two = new_local(), new_local()
+    add(one, settled(5))
+    add(two, settled(9))
+    shipper(one, remote, token=7).ship(now_ms=START_MS, force=True)
+    with pytest.raises(ForeignStateError, match="belongs to state"):
+        shipper(two, remote, state="another").ship(now_ms=START_MS, force=True)
+    with pytest.raises(DeposedError, match="token 7, ours is 6"):
+        shipper(two, remote, token=6).ship(now_ms=START_MS, force=True)
+    assert two.outbox(REF).records == 9
+    assert shipper(two, remote, token=8).ship(now_ms=START_MS, force=True).found == 5
+
+
+def test_a_lost_reply_of_a_commit_is_ours_by_its_nonce_and_bytes(local: SqlStore, remote: Remote) -> None:
+    entries = settled(5)
+    add(local, entries)
+    ship = shipper(local, Cutting(remote, "create", "", "again"))
+    assert ship.ship(now_ms=START_MS, force=True).records == 5
+    assert seen(remote) == as_seen(entries)
+
+
+def test_another_writers_commit_is_not_taken_for_ours(new_local: Callable[[], SqlStore], remote: Remote) -> None:
+    one, two = new_local(), new_local()
+    add(one, settled(5))
+    add(two, settled(3, first=10))
+    first, second = shipper(one, remote), shipper(two, remote)
+    second.log.sync()
+    first.ship(now_ms=START_MS, force=True)
+    with pytest.raises(LostRaceError):
+        second.log.commit("ship", at=START_MS)
+    second.ship(now_ms=START_MS, force=True)
+    assert seen(remote) == as_seen(settled(5) + settled(3, first=10))
+
+
+@pytest.mark.parametrize("harm", ["missing", "truncated", "flipped", "no commit", "other commit"])
+def test_nothing_is_proven_on_top_of_a_damaged_archive(local: SqlStore, remote: Remote, harm: str) -> None:
+    entries = settled(50)
+    add(local, entries)
+    shipper(local, remote).ship(now_ms=START_MS, force=True)
+    (key,) = remote.list("queue=mail/")
+    body = remote.get(key) or b""
+    if harm == "missing":
+        remote.delete([key])
+    elif harm == "truncated":
+        remote.put(key, body[:-7])
+    elif harm == "flipped":
+        remote.put(key, body[:100] + bytes([body[100] ^ 1]) + body[101:])
+    elif harm == "no commit":
+        remote.delete([commit_key(REF, 1)])
+        key = commit_key(REF, 1)
+    else:
+        told = remote.get(commit_key(REF, 1)) or b""
+        remote.put(commit_key(REF, 1), told.replace(b'"records":50', b'"records":51'))
+        key = "commit"
+    anew = shipper(local, remote)  # a new process: what it did not read back, it reads before a trim
+    with pytest.raises(DamagedArchiveError, match=key):
+        anew.prove(TOP)
+    assert anew.prove(parse_id(entries[0][0]), start=parse_id(entries[0][0])).bound == parse_id(entries[0][0])
+
+
+def test_only_the_segments_of_what_may_go_are_read_again(local: SqlStore, remote: Remote) -> None:
+    entries = settled(100)
+    ship = shipper(local, remote)
+    for at in range(0, 100, 10):
+        add(local, entries[at : at + 10])
+        ship.ship(now_ms=START_MS, force=True)
+    keys = remote.list("queue=mail/")
+    remote.delete(keys[6:])
+    anew = shipper(local, remote)
+    bound = parse_id(entries[55][0])
+    assert anew.prove(bound, start=parse_id(entries[30][0])).bound == bound
+    with pytest.raises(DamagedArchiveError):
+        anew.prove(parse_id(entries[65][0]), start=parse_id(entries[30][0]))
+
+
+def test_the_bound_stops_at_what_is_not_shipped(local: SqlStore, remote: Remote) -> None:
+    entries = settled(40)
+    add(local, entries[10:])
+    ship = shipper(local, remote)
+    ship.ship(now_ms=START_MS, force=True)
+    add(local, entries[:10])  # late and lower
+    assert ship.prove(TOP).bound == parse_id(entries[0][0])
+    ship.ship(now_ms=START_MS, force=True)
+    assert ship.prove(TOP).bound == TOP
+    assert seen(remote) == as_seen(entries)
+
+
+def test_trimming_after_local_asks_the_remote_nothing(local: SqlStore) -> None:
+    add(local, settled(5))
+    ship = shipper(local, open_remote("file:/nonexistent/never/used"), trim_after="local")
+    receipt = ship.prove(TOP)
+    assert (receipt.bound, receipt.lsn, receipt.trim_after) == (TOP, None, "local")
+
+
+def test_redacted_fields_reach_no_object(local: SqlStore, new_local: Callable[[], SqlStore], remote: Remote) -> None:
+    entries = settled(20, email="ada@example.org", card="4111-1111")
+    policy = Policy(redact=Redact(drop=("card",), hash=("email",), salt="pepper"))
+    add(local, entries, policy=policy)
+    shipper(local, remote, redact=policy.redact).ship(now_ms=START_MS, force=True)
+    for key in [*remote.list("queue="), *remote.list("log/"), *remote.list("manifest/")]:
+        body = remote.get(key) or b""
+        assert b"4111" not in body
+        assert b"example.org" not in body
+        assert b"pepper" not in body
+    found = seen(remote)
+    assert all(name != b"card" for record in found for name, _ in record.pairs)
+    # Another host without that policy does not double them.
+    other = new_local()
+    add(other, entries)
+    assert shipper(other, remote).ship(now_ms=START_MS, force=True).found == 20
+
+
+def test_awkward_names_and_streams_called_dead(local: SqlStore, remote: Remote) -> None:
+    refs = [StreamRef("q 1/ü%~*?", "s:é"), StreamRef("x" * 200, "y"), StreamRef("mail", "dead"), StreamRef.dead("mail")]
+    for ref in refs:
+        entries = settled(3) if ref.kind == "stream" else [entry("1-0", "job", "JOB0STBBIRAKHo")]
+        add(local, entries, ref)
+        done = shipper(local, remote, ref).ship(now_ms=START_MS, force=True)
+        assert done.segments == 1
+        assert all(len(part) < 255 for key in remote.list("") for part in key.split("/"))
+    assert len(remote.list("log/")) == 4
+    assert {key.split("/")[1] for key in remote.list("queue=mail/")} == {"stream=dead", "stream=%64ead"}
+
+
+def test_the_manifest_lists_the_committed_files_and_no_others(local: SqlStore, remote: Remote) -> None:
+    add(local, settled(5))
+    ship = shipper(local, remote)
+    ship.ship(now_ms=START_MS, force=True)
+    (manifest,) = remote.list("manifest/")
+    (key,) = remote.list("queue=mail/")
+    assert manifest == f"manifest/{key.rpartition('/')[0]}/files.txt"
+    assert (remote.get(manifest) or b"").decode().split() == [remote.location(key)]
+    add(local, settled(5, first=5))
+    with pytest.raises(Killed):
+        shipper(local, Cutting(remote, "put", "manifest/", "before")).ship(now_ms=START_MS, force=True)
+    anew = shipper(local, remote)
+    assert anew.due(START_MS)  # the list is behind: the next cycle mends it
+    anew.ship(now_ms=START_MS)
+    listed = (remote.get(manifest) or b"").decode().split()
+    assert listed == sorted(remote.location(key) for key in remote.list("queue=mail/"))
+
+
+def test_what_follows_the_last_possible_id(local: SqlStore, remote: Remote) -> None:
+    assert next_id(TOP) is None
+    assert shipper(local, remote).prove(None).bound is None
+    assert shipper(local, remote).prove(FIRST_ID).bound == FIRST_ID
