@@ -7,14 +7,14 @@ from dataclasses import dataclass, field, replace
 
 from emq_ops.ledger import deaths as book
 from emq_ops.ledger import interruptions as cuts
-from emq_ops.ledger.deaths import NO_ATTEMPTS, Victim
+from emq_ops.ledger.deaths import Victim
 from emq_ops.ledger.holds import Window
 from emq_ops.ledger.ledger import Ledger
 from emq_ops.passes.evidence import Lease, Scene, judge
 from emq_ops.passes.guard import bound
 from emq_ops.passes.interruptions import compare, describe, scene_for
 from emq_ops.passes.policy import DeadPolicy, StalledPolicy
-from emq_ops.passes.reconcile import PAGE, number_of
+from emq_ops.passes.reconcile import PAGE, identities, number_of
 from emq_ops.passes.report import SweepReport, TrimReport, name_some
 from emq_ops.passes.sight import Sight, look, restored
 from emq_ops.passes.slices import token_of
@@ -73,14 +73,13 @@ def _look(server: Server, queue: str, ledger: Ledger | None, now_ms: int, report
         members = flat[::2]
         jobs = [m.decode("ascii") for m in members if is_valid(m)]
         report.malformed += len(members) - len(jobs)
-        rows = server.read_many([("HMGET", keys.row(job), "attempts", "stalled") for job in jobs])
         seen = {}
         if ledger is not None:
             with ledger.read() as connection:
                 seen = book.ages(connection, queue, jobs)
-        for job, (attempts, stalls) in zip(jobs, rows, strict=True):
-            identity = number_of(attempts, NO_ATTEMPTS), number_of(stalls, 0)
-            found[job] = Victim(job, *identity, first_seen_ms=seen.get((job, *identity), now_ms))
+        for first in range(0, len(jobs), PAGE):  # a small set comes whole, whatever COUNT says
+            for job, identity in identities(server, keys, jobs[first : first + PAGE]).items():
+                found[job] = Victim(job, *identity, first_seen_ms=seen.get((job, *identity), now_ms))
         if cursor == b"0":
             break
     report.dead_before = len(found) + report.malformed

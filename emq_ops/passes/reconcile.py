@@ -17,6 +17,8 @@ from emq_ops.passes.sight import Sight
 from emq_ops.passes.slices import read_dead
 from emq_ops.protocol.fence import Fence
 from emq_ops.protocol.ids import is_valid
+from emq_ops.protocol.keyspace import Keys
+from emq_ops.protocol.scripts import load
 from emq_ops.protocol.server import Server
 
 PAGE = 1000
@@ -74,26 +76,34 @@ def reconcile(
             agreed.new += _learn(server, ledger, fence, jobs[first : first + PAGE], run, now_ms, emit)
         if cursor == b"0":
             break
-    _forget(server, ledger, fence, now_ms, newest, agreed)
+    with ledger.read() as connection:
+        known = book.count_open(connection, fence.keys.queue)
+    if known != agreed.dead - len(agreed.malformed):
+        _forget(server, ledger, fence, now_ms, newest, agreed)
     return agreed
+
+
+def identities(server: Server, keys: Keys, jobs: Sequence[str]) -> dict[str, tuple[int, int]]:
+    """Attempts and stalls of some dead jobs (at most PAGE), as their rows say them."""
+    told = server.run(load("dead_look"), [keys.dead], [keys.base, *jobs], readonly=True)
+    pairs = zip(jobs, told[::2], told[1::2], strict=True)
+    return {job: (number_of(attempts, NO_ATTEMPTS), number_of(stalls, 0)) for job, attempts, stalls in pairs}
 
 
 def _learn(
     server: Server, ledger: Ledger, fence: Fence, jobs: Sequence[str], run: str | None, now_ms: int, emit: Emit
 ) -> int:
     queue, keys = fence.keys.queue, fence.keys
-    identities = server.read_many([("HMGET", keys.row(job), "attempts", "stalled") for job in jobs])
-    stands = {
-        job: (number_of(attempts, NO_ATTEMPTS), number_of(stalls, 0))
-        for job, (attempts, stalls) in zip(jobs, identities, strict=True)
-    }
+    stands = identities(server, keys, jobs)
     with ledger.read() as connection:
         known = book.known(connection, queue, jobs)
     fresh = [job for job, identity in stands.items() if known.get(job) != identity]
     if not fresh:
         return 0
     rows = read_dead(server, fence, fresh)
-    flows = flow_parents(server, fence, [job for job in fresh if job in rows])
+    flows = flow_parents(
+        server, fence, [job for job in fresh if job in rows and b"last_error" not in rows[job][0][::2]]
+    )
     seen = [_death(job, *rows[job], run, now_ms, job in flows) for job in fresh if job in rows]
     # Dead, with a row or logs that can't be read: known by their names alone.
     seen += [
@@ -135,14 +145,15 @@ def _forget(
 ) -> None:
     """Closes the deaths of jobs that are dead no more: revived (the row lives), removed, or lost by the server."""
     queue, keys, after = fence.keys.queue, fence.keys, ""
+    with ledger.read() as connection:
+        listed = book.listed(connection, queue)
     while True:
         with ledger.read() as connection:
             page = book.open_jobs(connection, queue, after=after, limit=PAGE)
-            listed = book.listed(connection, queue)
         if not page:
             return
         after = page[-1][0]
-        scores = server.read_many([("ZSCORE", keys.dead, job) for job, _ in page])
+        scores = server.read("ZMSCORE", keys.dead, *[job for job, _ in page])
         absent = [(job, seen) for (job, seen), score in zip(page, scores, strict=True) if score is None]
         rows = server.read_many([("EXISTS", keys.row(job)) for job, _ in absent])
         ends: dict[tuple[str, str | None], list[str]] = {}

@@ -27,6 +27,8 @@ MAX_STREAM_PART = (1 << 64) - 1
 ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _VALUE = {c: i for i, c in enumerate(ALPHABET)}
 _SHAPE = re.compile(r"[A-Z]{3}[0-9A-Za-z]{11}")
+_HIGHEST = "AzL8n0Y58m7"
+"""MAX_SNOWFLAKE in base 62."""
 _LAST = "AzL8n0Y58m7"  # 2^63 - 1
 
 
@@ -71,6 +73,15 @@ def encode62(number: int) -> str:
     return "".join(reversed(digits))
 
 
+def _plain(value: str | bytes) -> str | None:
+    """`value` as text if it is well-formed, without its number: same length, so byte order is number order."""
+    try:
+        text = value.decode("ascii") if isinstance(value, bytes) else value
+    except UnicodeDecodeError:
+        return None
+    return text if _SHAPE.fullmatch(text) and text[3:] <= _HIGHEST else None
+
+
 def parse(value: str | bytes) -> BrandedId:
     """The id in `value`. Raises BadInputError for anything that is not 14 ASCII bytes of a known shape."""
     try:
@@ -103,12 +114,12 @@ def is_valid(value: str | bytes) -> bool:
 
 def require(value: str | bytes, namespace: str) -> str:
     """`value` as text if it is a well-formed id of `namespace`; raises BadInputError (malformed) or KindError."""
-    from_value = parse(value)
-    if from_value.namespace != namespace:
-        raise KindError(
-            f"EMQKIND '{from_value.text}' is not a {namespace} id", fix=f"give an id that begins with {namespace}"
-        )
-    return from_value.text
+    text = _plain(value)
+    if text is None:
+        text = parse(value).text  # raises, and says why
+    if text[:3] != namespace:
+        raise KindError(f"EMQKIND '{text}' is not a {namespace} id", fix=f"give an id that begins with {namespace}")
+    return text
 
 
 def job_id(value: str | bytes) -> str:
