@@ -65,7 +65,7 @@ class Sentinel:
             f"port {self.port}\nbind 127.0.0.1\ndir {self.dir}\nlogfile {self.dir}/log\n"
             f"sentinel monitor {NAME} 127.0.0.1 {first} 1\n"
             f"sentinel down-after-milliseconds {NAME} 500\n"
-            f"sentinel failover-timeout {NAME} 5000\n"
+            f"sentinel failover-timeout {NAME} 1500\n"
         )
         binary = str(get_binary_path())
         self._process = subprocess.Popen([binary, str(self.dir / "conf"), "--sentinel"], stdin=subprocess.DEVNULL)

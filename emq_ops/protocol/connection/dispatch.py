@@ -126,6 +126,7 @@ class Pace:
     def again(self, *, lost: bool) -> bool:
         """Waits, a little longer each time; False when it is time to give up."""
         self._lost += lost
+        self._at_once = 0
         wait = min(0.02 * 2**self._rounds, 0.5)
         self._rounds += 1
         left = remaining()
@@ -182,10 +183,11 @@ def flush(
             for late in numbers[done:]:
                 _lost(fault, late, link.where, again, results, repeatable)
             return again
-        call.ask = None
         if not isinstance(reply, ErrorReply):
             results[number] = reply
             continue
+        if reply.code != "NOSCRIPT":
+            call.ask = None
         results[number] = call.error(reply.text, link.where)
         code = reply.code
         if code in AT_ONCE and not reply.inside:
