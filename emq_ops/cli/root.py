@@ -18,8 +18,10 @@ COMMANDS: dict[str, str] = {
     # noun: module under emq_ops.cli that holds `app`, a Typer (one command: a verb; several: noun and verbs)
     "apply": "apply",
     "archive": "archive",
+    "audit": "audit",
     "config": "config",
     "conformance": "conformance",
+    "demo": "demo.command",
     "destroy": "destroy",
     "doctor": "doctor",
     "drift": "drift",
@@ -30,6 +32,7 @@ COMMANDS: dict[str, str] = {
     "plan": "plan",
     "play": "play",
     "ps": "ps",
+    "rehydrate": "rehydrate",
     "release": "release",
     "rollback": "rollback",
     "runs": "runs",
@@ -38,8 +41,10 @@ COMMANDS: dict[str, str] = {
     "state": "state_commands",
     "sweep": "sweep",
     "trim": "trim",
+    "undo": "undo",
     "up": "up",
     "validate": "validate",
+    "worker": "worker",
 }
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from emq_ops.protocol.transitions.cancel import DEFAULT_REASON, CancelAnswer, request
 
-__all__ = ["LEASE_LOST", "CancelAnswer", "CancelToken", "Cancelled", "JobCancelled", "request"]
+__all__ = ["DEFAULT_REASON", "LEASE_LOST", "CancelAnswer", "CancelToken", "Cancelled", "JobCancelled", "request"]
 
 LEASE_LOST = "lease lost"
 """The reason when nobody asked, but the lease is gone: somebody else may run the job by now."""

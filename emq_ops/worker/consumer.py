@@ -47,13 +47,15 @@ class Consumer:
     `recovery`: what this worker does about lapsed leases of whichever worker: ``reap`` (back to wait, uncounted),
     ``stalled`` (the counted sweep, `max_stalled`), or ``none`` (another does). `cancel`: listens for cancel events.
     `record`: adds a record of each completed, cancelled or dead job to `stream`, in the step that settles it.
-    `lease`: how long a claim stands unless it is extended. `keep`: the keeper extends it every third of that, for as long
-    as the process lives; without it just the handler's own checkpoints do, so that a handler that hangs is found out.
-    `beat`: how often it recovers and promotes, and looks for flat jobs. `max_attempts`: an error at that attempt is the last;
-    `backoff`: how long a failed job waits. `serve`: ``flat`` jobs, ``lanes``, or ``both``. `executor`: ``script`` or
-    ``native``. `stop_deadline`: how long the jobs in hand have once it stops. `claim_version`: writes the wire version
-    where none stands. `node`: 0..1023, our part of ``EVT`` ids (random unless given). `on_event`: is told everything;
-    called from several threads.
+
+    `lease`: how long a claim stands unless it is extended. `keep`: the keeper extends it every third of that, for as
+    long as the process lives; without it just the handler's own checkpoints do, so that a handler that hangs is found
+    out. `beat`: how often it recovers and promotes, and looks for flat jobs. `max_attempts`: an error at that attempt
+    is the last; `backoff`: how long a failed job waits.
+
+    `serve`: ``flat`` jobs, ``lanes``, or ``both``. `executor`: ``script`` or ``native``. `stop_deadline`: how long the
+    jobs in hand have once it stops. `claim_version`: writes the wire version where none stands. `node`: 0..1023, our
+    part of ``EVT`` ids (random unless given). `on_event`: is told everything; called from several threads.
 
     A job with a flow parent is never claimed: it is reported, and left to a worker that settles with the parent.
     """

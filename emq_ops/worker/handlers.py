@@ -37,6 +37,9 @@ def load_handler(name: str) -> Handler:
             found = getattr(found, part)
     except (ImportError, AttributeError) as fault:
         raise BadInputError(f"no handler '{name}': {fault}", fix="check the module's name and path") from fault
+    except Exception as fault:  # a module of the user's may raise anything when it is imported
+        text = f"{type(fault).__name__}: {fault}"
+        raise BadInputError(f"'{module_name}' can't be imported: {text}", fix="mend the module") from fault
     if not callable(found):
         raise BadInputError(f"'{name}' can't be called", fix="name a function")
     return found  # type: ignore[no-any-return]  # callable is all that can be known

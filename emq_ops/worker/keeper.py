@@ -16,7 +16,7 @@ BEATS_A_LEASE = 3
 
 
 class Keeper:
-    """`lease`: ms. `lose` is called with each job whose lease is gone, and why. `extends`: otherwise it only notices."""
+    """`lease`: ms. `lose` is called with each job whose lease is gone, and why. `extends`: else it only notices."""
 
     def __init__(
         self,

@@ -17,8 +17,10 @@ from emq_ops.protocol.transitions import control, enqueue, jobs, reads
 from emq_ops.worker import Backoff, Cancelled, Consumer, Job
 from emq_ops.worker.events import Recovered, Report, Settled, Started
 from tests.support.consuming import Told, eventually, lapse, records
+from tests.support.handlers import obedient
 from tests.support.invariants import violations
 from tests.support.proxy import RespProxy, scripted
+from tests.support.roles import connect_as, install
 from tests.support.valkey import Valkey
 
 NOW = Backoff(base=0, longest=0)
@@ -373,6 +375,21 @@ def test_the_wire_version_is_claimed_only_when_told(q: Queue) -> None:
     q.server.write("SET", "{emq}:version", "echomq:4.0.0")
     with pytest.raises(IncompatibleError):
         run(q, lambda _: None, claim_version=True)
+
+
+def test_a_worker_lives_with_the_rights_of_its_role(valkey: Valkey, q: Queue) -> None:
+    install(valkey)
+    flat, grouped = put(q, b"ok", b"flaky", b"fail", b"cancel"), put(q, b"ok", b"fail", group=ids.mint("GRP"))
+    with connect_as(valkey, "worker") as server:
+        told = Told()
+        options = {"max_attempts": 2, "backoff": NOW, "beat": 10, "lease": 90, "concurrency": 2}
+        with Consumer(Queue(server, q.name), obedient, claim_version=True, on_event=told, **options):  # type: ignore[arg-type]  # of many types
+            eventually(lambda: (c := reads.counts(q)).completed + c.failed == len(flat) + len(grouped), "all ended")
+            [slow] = put(q, b"sleep 0.3")
+            eventually(lambda: q.server.read("EXISTS", q.keys.book(slow, "lock")), "kept")
+            eventually(lambda: told.outcomes().get(slow), "done")
+    assert told.troubles() == []
+    assert len(records(q)) == len(flat) + len(grouped) + 1
 
 
 @pytest.mark.parametrize(

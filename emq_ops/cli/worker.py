@@ -1,0 +1,113 @@
+"""``emq-ops worker``: try a queue from the shell, and ask for a job's cancellation."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import typer
+
+from emq_ops.cli.context import globals_of, new_app
+from emq_ops.cli.output import emit_one, emit_rows, say
+from emq_ops.cli.settings import wiring_of
+from emq_ops.config.scalars import parse_duration
+from emq_ops.protocol.errors import BadInputError, one_line
+from emq_ops.protocol.ids import job_id
+from emq_ops.protocol.queue import Queue
+from emq_ops.worker import Backoff, Consumer, cancel, load_handler
+from emq_ops.worker.events import Event, Report, Started, describe
+
+app = new_app("Work a queue from the shell, cancel a job.")
+
+QueueName = Annotated[str, typer.Option("--queue", help="The queue.", metavar="Q")]
+Duration = str
+
+
+def _ms(text: str, option: str) -> int:
+    """`text` (``30s``) in ms. Raises BadInputError that names the option."""
+    try:
+        return parse_duration(text)
+    except ValueError as fault:
+        raise BadInputError(f"'{one_line(text)}' is no duration", where=option, fix=str(fault)) from fault
+
+
+@app.command()
+def run(
+    ctx: typer.Context,
+    handler: Annotated[str, typer.Argument(help="The function that works a job.", metavar="MODULE:HANDLER")],
+    queue: QueueName,
+    concurrency: Annotated[int, typer.Option(help="Jobs at once.")] = 8,
+    serve: Annotated[Literal["both", "flat", "lanes"], typer.Option(help="Which jobs.")] = "both",
+    recovery: Annotated[
+        Literal["reap", "stalled", "none"], typer.Option(help="What to do about lapsed leases.")
+    ] = "reap",
+    max_stalled: Annotated[int, typer.Option(help="With --recovery stalled: the stall that is the last.")] = 1,
+    lease: Annotated[Duration, typer.Option(help="How long a claim stands.", metavar="DURATION")] = "30s",
+    beat: Annotated[Duration, typer.Option(help="How often to recover and promote.", metavar="DURATION")] = "1s",
+    max_attempts: Annotated[int, typer.Option(help="An error at this attempt is the last.")] = 3,
+    backoff: Annotated[
+        Duration, typer.Option(help="Wait after the first error; twice that after the next.", metavar="DURATION")
+    ] = "1s",
+    stop: Annotated[Duration, typer.Option(help="How long jobs in hand have at the end.", metavar="DURATION")] = "10s",
+    executor: Annotated[
+        Literal["script", "native"], typer.Option(help="Scripts, or the module's commands.")
+    ] = "script",
+    keep: Annotated[bool, typer.Option(help="Extend leases while the process lives.")] = True,
+    listen: Annotated[bool, typer.Option("--cancel/--no-cancel", help="Listen for cancellations.")] = True,
+    record: Annotated[bool, typer.Option(help="Record each settled job in stream:completions.")] = True,
+    until_idle: Annotated[bool, typer.Option("--until-idle", help="End when nothing is left to claim.")] = False,
+) -> None:
+    """Work a queue with a Python function until SIGTERM or Ctrl-C; a second one ends it at once.
+
+    The function is given a job (id, payload, attempts, group, token, extend, progress, log) and answers None, bytes,
+    text or what JSON can say. Exit 1 when jobs were left unsettled; their leases lapse.
+    """
+    given = globals_of(ctx)
+    function = load_handler(handler)
+    longest = max(_ms(backoff, "--backoff"), 300_000)
+
+    def tell(event: Event) -> None:
+        if not isinstance(event, Started | Report):
+            say(one_line(describe(event)))
+
+    with wiring_of(given).connect("worker") as server:
+        report = Consumer(
+            Queue(server, queue),
+            function,
+            concurrency=concurrency,
+            serve=serve,
+            recovery=recovery,
+            max_stalled=max_stalled,
+            lease=_ms(lease, "--lease"),
+            beat=_ms(beat, "--beat"),
+            max_attempts=max_attempts,
+            backoff=Backoff(base=_ms(backoff, "--backoff"), longest=longest),
+            stop_deadline=_ms(stop, "--stop"),
+            executor=executor,
+            keep=keep,
+            cancel=listen,
+            record=record,
+            on_event=tell,
+        ).run(signals=True, until_idle=until_idle)
+    names = ("queue", "completed", "cancelled", "scheduled", "dead", "lost", "recovered", "abandoned")
+    emit_one({name: getattr(report, name) for name in names}, given.output)
+    if report.abandoned:
+        raise typer.Exit(1)
+
+
+@app.command(name="cancel")
+def cancel_jobs(
+    ctx: typer.Context,
+    jobs: Annotated[list[str], typer.Argument(help="The jobs.", metavar="JOB...")],
+    queue: QueueName,
+    reason: Annotated[str, typer.Option(help="Told to the worker, and recorded.")] = cancel.DEFAULT_REASON,
+) -> None:
+    """Ask for jobs' cancellation: waiting ones are removed, a worker that holds one is told.
+
+    Answers: removed; signalled (lost where no worker listens; the handler may choose to go on); gone; not cancellable.
+    """
+    given = globals_of(ctx)
+    wanted = [job_id(job) for job in jobs]
+    with wiring_of(given).connect("worker") as server:
+        q = Queue(server, queue)
+        rows = [{"job": job, "answer": cancel.request(q, job, reason).value} for job in wanted]
+    emit_rows(rows, given.output, ["job", "answer"])

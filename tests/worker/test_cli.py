@@ -1,0 +1,155 @@
+"""``emq-ops worker`` as a real command."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from emq_ops.cli.main import main
+from emq_ops.protocol import ids
+from emq_ops.protocol.errors import BadInputError
+from emq_ops.protocol.queue import Queue
+from emq_ops.protocol.server import Server
+from emq_ops.protocol.transitions import claims, enqueue, reads
+from emq_ops.worker import load_handler
+from tests.support.consuming import eventually, records
+from tests.support.valkey import Valkey
+
+TOOL = Path(sys.executable).with_name("emq-ops")
+HANDLERS = """
+import time
+def good(job):
+    return {"seen": job.payload.decode()}
+def mixed(job):
+    if job.payload == b"bad":
+        raise ValueError("no \\x1b[31mgood")
+def hangs(job):
+    time.sleep(600)
+"""
+
+
+@pytest.fixture
+def q(server: Server) -> Queue:
+    return Queue(server, "orders")
+
+
+@pytest.fixture
+def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a module of handlers, as the working folder."""
+    (tmp_path / "shop_jobs.py").write_text(HANDLERS)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    sys.modules.pop("shop_jobs", None)
+    return tmp_path
+
+
+def put(q: Queue, *payloads: bytes) -> list[str]:
+    found = [ids.mint() for _ in payloads]
+    for job, payload in zip(found, payloads, strict=True):
+        enqueue.enqueue(q, job, payload)
+    return found
+
+
+def test_a_queue_is_worked_until_it_is_idle(
+    valkey: Valkey, q: Queue, shop: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    put(q, b"one", b"two")
+    line = ["--url", valkey.url, "--output", "json", "worker", "run", "shop_jobs:good", "--queue", "orders"]
+    assert main([*line, "--until-idle"]) == 0
+    captured = capsys.readouterr()
+    report = json.loads(captured.out)
+    assert (report["completed"], report["dead"], report["abandoned"]) == (2, 0, [])
+    assert captured.err.count(" completed after ") == 2
+    assert sorted(fields[b"result"] for fields in records(q)) == [b'{"seen": "one"}', b'{"seen": "two"}']
+
+
+def test_errors_are_shown_on_one_line_that_cant_steer_a_terminal(
+    valkey: Valkey, q: Queue, shop: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    [job, _] = put(q, b"bad", b"fine")
+    line = ["--url", valkey.url, "worker", "run", "shop_jobs:mixed", "--queue", "orders", "--until-idle"]
+    assert main([*line, "--max-attempts", "1", "--no-record"]) == 0
+    err = capsys.readouterr().err
+    assert f"{job} dead after" in err
+    assert "\\x1b[31mgood" in err
+    assert "\x1b" not in err
+    assert records(q) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (["shop_jobs"], "names no handler"),
+        (["nowhere:good"], "no handler 'nowhere:good'"),
+        (["shop_jobs:nothing"], "no handler 'shop_jobs:nothing'"),
+        (["shop_jobs:time.sleep", "--lease", "30"], "write 30s"),
+        (["shop_jobs:good", "--concurrency", "0"], "concurrency"),
+        (["shop_jobs:good", "--recovery", "both"], "both"),
+        (["shop_jobs:__name__"], "can't be called"),
+    ],
+)
+def test_bad_input_is_one_clear_line(
+    valkey: Valkey, q: Queue, shop: Path, capsys: pytest.CaptureFixture[str], words: list[str], text: str
+) -> None:
+    put(q, b"x")
+    assert main(["--url", valkey.url, "worker", "run", *words, "--queue", "orders", "--until-idle"]) == 4
+    err = capsys.readouterr().err
+    assert err.startswith("emq-ops: ")
+    assert err.count("\n") == 1
+    assert text in err
+    assert reads.counts(q).pending == 1
+
+
+def test_a_module_that_can_not_be_imported_is_named(shop: Path) -> None:
+    (shop / "broken_jobs.py").write_text("1 +")
+    with pytest.raises(BadInputError, match="'broken_jobs' can't be imported: SyntaxError"):
+        load_handler("broken_jobs:handle")
+
+
+def start(valkey: Valkey, shop: Path, handler: str, *more: str) -> subprocess.Popen[str]:
+    line = [str(TOOL), "--url", valkey.url, "--output", "json", "worker", "run", handler, "--queue", "orders", *more]
+    return subprocess.Popen(line, cwd=shop, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def test_sigterm_ends_it_when_its_jobs_are_settled(valkey: Valkey, q: Queue, shop: Path) -> None:
+    put(q, b"x")
+    with start(valkey, shop, "shop_jobs:good") as process:
+        eventually(lambda: records(q), "worked")
+        process.send_signal(signal.SIGTERM)
+        out, err = process.communicate(timeout=20)
+    assert process.returncode == 0, err
+    assert json.loads(out)["completed"] == 1
+
+
+def test_a_hang_is_left_at_the_deadline_and_a_second_signal_does_not_wait(valkey: Valkey, q: Queue, shop: Path) -> None:
+    [job] = put(q, b"x")
+    with start(valkey, shop, "shop_jobs:hangs", "--stop", "10m") as process:
+        eventually(lambda: reads.job_state(q, job) is reads.JobState.ACTIVE, "in hand")
+        os.kill(process.pid, signal.SIGINT)
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(0.3)
+        os.kill(process.pid, signal.SIGINT)
+        out, _ = process.communicate(timeout=20)
+    assert process.returncode == 1
+    assert json.loads(out)["abandoned"] == [job]
+
+
+def test_cancel_says_what_it_came_to(valkey: Valkey, q: Queue, capsys: pytest.CaptureFixture[str]) -> None:
+    active, waiting = put(q, b"", b"")
+    assert claims.claim(q, 60_000) is not None
+    gone = ids.mint()
+    line = ["--url", valkey.url, "--output", "json", "worker", "cancel", "--queue", "orders"]
+    assert main([*line, active, waiting, gone, "--reason", "no need"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert rows == [
+        {"job": active, "answer": "signalled"},
+        {"job": waiting, "answer": "removed"},
+        {"job": gone, "answer": "gone"},
+    ]
+    assert main([*line, active, "nonsense"]) == 4
