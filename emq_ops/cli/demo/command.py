@@ -1,0 +1,75 @@
+"""``emq-ops demo``."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from emq_ops.cli.context import globals_of, new_app
+from emq_ops.cli.demo.stage import QUEUES, Stage, feed
+from emq_ops.cli.demo.summary import summary
+from emq_ops.cli.demo.view import Tally, View, rows
+from emq_ops.protocol.errors import EmqError
+from emq_ops.protocol.server import Server, connect
+
+app = new_app()
+DRAW_SECONDS = 0.5
+LINE_SECONDS = 3.0
+
+
+@app.command()
+def demo(
+    ctx: typer.Context,
+    seconds: Annotated[float, typer.Option(help="How long jobs keep coming.", min=5, max=600)] = 20.0,
+    folder: Annotated[Path, typer.Option(help="Made anew; holds server, state, archive and logs.")] = Path(".emq/demo"),
+    seed: Annotated[int, typer.Option(help="Which jobs come.")] = 7,
+) -> None:
+    """Show it all in half a minute: workers that succeed, fail, hang and are killed, and the daemon that minds them."""
+    options = globals_of(ctx)
+    files = options.config_files()
+    stage = Stage(folder.absolute(), files[0] if files else None)
+    view = View()
+    # Our own connection keeps the embedded server for the whole demo.
+    with connect("embedded", base_dir=stage.folder) as server:
+        try:
+            with view:
+                tally = _play(stage, server, view, seconds, random.Random(seed))
+        finally:
+            stage.end()
+        tally.take(stage.events(0)[0][tally.taken :])
+        for line in summary(stage, server, tally):
+            view.say(line)
+
+
+def _play(stage: Stage, server: Server, view: View, seconds: float, chance: random.Random) -> Tally:
+    tally, offset = Tally(), 0
+    feed(server, 60, chance)
+    view.say("starting the daemon on the config, and two workers for each queue ...")
+    stage.start_daemon()
+    for queue in QUEUES * 2:
+        stage.start_worker(queue)
+    started = time.monotonic()
+    kills = [(seconds * 0.35, "orders"), (seconds * 0.55, "mail"), (seconds * 0.75, "orders")]
+    next_feed, next_draw = 1.0, 0.0
+    # A few seconds longer than jobs come, so that what was in flight is swept and what is old is shipped.
+    while (now := time.monotonic() - started) < seconds + 6:
+        if now >= next_feed and now < seconds:
+            feed(server, 12, chance)
+            next_feed = now + 1.0
+        if kills and now >= kills[0][0]:
+            _, queue = kills.pop(0)
+            view.say(f"kill -9 {stage.kill_worker(queue)}: a worker of {queue}, with jobs in hand")
+            stage.start_worker(queue)
+        if now >= next_draw:
+            with contextlib.suppress(EmqError, OSError):
+                events, offset = stage.events(offset)
+                tally.take(events)
+                view.draw(now, rows(server, QUEUES, tally), tally)
+            next_draw = now + (DRAW_SECONDS if view.moves else LINE_SECONDS)
+        time.sleep(0.05)
+    return tally
