@@ -16,7 +16,7 @@ from emq_ops.protocol.server import Options, Server, connect
 from emq_ops.protocol.transitions.claims import claim
 from emq_ops.protocol.transitions.enqueue import enqueue
 from emq_ops.protocol.transitions.reads import counts
-from tests.support.cluster import Cluster, ask, until
+from tests.support.cluster import Cluster, ask, replication, until
 from tests.support.ports import free_ports
 from tests.support.sentinel import Sentinel
 from tests.support.valkey import Valkey
@@ -48,7 +48,8 @@ def clustered(cluster: Cluster) -> Iterator[Server]:
 
 
 def test_a_sentinel_failover_of_both_kinds() -> None:
-    with Sentinel() as watched, connect(watched.url) as server, connect(watched.primary.url) as direct:
+    hasty = Options(patience=0.3)
+    with Sentinel() as watched, connect(watched.url) as server, connect(watched.primary.url, hasty) as direct:
         q = Queue(server, "mail")
         for _ in range(3):
             assert enqueue(q, mint(), b"")
@@ -64,9 +65,7 @@ def test_a_sentinel_failover_of_both_kinds() -> None:
         # Who names the old primary itself is told what it is.
         with pytest.raises(ServerError, match=r"READONLY.*replica.*redis\+sentinel"):
             enqueue(Queue(direct, "mail"), mint(), b"")
-        until(
-            "the replica is in step", lambda: watched.replica.client().info("replication")["master_link_status"] == "up"
-        )
+        until("the replica is in step", lambda: replication(watched.replica)["master_link_status"] == "up")
         ask(watched.primary, "WAIT", 1, 5000)
         watched.lose_primary()
         assert claim(q, 60_000) is not None  # waits until the Sentinel has made a new one
