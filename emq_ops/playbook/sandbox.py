@@ -73,10 +73,8 @@ def plain(value: Any) -> Any:
 
 def text_of(value: Any) -> str:
     """How a value stands inside a text: as it would in YAML."""
-    if isinstance(value, str):
-        return str(value)
     value = plain(value)
-    return str(value) if isinstance(value, float) else json.dumps(value, ensure_ascii=False)
+    return str(value) if isinstance(value, str | float) else json.dumps(value, ensure_ascii=False)
 
 
 def _size(value: Any) -> int:

@@ -139,7 +139,7 @@ class ArchiveStreams(Module):
             with ctx.ops.archive() as (local, remote):
                 for name, policy in there.items():
                     one = StreamArchive(ctx.ops.server, ctx.queue.name, name, policy, local, remote)
-                    rows[name] = one.preview(ctx.ops.ledger.state).as_row()
+                    rows[name] = one.preview().as_row()
         returns = self._returns(rows)
         count = returns["folded"] + returns["trimmed"] + returns["shipped"]
         items = [name for name, row in rows.items() if any(row.get(key) for key in self._sums[:3])]
