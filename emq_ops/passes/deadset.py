@@ -136,7 +136,7 @@ class DeadSet:
         out: list[list[Any]] = []
         while len(out) < len(ids):
             args: list[Arg] = [keys.base, _BUDGET, READ, self.payload, *ids[len(out) :]]
-            out += self.server.run(load("dead_look"), [keys.dead], args, readonly=True)
+            out += self.server.run(load("audit_look"), [keys.dead], args, readonly=True)
         return out
 
 
