@@ -109,6 +109,54 @@ class DeadAudit:
         }
 
 
+def fitting(
+    out: DeadAudit,
+    server: Server,
+    queue: str,
+    selection: Selection,
+    ledger: Ledger | None = None,
+    *,
+    only_suspects: bool = False,
+    lease_ms: int = LEASE_MS,
+) -> Iterator[tuple[DeadJob, Suspect | None]]:
+    """The dead jobs of one queue that fit, with why an interruption is suspected; they are counted in `out` on the
+    way."""
+    here = [cut for cut in out.interruptions if cut.queue == queue]
+    now = server.now_ms(queue)
+    out.now_ms = max(out.now_ms, now)
+    dead = DeadSet(server, queue, ledger, selection.payload, jobs=sorted(set(selection.jobs)) or None)
+    for job in dead:
+        if not selection.takes(job, now):
+            continue
+        why = suspect(queue, job.job, job.known, here, lease_ms) if job.known is not None and here else None
+        if only_suspects and why is None:
+            continue
+        _count(out, job, why, now)
+        yield job, why
+    out.looked += dead.seen
+    out.malformed += dead.malformed
+    if dead.disorder:
+        out.notes.append(f"{queue}: the dead set holds scores that are not 0; `emq-ops doctor` mends them")
+
+
+def begin(queues: Sequence[str], ledger: Ledger | None, *, burst: int = BURST) -> DeadAudit:
+    """An audit with what the ledger says of these queues, and nothing counted yet."""
+    out = DeadAudit(sorted(queues))
+    if ledger is not None:
+        wanted = set(out.queues)
+        out.interruptions = [cut for cut in cuts.listing(ledger) if cut.queue in wanted]
+        out.bursts = [one for one in bursts(ledger, least=burst) if one.queue in wanted]
+        out.vanished = list(_vanished(ledger, out.interruptions))
+    return out
+
+
+def finish(out: DeadAudit, selection: Selection, ledger: Ledger | None, *, only_suspects: bool = False) -> None:
+    """Says what should be noted. Raises EmptySelectionError where filters were given and nothing fits."""
+    if (selection.narrows or only_suspects) and not out.dead:
+        raise nothing(out.queues, selection)
+    _notes(out, ledger)
+
+
 def audit_dead(
     server: Server,
     queues: Sequence[str],
@@ -122,38 +170,19 @@ def audit_dead(
     each: Callable[[DeadJob, Suspect | None], None] | None = None,
 ) -> DeadAudit:
     """Audits the dead sets of `queues`. `each` is called with every job that fits, while its page is at hand;
-    `only_suspects` leaves out who is none; `lease_ms`: the longest lease, for suspects.
+    `only_suspects` leaves out who is none; `lease_ms`: the longest lease, for suspects; `history`: deaths of jobs that
+    are gone are in `over_time` too.
 
     Raises EmptySelectionError where filters were given and nothing fits; what the server and the ledger raise.
     """
-    out = DeadAudit(sorted(queues))
-    if ledger is not None:
-        out.interruptions = [cut for q in out.queues for cut in cuts.listing(ledger, q)]
-        out.bursts = bursts(ledger, out.queues, least=burst)
-        out.vanished = list(_vanished(ledger, out.interruptions))
+    out = begin(queues, ledger, burst=burst)
     for queue in out.queues:
-        here = [cut for cut in out.interruptions if cut.queue == queue]
-        now = server.now_ms(queue)
-        out.now_ms = max(out.now_ms, now)
-        dead = DeadSet(server, queue, ledger, selection.payload, jobs=sorted(set(selection.jobs)) or None)
-        for job in dead:
-            if not selection.takes(job, now):
-                continue
-            why = suspect(queue, job.job, job.known, here, lease_ms) if job.known is not None and here else None
-            if only_suspects and why is None:
-                continue
-            _count(out, job, why, now)
+        for job, why in fitting(out, server, queue, selection, ledger, only_suspects=only_suspects, lease_ms=lease_ms):
             if each is not None:
                 each(job, why)
-        out.looked += dead.seen
-        out.malformed += dead.malformed
-        if dead.disorder:
-            out.notes.append(f"{queue}: the dead set holds scores that are not 0; `emq-ops doctor` mends them")
-    if (selection.narrows or only_suspects) and not out.dead:
-        raise nothing(out.queues, selection)
     if history and ledger is not None:
         _add_history(out, ledger)
-    _notes(out, ledger)
+    finish(out, selection, ledger, only_suspects=only_suspects)
     return out
 
 

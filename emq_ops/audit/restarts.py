@@ -85,7 +85,8 @@ def audit_restarts(
     found = cuts.listing(ledger, since_ms=since_ms)
     wanted = None if queues is None else set(queues)
     out.told = [_told(ledger, cut) for cut in found if wanted is None or cut.queue in wanted]
-    out.bursts = bursts(ledger, queues, least=burst, since_ms=since_ms)
+    found_bursts = bursts(ledger, least=burst, since_ms=since_ms)
+    out.bursts = [one for one in found_bursts if wanted is None or one.queue in wanted]
     return out
 
 

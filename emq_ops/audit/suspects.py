@@ -120,9 +120,7 @@ class Burst:
         return {**{name: getattr(self, name) for name in self.__slots__}, "evidence": self.evidence}
 
 
-def bursts(
-    ledger: Ledger, queues: Sequence[str] | None = None, *, least: int = BURST, since_ms: int = 0
-) -> list[Burst]:
+def bursts(ledger: Ledger, queue: str | None = None, *, least: int = BURST, since_ms: int = 0) -> list[Burst]:
     """The sweeps that counted `least` stalls or more, oldest first."""
     s, counted = stalls, stalls.c.outcome.in_([RECOVERED, FORCED, DEAD])
     total, died = func.count(), func.sum(case((s.c.outcome == DEAD, 1), else_=0))
@@ -135,8 +133,8 @@ def bursts(
         .having(total >= least)
         .order_by(s.c.run)
     )
-    if queues is not None:
-        wanted = wanted.where(s.c.queue.in_(list(queues)))
+    if queue is not None:
+        wanted = wanted.where(s.c.queue == queue)
     out: list[Burst] = []
     with ledger.read() as connection:
         for queue, run, at_ms, leases, dead, first, last in connection.execute(wanted):

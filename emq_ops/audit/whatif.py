@@ -124,6 +124,14 @@ def what_if(
     return out
 
 
+def known_queues(ledger: Ledger) -> list[str]:
+    """The queues of which the ledger has stalls or deaths."""
+    with ledger.read() as connection:
+        found = {row.queue for row in connection.execute(select(stall_words.stalls.c.queue).distinct())}
+        found |= {row.queue for row in connection.execute(select(deaths.c.queue).distinct())}
+    return sorted(found)
+
+
 def _add(out: WhatIf, fate: Fate, each: Any) -> None:
     out.jobs += 1
     out.died += bool(fate.died)
@@ -157,9 +165,11 @@ def _by_others(out: WhatIf, ledger: Ledger, queue: str, since_ms: int | None, ea
 
 def _in_force(ledger: Ledger, queues: Sequence[str]) -> dict[str, int]:
     seen: Counter[str] = Counter()
-    wanted = select(runs.c.policy).where(runs.c.kind == "sweep", runs.c.queue.in_(list(queues)))
+    wanted = select(runs.c.queue, runs.c.policy).where(runs.c.kind == "sweep")
     with ledger.read() as connection:
-        for text in connection.execute(wanted).scalars():
+        for queue, text in connection.execute(wanted):
+            if queue not in set(queues):
+                continue
             threshold = json.loads(text).get("max_stalled")
             if threshold is not None:
                 seen[str(threshold)] += 1

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Protocol
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, func, select
 
 from emq_ops.ledger import acts, deaths, runs
 from emq_ops.ledger.ledger import Ledger, host_ms
@@ -64,6 +64,17 @@ def undo(
     if found.kind == TRIM:
         report.notes.append("the next trim takes them again, unless its policy keeps them by then")
     return _bring_back(server, ledger, report, source, Pace(rate, slice_size), emit)
+
+
+def count_removed(ledger: Ledger, removal: Run) -> int:
+    """How many jobs of a run an undo would bring back, if none of them lives. Raises BadInputError."""
+    if removal.kind == acts.REMOVE:
+        return sum(1 for _ in acts.removed(ledger, removal.id))
+    if removal.kind != TRIM:
+        raise BadInputError(f"run {removal.id} is a {removal.kind}: it removed nothing", fix="see `emq-ops runs ls`")
+    wanted = select(func.count()).select_from(deaths_table).where(deaths_table.c.gone_by == removal.id)
+    with ledger.read() as connection:
+        return int(connection.execute(wanted).scalar_one())
 
 
 def rehydrate(

@@ -1,0 +1,150 @@
+"""``emq-ops audit``: what died, when and why; and what to do about it."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from typing import Annotated
+
+import typer
+
+from emq_ops.audit.life import Event, life_of
+from emq_ops.audit.page import life_page, restarts_page, whatif_page
+from emq_ops.audit.restarts import audit_restarts, iso
+from emq_ops.audit.suspects import BURST
+from emq_ops.audit.whatif import known_queues, what_if
+from emq_ops.cli.audit_dead import dead
+from emq_ops.cli.audit_parts import Html, Queues, archive_of, put_page, queues_of
+from emq_ops.cli.context import globals_of, new_app
+from emq_ops.cli.output import emit_one, emit_rows, say
+from emq_ops.cli.passing import Passing, span
+from emq_ops.cli.queues import chosen
+from emq_ops.cli.state import ledger_if_there
+from emq_ops.config.effective import Layers
+from emq_ops.protocol.errors import BadInputError, EmqError, UnreachableError, one_line
+
+app = new_app("What died, when and why; what restarts did; what another threshold would have done.")
+app.command()(dead)
+
+CUTS = ("queue", "kind", "started", "ended", "in_flight", "recovered", "exempted", "died", "vanished", "others")
+
+
+@app.command()
+def restarts(
+    ctx: typer.Context,
+    queues: Queues = None,
+    since: Annotated[str | None, typer.Option(help="Ended at most this long ago.", metavar="7d")] = None,
+    burst: Annotated[int, typer.Option(help="So many counted stalls in one pass are a burst.", min=1)] = BURST,
+    html: Html = None,
+) -> None:
+    """Tell for each interruption what was in flight, recovered, exempted, died or vanished.
+
+    From the ledger alone: what the daemon, and passes, saw.
+    """
+    options = globals_of(ctx)
+    passing = Passing.of(options)
+    with ledger_if_there(passing.parts.wiring) as ledger:
+        known = {cut.cut.queue for cut in audit_restarts(ledger).told} if queues else set()
+        names = chosen(queues, known, Layers(passing.parts.loaded).literals) if queues else None
+        found = audit_restarts(ledger, names, since_ms=_since(since), burst=burst)
+    if html is not None:
+        put_page(restarts_page(found), html)
+    if options.output == "json":
+        emit_one(found.as_row(), options.output)
+    elif html != "-":
+        rows = [one.as_row() for one in found.told]
+        if rows or options.output != "table":
+            emit_rows(rows, options.output, CUTS)
+        if options.output == "table" and found.bursts:
+            say("\nbursts:")
+            emit_rows([b.as_row() for b in found.bursts], "table", ("queue", "run", "evidence", "jobs"))
+    for note in found.notes:
+        say(f"note: {one_line(note)}")
+    say(f"{len(found.told)} interruptions, {len(found.bursts)} bursts")
+
+
+def _since(text: str | None) -> int:
+    ms = span(text, "--since")
+    return 0 if ms is None else time.time_ns() // 1_000_000 - ms
+
+
+@app.command("job")
+def one_job(
+    ctx: typer.Context,
+    job: Annotated[str, typer.Argument(help="Its id.", metavar="JOB")],
+    html: Html = None,
+) -> None:
+    """Tell the whole life of one job: ledger, archive, live row."""
+    options = globals_of(ctx)
+    passing = Passing.of(options)
+    notes: list[str] = []
+    with contextlib.ExitStack() as stack:
+        ledger = stack.enter_context(ledger_if_there(passing.parts.wiring))
+        archived = _archived(passing, job, stack, notes)
+        server, names = None, []
+        try:
+            server = stack.enter_context(passing.server("audit"))
+            names = queues_of(passing.parts, server, None)
+        except UnreachableError as fault:
+            if ledger is None and not archived:
+                raise
+            notes.append(f"without the live row: {fault}")
+        life = life_of(job, server=server, queues=names, ledger=ledger, archived=archived)
+    if html is not None:
+        put_page(life_page(life), html)
+    if options.output in ("json", "jsonl"):
+        emit_one(life.as_row(), options.output)
+    elif html != "-":
+        rows = [{**event.as_row(), "at": iso(event.at_ms)} for event in life.events]
+        emit_rows(rows, options.output, ("at", "source", "what", "text"))
+        if options.output == "table":
+            where = ", ".join(f"{place['queue']}: {place['state']}" for place in life.live)
+            say(f"\nnow: {where or 'not on the server'}")
+            if life.row:
+                emit_one(life.row, "table")
+    for note in notes:
+        say(f"note: {one_line(note)}")
+
+
+def _archived(passing: Passing, job: str, stack: contextlib.ExitStack, notes: list[str]) -> list[Event]:
+    """What the archive has of the job; a store that does not answer is told, not fatal."""
+    archive = stack.enter_context(archive_of(passing.parts))
+    if archive is None:
+        return []
+    try:
+        return list(archive.events(job))
+    except EmqError as fault:
+        notes.append(f"without the archive: {fault}")
+        return []
+
+
+@app.command("what-if")
+def what_would(
+    ctx: typer.Context,
+    max_stalled: Annotated[int, typer.Option(help="The threshold in question.", min=1)],
+    queues: Queues = None,
+    since: Annotated[str | None, typer.Option(help="Only stalls of this long ago and later.", metavar="7d")] = None,
+    html: Html = None,
+) -> None:
+    """Replay the ledger: who would have lived or died at another stall threshold."""
+    options = globals_of(ctx)
+    passing = Passing.of(options)
+    with ledger_if_there(passing.parts.wiring) as ledger:
+        if ledger is None:
+            raise BadInputError("there is no state database, so nothing to replay", where=options.state)
+        known = known_queues(ledger)
+        names = chosen(queues, known, Layers(passing.parts.loaded).literals) if queues else known
+        found = what_if(ledger, max_stalled, names, since_ms=_since(since) or None)
+    if html is not None:
+        put_page(whatif_page(found), html)
+    if options.output == "json":
+        emit_one(found.as_row(), options.output)
+    elif html != "-" and (found.fates or options.output != "table"):
+        emit_rows(
+            [fate.as_row() for fate in found.fates],
+            options.output,
+            ("queue", "job", "verdict", "died", "would_die", "stalls"),
+        )
+    for note in found.notes:
+        say(f"note: {one_line(note)}")
+    say(f"{found.jobs} jobs stalled; {found.died} died, {found.would_die} would have died at {max_stalled}")

@@ -1,0 +1,221 @@
+"""``emq-ops audit dead``: the dead jobs in groups, and acts on a selection of them."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+import typer
+
+from emq_ops.audit.dead import DeadAudit, audit_dead, begin, finish, fitting
+from emq_ops.audit.page import dead_page
+from emq_ops.audit.restarts import iso
+from emq_ops.audit.suspects import BURST, Suspect
+from emq_ops.cli.audit_parts import Html, Queues, longest_lease, put_page, queues_of, selection_of, tell
+from emq_ops.cli.context import Globals, globals_of
+from emq_ops.cli.main import EXIT_ERROR
+from emq_ops.cli.output import emit_one, emit_rows, say
+from emq_ops.cli.passing import Passing
+from emq_ops.cli.state import ledger_if_there
+from emq_ops.config.effective import Layers
+from emq_ops.ledger import acts
+from emq_ops.ledger.ledger import Ledger
+from emq_ops.passes.acts import RATE, ActReport, Chosen, act, preview, resume
+from emq_ops.passes.deadset import DeadJob
+from emq_ops.passes.errortext import text_of
+from emq_ops.passes.selection import Selection
+from emq_ops.protocol.errors import BadInputError, one_line
+from emq_ops.protocol.server import Server
+
+GROUPS = ("queue", "cause", "group", "jobs", "error", "first_seen", "last_seen", "suspects", "examples")
+JOBS = ("queue", "job", "cause", "group", "attempts", "stalls", "first_seen", "killed_by", "suspect", "error")
+TEXT = 300
+
+
+def dead(
+    ctx: typer.Context,
+    queues: Queues = None,
+    cause: Annotated[list[str] | None, typer.Option(help="stalled, error, flow or unknown; repeatable.")] = None,
+    error: Annotated[
+        list[str] | None, typer.Option(help="An error group, a text, or a pattern with *; repeatable.")
+    ] = None,
+    older: Annotated[str | None, typer.Option(help="First seen dead at least this long ago.", metavar="1h")] = None,
+    newer: Annotated[str | None, typer.Option(help="First seen dead at most this long ago.", metavar="1h")] = None,
+    job: Annotated[list[str] | None, typer.Option(help="This job; repeatable.")] = None,
+    payload: Annotated[str | None, typer.Option(help="The payload contains this text.")] = None,
+    interruption: Annotated[int | None, typer.Option(help="Died of this interruption (its number).")] = None,
+    killed_by: Annotated[str | None, typer.Option("--pass", help="Killed by this pass.", metavar="RUN")] = None,
+    suspects: Annotated[bool, typer.Option("--suspects", help="Only those that a restart may have killed.")] = False,
+    history: Annotated[bool, typer.Option("--history", help="Plot deaths of jobs that are gone, too.")] = False,
+    listed: Annotated[bool, typer.Option("--list", help="A row a job instead of a row a group.")] = False,
+    burst: Annotated[int, typer.Option(help="So many counted stalls in one pass are a burst.", min=1)] = BURST,
+    html: Html = None,
+    requeue: Annotated[bool, typer.Option("--requeue", help="Put these jobs back to wait (needs --yes).")] = False,
+    remove: Annotated[bool, typer.Option("--remove", help="Take these jobs away (needs --yes).")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do it; without, it is only shown.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show, whatever else is said.")] = False,
+    rate: Annotated[int, typer.Option(help="At most so many jobs a second.", min=1)] = RATE,
+    why: Annotated[str, typer.Option(help="Recorded with the act.")] = "",
+    resumed: Annotated[
+        str | None, typer.Option("--resume", help="Go on with an act that was killed.", metavar="RUN")
+    ] = None,
+) -> None:
+    """Group the dead jobs by queue, cause and normalised error; requeue or remove a selection.
+
+    Numbers and ids in error texts don't matter for the grouping. --requeue and --remove show what they would do; with
+    --yes they do it, recorded with who and why, resumable after a kill; a removal can be undone (emq-ops undo RUN).
+    """
+    options = globals_of(ctx)
+    passing = Passing.of(options)
+    if requeue and remove:
+        raise BadInputError("--requeue and --remove at once", fix="give one of them")
+    if resumed is not None:
+        _resume(passing, resumed, rate, options.output)
+        return
+    selection = selection_of(
+        causes=cause,
+        errors=error,
+        older=older,
+        newer=newer,
+        jobs=job,
+        payload=payload,
+        interruption=interruption,
+        killed_by=killed_by,
+    )
+    kind = acts.REQUEUE if requeue else acts.REMOVE if remove else None
+    if kind and not queues and not selection.narrows and not suspects:
+        raise BadInputError(f"--{kind} without a queue or a filter", fix="name the queue, or say which jobs")
+    with passing.server("audit") as server, contextlib.ExitStack() as stack:
+        acting = kind is not None and yes and not dry_run
+        ledger = stack.enter_context(passing.ledger() if acting else ledger_if_there(passing.parts.wiring))
+        names = queues_of(passing.parts, server, queues)
+        lease = longest_lease(passing, names)
+        if listed and kind is None:
+            _list(server, names, selection, ledger, suspects, lease, options)
+            return
+        picked: dict[str, Chosen] = {}
+
+        def pick(one: DeadJob, _why: Suspect | None) -> None:
+            picked.setdefault(one.queue, Chosen(one.queue)).add(one)
+
+        found = audit_dead(
+            *(server, names, selection, ledger),
+            only_suspects=suspects,
+            history=history,
+            burst=burst,
+            lease_ms=lease,
+            each=pick if kind is not None else None,
+        )
+        reports: list[ActReport] = []
+        for queue in sorted(picked):
+            if not picked[queue].jobs:
+                continue
+            if acting and ledger is not None:
+                protect = Layers(passing.parts.loaded).effective(queue).protect
+                meant = selection.as_row() | ({"suspects": True} if suspects else {})
+                done = act(server, kind or "", picked[queue], ledger, why=why, meant=meant, rate=rate, protect=protect)
+            else:
+                done = preview(kind or "", picked[queue])
+            reports.append(done)
+    if kind is not None and not reports:
+        raise BadInputError("there is no dead job to act on", where=", ".join(names[:5]))
+    _show_dead(found, reports, html, options, acts_asked=kind is not None)
+    if kind is not None and not acting:
+        say(f"nothing was changed; add --yes to {kind} them")
+    if acting and not any(report.done for report in reports):
+        raise typer.Exit(EXIT_ERROR)
+
+
+def _resume(passing: Passing, run: str, rate: int, output: str) -> None:
+    with passing.server("audit") as server, passing.ledger() as ledger:
+        report = resume(server, run, ledger, rate=rate if rate != RATE else None)
+    tell(report)
+    if output != "table":
+        emit_one(report.as_row(), output)
+
+
+def _show_dead(
+    found: DeadAudit, reports: list[ActReport], html: str | None, options: Globals, *, acts_asked: bool
+) -> None:
+    if html is not None:
+        put_page(dead_page(found), html)
+    rows = [_group_row(row) for row in found.as_row()["groups"]]
+    if options.output == "json":
+        document = found.as_row() | {"groups": rows}
+        emit_one(document | ({"acts": [report.as_row() for report in reports]} if acts_asked else {}), options.output)
+    elif html != "-" and (rows or options.output != "table"):
+        flat = [{**row, "examples": " ".join(row["examples"])} for row in rows]
+        emit_rows(flat if options.output in ("table", "csv") else rows, options.output, GROUPS)
+    if options.output == "table" and html != "-":
+        _sections(found)
+    for note in found.notes:
+        say(f"note: {one_line(note)}")
+    say(f"{found.dead} dead in {len(found.queues)} queues, {len(found.groups)} groups")
+    for report in reports:
+        tell(report)
+
+
+def _group_row(row: dict[str, Any]) -> dict[str, Any]:
+    """A group with instants as text beside the ms, and its sample as a line."""
+    sample = row.pop("sample")
+    size = row.pop("sample_size")
+    shown = text_of(sample, TEXT, size) if sample is not None else None
+    return {**row, "first_seen": iso(row["first_seen_ms"]), "last_seen": iso(row["last_seen_ms"]), "sample": shown}
+
+
+def _sections(found: DeadAudit) -> None:
+    for title, rows, columns in (
+        ("restart suspects", [one.as_row() for one in found.suspects[:20]], ("queue", "job", "sure", "evidence")),
+        ("bursts", [one.as_row() for one in found.bursts[-20:]], ("queue", "run", "evidence", "jobs")),
+        ("vanished", found.vanished[:20], ("queue", "job", "was", "interruption")),
+    ):
+        if rows:
+            say(f"\n{title}:")
+            emit_rows(rows, "table", columns)
+    if found.suspect_count > 20:
+        say(f"{found.suspect_count - 20} more restart suspects: --suspects --list")
+
+
+def _list(
+    server: Server,
+    names: list[str],
+    selection: Selection,
+    ledger: Ledger | None,
+    only_suspects: bool,
+    lease_ms: int,
+    options: Globals,
+) -> None:
+    out = begin(names, ledger)
+
+    def rows() -> Iterator[dict[str, Any]]:
+        for queue in out.queues:
+            for one, why in fitting(
+                out, server, queue, selection, ledger, only_suspects=only_suspects, lease_ms=lease_ms
+            ):
+                yield _job_row(one, why)
+
+    emit_rows(rows(), options.output, JOBS)
+    finish(out, selection, ledger, only_suspects=only_suspects)
+    for note in out.notes:
+        say(f"note: {one_line(note)}")
+
+
+def _job_row(one: DeadJob, why: Suspect | None) -> dict[str, Any]:
+    known = one.known
+    return {
+        "queue": one.queue,
+        "job": one.job,
+        "cause": one.cause,
+        "group": one.error_group,
+        "lane": one.group,
+        "attempts": one.attempts,
+        "stalls": one.stalls,
+        "first_seen": iso(one.first_seen_ms),
+        "first_seen_ms": one.first_seen_ms,
+        "killed_by": known.killed_by if known else None,
+        "interruption": known.interruption if known else None,
+        "evidence": known.evidence if known else None,
+        "suspect": why.evidence if why else None,
+        "error": text_of(one.error, TEXT, one.error_size) if one.error is not None else None,
+    }

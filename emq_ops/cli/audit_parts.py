@@ -1,0 +1,103 @@
+"""What the audit commands share: selections, queues and archive of a command line, and where a page goes."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from emq_ops.audit.archived import Archived
+from emq_ops.cli.archive_parts import Parts
+from emq_ops.cli.output import say
+from emq_ops.cli.passing import Passing, span
+from emq_ops.cli.queues import chosen
+from emq_ops.config.effective import Layers
+from emq_ops.passes.acts import ActReport
+from emq_ops.passes.selection import Selection
+from emq_ops.protocol.errors import BadInputError, one_line
+from emq_ops.protocol.server import Server
+
+Queues = Annotated[list[str] | None, typer.Argument(help="Queues or globs; all without.", metavar="[QUEUE]...")]
+Html = Annotated[
+    str | None, typer.Option("--html", help="Write one self-contained page; - for stdout.", metavar="FILE")
+]
+
+_MANY = 500
+
+
+def selection_of(
+    *,
+    causes: Sequence[str] | None,
+    errors: Sequence[str] | None,
+    older: str | None,
+    newer: str | None,
+    jobs: Sequence[str] | None,
+    payload: str | None,
+    interruption: int | None,
+    killed_by: str | None,
+) -> Selection:
+    """The filters of a command line. An empty one is an error, never "any". Raises BadInputError."""
+    texts = {"--payload": payload, "--pass": killed_by, "--older": older, "--newer": newer}
+    for name, text in texts.items():
+        if text is not None and not text.strip():
+            raise BadInputError(f"{name} is empty", fix="leave it out to take any")
+    return Selection(
+        causes=tuple(causes or ()),
+        errors=tuple(errors or ()),
+        older_ms=span(older, "--older"),
+        newer_ms=span(newer, "--newer"),
+        jobs=tuple(jobs or ()),
+        payload=(payload or "").encode("utf-8"),
+        interruption=interruption,
+        killed_by=killed_by,
+    )
+
+
+def queues_of(parts: Parts, server: Server, selectors: Sequence[str] | None) -> list[str]:
+    """The queues that a command is about: see `chosen`."""
+    return chosen(list(selectors or []), server.queues(), Layers(parts.loaded).literals)
+
+
+def longest_lease(passing: Passing, queues: Sequence[str]) -> int:
+    """The longest lease that the config says of these queues, ms."""
+    return max((passing.stalled(queue).lease_ms for queue in queues[:_MANY]), default=30_000)
+
+
+@contextlib.contextmanager
+def archive_of(parts: Parts) -> Iterator[Archived | None]:
+    """The archive as configured, None where there is none."""
+    if parts.wiring.archive_local is None:
+        yield None
+        return
+    with contextlib.ExitStack() as stack:
+        local = stack.enter_context(parts.local_for_a_look())
+        remote = stack.enter_context(parts.remote()) if parts.wiring.archive_remote is not None else None
+        yield Archived(local, remote)
+
+
+def put_page(page: str, target: str) -> None:
+    """Writes a page to a file, or to stdout (``-``)."""
+    if target == "-":
+        sys.stdout.write(page)
+        return
+    try:
+        Path(target).write_text(page, "utf-8")
+    except OSError as fault:
+        raise BadInputError(f"can't write the page: {fault.strerror}", where=target) from None
+    say(f"page: {target}")
+
+
+def tell(report: ActReport) -> None:
+    """An act in words, on stderr."""
+    would = "would be " if report.status == "dry" else ""
+    count = report.selected if report.status == "dry" else report.done
+    word = {"requeue": "requeued", "remove": "removed"}.get(report.kind, "brought back")
+    left = "".join(f"; {n} {reason}" for reason, n in sorted(report.left.items()))
+    run = f" (run {report.run})" if report.run else ""
+    say(f"{report.queue}: {count} {would}{word}{left}{run}")
+    for note in report.notes:
+        say(f"emq-ops: {one_line(note)}")

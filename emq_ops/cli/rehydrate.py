@@ -1,0 +1,41 @@
+"""``emq-ops rehydrate``: bring named jobs back."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from emq_ops.cli.audit_parts import archive_of, tell
+from emq_ops.cli.context import globals_of, new_app
+from emq_ops.cli.main import EXIT_ERROR
+from emq_ops.cli.output import emit_one
+from emq_ops.cli.passing import Passing
+from emq_ops.passes.acts import RATE
+from emq_ops.passes.undo import rehydrate as bring_back
+from emq_ops.protocol.keyspace import queue_name
+
+app = new_app()
+
+
+@app.command()
+def rehydrate(
+    ctx: typer.Context,
+    queue: Annotated[str, typer.Argument(help="The queue.")],
+    jobs: Annotated[list[str], typer.Argument(help="Ids of jobs that were removed.", metavar="JOB...")],
+    requeue: Annotated[bool, typer.Option("--requeue", help="They wait again, instead of being dead.")] = False,
+    rate: Annotated[int, typer.Option(help="At most so many jobs a second.", min=1)] = RATE,
+    why: Annotated[str, typer.Option(help="Recorded with it.")] = "",
+) -> None:
+    """Bring removed jobs back from the ledger or the archive, as they were when they were last dead."""
+    options = globals_of(ctx)
+    passing = Passing.of(options)
+    name = queue_name(queue)
+    with passing.ledger() as ledger, passing.server("rehydrate") as server, archive_of(passing.parts) as archive:
+        find = archive.whole if archive else None
+        report = bring_back(server, name, jobs, ledger, find=find, requeue=requeue, rate=rate, why=why)
+    tell(report)
+    if options.output != "table":
+        emit_one(report.as_row(), options.output)
+    if not report.done:
+        raise typer.Exit(EXIT_ERROR)

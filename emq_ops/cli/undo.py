@@ -1,0 +1,47 @@
+"""``emq-ops undo``: bring back what a run removed."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from emq_ops.cli.audit_parts import archive_of, tell
+from emq_ops.cli.context import globals_of, new_app
+from emq_ops.cli.main import EXIT_ERROR
+from emq_ops.cli.output import emit_one, say
+from emq_ops.cli.passing import Passing
+from emq_ops.ledger import runs
+from emq_ops.passes.acts import RATE
+from emq_ops.passes.undo import count_removed
+from emq_ops.passes.undo import undo as bring_back
+
+app = new_app()
+
+
+@app.command()
+def undo(
+    ctx: typer.Context,
+    run: Annotated[str, typer.Argument(help="The run that removed them, RUN...", metavar="RUN")],
+    rate: Annotated[int, typer.Option(help="At most so many jobs a second.", min=1)] = RATE,
+    why: Annotated[str, typer.Option(help="Recorded with it.")] = "",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say how many would come back.")] = False,
+) -> None:
+    """Bring back, whole, every job that a removal or a trim took away.
+
+    They come back dead, byte for byte; deduplication keys and locks do not. Killed half-way, run it again.
+    """
+    options = globals_of(ctx)
+    passing = Passing.of(options)
+    with passing.ledger() as ledger:
+        if dry_run:
+            found = runs.get(ledger, run)
+            say(f"{found.queue}: {count_removed(ledger, found)} would be brought back; nothing was changed")
+            return
+        with passing.server("undo") as server, archive_of(passing.parts) as archive:
+            report = bring_back(server, run, ledger, find=archive.whole if archive else None, rate=rate, why=why)
+    tell(report)
+    if options.output != "table":
+        emit_one(report.as_row(), options.output)
+    if report.selected and not report.done:
+        raise typer.Exit(EXIT_ERROR)
