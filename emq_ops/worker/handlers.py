@@ -57,7 +57,7 @@ class AsyncLoop:
         with self._lock:
             if self._loop is None:
                 self._loop = asyncio.new_event_loop()
-                threading.Thread(target=self._loop.run_forever, name="emq-async", daemon=True).start()
+                threading.Thread(target=_serve, args=(self._loop,), name="emq-async", daemon=True).start()
         return asyncio.run_coroutine_threadsafe(_awaited(awaitable), self._loop).result()
 
     def stop(self) -> None:
@@ -66,6 +66,12 @@ class AsyncLoop:
             if self._loop is not None:
                 self._loop.call_soon_threadsafe(self._loop.stop)
                 self._loop = None
+
+
+def _serve(loop: asyncio.AbstractEventLoop) -> None:
+    loop.run_forever()
+    if not asyncio.all_tasks(loop):
+        loop.close()
 
 
 async def _awaited(awaitable: Awaitable[Any]) -> Any:
