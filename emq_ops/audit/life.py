@@ -64,7 +64,7 @@ def life_of(
     life = Life(job_id(job), parse(job).unix_ms)
     events = [Event(life.minted_ms, "id", "minted", "its id was made")]
     if ledger is not None:
-        events += [*_deaths(ledger, job), *_stalls(ledger, job), *_acts(ledger, job), *_interruptions(ledger, job)]
+        events += [*_interruptions(ledger, job), *_stalls(ledger, job), *_deaths(ledger, job), *_acts(ledger, job)]
     events += archived
     if server is not None:
         for queue in queues:

@@ -23,6 +23,7 @@ MOST_ROWS = 500
 TOP = 12
 SAMPLE = 300
 Row = dict[str, str]
+_SHORT = {"group", "pass", "job"}
 _OUTCOMES = ("exempted", "recovered", "died", "vanished", "others")
 
 
@@ -55,7 +56,14 @@ def _cell(value: Any) -> str:
 
 def _columns(*names: str, numbers: Iterable[str] = (), codes: Iterable[str] = ()) -> list[dict[str, Any]]:
     return [
-        {"name": n, "title": n.replace("_", " "), "number": n in set(numbers), "code": n in set(codes)} for n in names
+        {
+            "name": n,
+            "title": n.replace("_", " "),
+            "number": n in set(numbers),
+            "code": n in set(codes),
+            "short": n in _SHORT,
+        }
+        for n in names
     ]
 
 

@@ -18,7 +18,7 @@ CAUSES = ("stalled", "error", "flow", "unknown")
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A stretch of time that is drawn behind the bars. `text`: what the pointer shows."""
+    """A stretch of time that is drawn over the bars. `text`: what the pointer shows."""
 
     from_ms: int
     to_ms: int
@@ -50,7 +50,7 @@ def nice_ceiling(value: int) -> int:
 
 
 def over_time(histogram: Histogram, marks: Sequence[Mark] = ()) -> Markup:
-    """Stacked bars over time, a colour a cause, with `marks` behind them. Empty where there is nothing to draw."""
+    """Stacked bars over time, a colour a cause, with `marks` over them. Empty where there is nothing to draw."""
     if not histogram.bins:
         return Markup("")
     first, last = min(histogram.bins), max(histogram.bins) + histogram.width_ms
@@ -62,10 +62,6 @@ def over_time(histogram: Histogram, marks: Sequence[Mark] = ()) -> Markup:
     rise = (HEIGHT - TOP - BOTTOM) / top
     ground = HEIGHT - BOTTOM
     out = _grid(top, rise, ground)
-    for mark in near:
-        x = LEFT + (max(mark.from_ms, first) - first) * scale
-        width = max(2.0, (mark.to_ms - max(mark.from_ms, first)) * scale)
-        out.append(_rect(x, TOP, width, ground - TOP, "mark", mark.text))
     for begin, counts in sorted(histogram.bins.items()):
         y = float(ground)
         for cause in [c for c in CAUSES if counts[c]]:
@@ -74,6 +70,10 @@ def over_time(histogram: Histogram, marks: Sequence[Mark] = ()) -> Markup:
             x, width = LEFT + (begin - first) * scale, max(1.5, histogram.width_ms * scale - 0.5)
             title = f"{counts[cause]} {cause}, {clock(begin)} to {clock(begin + histogram.width_ms)}"
             out.append(_rect(x, y, width, height, f"c-{cause}", title))
+    for mark in near:
+        x = LEFT + (max(mark.from_ms, first) - first) * scale
+        width = max(2.0, (mark.to_ms - max(mark.from_ms, first)) * scale)
+        out.append(_rect(x, TOP, width, ground - TOP, "mark", mark.text))
     out.append(_text(LEFT, HEIGHT - 12, clock(first), "start"))
     out.append(_text(WIDTH - RIGHT, HEIGHT - 12, clock(last), "end"))
     return _frame(out, "deaths over time by cause")

@@ -105,4 +105,5 @@ def _told(ledger: Ledger, cut: Interruption) -> Told:
     gone = sorted(job for job in lost if job not in outcomes)
     if gone:
         jobs["vanished"] = (jobs.get("vanished", []) + gone)[:NAMED]
+    jobs = {kind: jobs[kind] for kind in ("exempted", "recovered", "died", "vanished", "others") if kind in jobs}
     return Told(cut, counts["others"] if cut.census_ms is not None else None, jobs)

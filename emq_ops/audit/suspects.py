@@ -94,7 +94,8 @@ def _near(known: Known, cut: Interruption, lease_ms: int) -> str | None:
 @dataclass(slots=True)
 class Burst:
     """Many leases that one sweep found lapsed and counted: a worker host may have gone away. `run`: the pass;
-    `first_deadline_ms` to `last_deadline_ms`: when they lapsed; `jobs`: the first of them, by name."""
+    `first_deadline_ms` to `last_deadline_ms`: when they lapsed; `across`: how many of them had been in flight across an
+    interruption; `jobs`: the first of them, by name."""
 
     queue: str
     run: str
@@ -104,6 +105,7 @@ class Burst:
     recovered: int
     first_deadline_ms: int
     last_deadline_ms: int
+    across: int = 0
     jobs: list[str] = field(default_factory=list)
 
     @property
@@ -112,7 +114,12 @@ class Burst:
         span = seconds(self.last_deadline_ms - self.first_deadline_ms)
         return (
             f"{self.leases} leases lapsed within {span} (until {clock(self.last_deadline_ms)}) and were counted by one "
-            f"pass: {self.died} died, {self.recovered} were recovered"
+            f"pass: {self.died} died, {self.recovered} were recovered; "
+            + (
+                f"{self.across} had been in flight across an interruption"
+                if self.across
+                else "a worker host went away?"
+            )
         )
 
     def as_row(self) -> dict[str, Any]:
@@ -124,10 +131,9 @@ def bursts(ledger: Ledger, queue: str | None = None, *, least: int = BURST, sinc
     """The sweeps that counted `least` stalls or more, oldest first."""
     s, counted = stalls, stalls.c.outcome.in_([RECOVERED, FORCED, DEAD])
     total, died = func.count(), func.sum(case((s.c.outcome == DEAD, 1), else_=0))
+    lapsed = (func.min(s.c.deadline_ms), func.max(s.c.deadline_ms), func.count(s.c.interruption))
     wanted = (
-        select(
-            s.c.queue, s.c.run, func.max(s.c.at_ms), total, died, func.min(s.c.deadline_ms), func.max(s.c.deadline_ms)
-        )
+        select(s.c.queue, s.c.run, func.max(s.c.at_ms), total, died, *lapsed)
         .where(counted, s.c.at_ms >= since_ms)
         .group_by(s.c.queue, s.c.run)
         .having(total >= least)
@@ -137,8 +143,8 @@ def bursts(ledger: Ledger, queue: str | None = None, *, least: int = BURST, sinc
         wanted = wanted.where(s.c.queue == queue)
     out: list[Burst] = []
     with ledger.read() as connection:
-        for queue, run, at_ms, leases, dead, first, last in connection.execute(wanted):
+        for queue, run, at_ms, leases, dead, first, last, across in connection.execute(wanted):
             names = select(s.c.job).where(s.c.run == run, counted).order_by(s.c.id).limit(NAMED)
             jobs = list(connection.execute(names).scalars())
-            out.append(Burst(queue, run, at_ms, leases, int(dead), leases - int(dead), first, last, jobs))
+            out.append(Burst(queue, run, at_ms, leases, int(dead), leases - int(dead), first, last, across, jobs))
     return out
