@@ -6,12 +6,14 @@ import contextlib
 import functools
 import signal
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
 from typing import Annotated, Any
 
 import typer
 
+from emq_ops.audit.suspects import suspect
+from emq_ops.cli.audit_parts import archive_of
 from emq_ops.cli.context import Globals, globals_of, new_app
 from emq_ops.cli.main import EXIT_BAD_INPUT, EXIT_CHANGES, EXIT_ERROR, EXIT_INTERRUPTED, EXIT_UNREACHABLE
 from emq_ops.cli.output import emit_rows, say
@@ -20,6 +22,10 @@ from emq_ops.cli.play_docs import print_modules, print_schema, task_rows
 from emq_ops.cli.play_view import view_of
 from emq_ops.config.effective import Layers
 from emq_ops.config.policies import dead_policy, stream_policy
+from emq_ops.ledger import interruptions
+from emq_ops.ledger.ledger import Ledger
+from emq_ops.ledger.whole import Whole
+from emq_ops.passes.deadset import DeadJob
 from emq_ops.playbook import runner as words
 from emq_ops.playbook.context import Ops, QueuePolicy
 from emq_ops.playbook.model import Task
@@ -27,6 +33,7 @@ from emq_ops.playbook.play import Options, prepare, read, resume, shipped
 from emq_ops.playbook.runner import Asks, Ended, Prediction
 from emq_ops.playbook.select import select
 from emq_ops.protocol.errors import BadInputError
+from emq_ops.protocol.server import Server
 
 app = new_app()
 
@@ -137,7 +144,7 @@ def _run(
                 view.close()
 
 
-def ops_of(passing: Passing, server: Any, ledger: Any) -> Ops:
+def ops_of(passing: Passing, server: Server, ledger: Ledger) -> Ops:
     """What a run works on, from a command line's settings."""
     loaded = passing.parts.loaded
     layers = Layers(loaded)
@@ -155,9 +162,18 @@ def ops_of(passing: Passing, server: Any, ledger: Any) -> Ops:
         with passing.parts.local() as local, passing.parts.remote() as remote:
             yield local, remote
 
+    def find(queue: str, job: str) -> Whole | None:
+        with archive_of(passing.parts) as found:
+            return found.whole(queue, job) if found is not None else None
+
+    def suspects(queue: str) -> Callable[[DeadJob], bool]:
+        cuts = interruptions.listing(ledger, queue)
+        lease_ms = policy(queue).stalled.lease_ms
+        return lambda job: job.known is not None and suspect(queue, job.job, job.known, cuts, lease_ms) is not None
+
     wiring = passing.parts.wiring
     there = wiring.archive_local is not None and wiring.archive_remote is not None
-    return Ops(server, ledger, policy, layers.literals, passing.windows(), archive if there else None)
+    return Ops(server, ledger, policy, layers.literals, passing.windows(), archive if there else None, find, suspects)
 
 
 class Prompt:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from emq_archive.ports import LocalStore, Remote
 from emq_ops.ledger.holds import Window
 from emq_ops.ledger.ledger import Ledger
+from emq_ops.passes.deadset import DeadJob
 from emq_ops.passes.policy import DeadPolicy, StalledPolicy, StreamPolicy
 from emq_ops.passes.undo import FindArchived
 from emq_ops.protocol.queue import Queue
@@ -38,7 +39,7 @@ class Ops:
 
     `policy`: of a queue; `configured`: the queues that the config names; `windows`: maintenance windows of the config;
     `archive`: opens the archive's local database and object store, None where no archive is configured; `find`: looks
-    there for a job.
+    there for a job; `suspects`: for a queue, whether a restart may have killed a job.
     """
 
     server: Server
@@ -48,6 +49,7 @@ class Ops:
     windows: Sequence[Window] = ()
     archive: Callable[[], AbstractContextManager[tuple[LocalStore, Remote]]] | None = None
     find: FindArchived | None = None
+    suspects: Callable[[str], Callable[[DeadJob], bool]] | None = None
 
 
 @dataclass(frozen=True)

@@ -109,6 +109,7 @@ class ArchiveStreams(Module):
         "shipped": "records newly in the object store",
         "trimmed": "records that left the server",
         "lag_records": "records on the server that are not archived yet",
+        "refused": "why records that the policy lets go had to stay, such as a consumer group that needs them",
         "streams": "the same for each stream, by name",
     }
     _sums = ("folded", "shipped", "trimmed", "lag_records")
@@ -180,14 +181,16 @@ class ArchiveStreams(Module):
                 )
                 ctx.go_on()
         returns = self._returns(rows)
-        refused = [f"{name}: {text}" for name, row in rows.items() for text in row["refused"]]
         odd = [f"{name}: record {bad['id']} stays" for name, row in rows.items() for bad in row["unstorable"]]
         changed = plan.verdict == CHANGE if resumed else any(returns[key] for key in self._sums[:3])
         if resumed:
             returns |= {key: max(returns[key], plan.returns[key]) for key in self._sums[:3]}
-        error = "; ".join(refused + odd) or None
-        return Result(changed, returns["folded"], plan.items, returns=returns, error=error)
+        return Result(
+            changed, returns["folded"], plan.items, "; ".join(returns["refused"]), returns, "; ".join(odd) or None
+        )
 
     def _returns(self, rows: dict[str, dict[str, Any]]) -> dict[str, Any]:
         streams = {name: {key: row.get(key, 0) for key in self._sums} for name, row in rows.items()}
-        return {key: sum(one[key] for one in streams.values()) for key in self._sums} | {"streams": streams}
+        refused = [f"{name}: {text}" for name, row in rows.items() for text in row.get("refused", ())]
+        sums = {key: sum(one[key] for one in streams.values()) for key in self._sums}
+        return {**sums, "refused": refused, "streams": streams}

@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 from emq_ops.playbook.context import Context
 from emq_ops.playbook.errors import TaskFailure
+from emq_ops.playbook.modules.facts import look
 from emq_ops.playbook.options import BOOLEAN, COUNT, GROUP, REQUIRED, Option
 from emq_ops.playbook.registry import CHANGE, SAME, UNKNOWN, Module, Plan, Result
 from emq_ops.protocol.queue import Queue
@@ -142,7 +143,7 @@ class Obliterate(Module):
 
     def inspect(self, ctx: Context, options: dict[str, Any]) -> Plan:
         """Whether there is anything, and whether it may go."""
-        found = contents(ctx.queue)
+        found = look(ctx.queue)
         jobs, there = found["jobs"], found["exists"]
         if not there:
             return Plan(returns={"removed": 0})
@@ -160,19 +161,8 @@ class Obliterate(Module):
 
     def act(self, ctx: Context, options: dict[str, Any], plan: Plan, resumed: bool) -> Result:
         """Obliterates, a budget of jobs a request."""
-        if resumed and not contents(ctx.queue)["exists"]:
+        if resumed and not look(ctx.queue)["exists"]:
             return Result(True, plan.count, plan.items, returns=plan.returns)
         while not control.obliterate(ctx.queue, force=options["force"], budget=self._budget):
             ctx.go_on()
         return Result(True, plan.count, plan.items, returns=plan.returns)
-
-
-def contents(q: Queue) -> dict[str, Any]:
-    """What a queue holds: ``exists`` (anything that obliterate would take away), ``jobs``, ``active``, ``lanes``."""
-    k, server = q.keys, q.server
-    sets = [("ZCARD", key) for key in (k.active, k.pending, k.schedule, k.dead)]
-    others = (k.repeat, k.ring, k.paused, k.glimit, k.gactive, k.gweight, k.wake, k.completed, k.failed, k.meta)
-    *cards, exists = server.read_many([*sets, ("EXISTS", *others)])
-    waiting = sum(lane.waiting for lane in reads.lanes(q)) if exists else 0
-    jobs = sum(int(n) for n in cards) + waiting
-    return {"exists": bool(jobs or exists), "jobs": jobs, "active": int(cards[0]), "lanes": waiting}

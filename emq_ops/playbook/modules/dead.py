@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Any, ClassVar
 
@@ -54,15 +54,22 @@ def selection_of(options: dict[str, Any]) -> Selection:
     )
 
 
-def is_suspect(job: DeadJob) -> bool:
-    """Whether a restart may have killed it: it stalled, and an interruption may have cut the lease."""
+def by_interruption(job: DeadJob) -> bool:
+    """Whether a restart may have killed it: it stalled, and the ledger says that an interruption may have cut the
+    lease."""
     return job.cause == deaths.STALLED and job.known is not None and job.known.interruption is not None
+
+
+def suspects_of(ctx: Context) -> Callable[[DeadJob], bool]:
+    """Tells the restart suspects of the queue, as the audit does where it is there."""
+    return ctx.ops.suspects(ctx.queue.name) if ctx.ops.suspects is not None else by_interruption
 
 
 def selected(ctx: Context, options: dict[str, Any]) -> Iterator[DeadJob]:
     """The dead jobs that fit, by id, up to the limit."""
     found = select(ctx.queue.server, ctx.queue.name, selection_of(options), ctx.ops.ledger)
     if options["suspect"] is not None:
+        is_suspect = suspects_of(ctx)
         found = (job for job in found if is_suspect(job) is options["suspect"])
     return islice(found, options.get("limit"))
 
@@ -93,6 +100,7 @@ class Audit(Module):
         totals: Counter[str] = Counter()
         causes: Counter[str] = Counter()
         groups: dict[str, dict[str, Any]] = {}
+        is_suspect = suspects_of(ctx)
         for number, job in enumerate(selected(ctx, options), 1):
             if number <= MAX_IDS:
                 ids.append(job.job)

@@ -87,6 +87,7 @@ class Health(Module):
     acts = False
     returns: ClassVar = {
         "exists": "whether the server has anything of the queue",
+        "jobs": "how many jobs, in any state, flow parents that wait not counted",
         "paused": "whether the whole queue is paused",
         "pending": "jobs that wait, lanes not counted",
         "waiting": "jobs that wait, lanes counted",
@@ -168,7 +169,7 @@ class WaitFor(Module):
     def _look(self, ctx: Context, options: dict[str, Any]) -> tuple[bool, dict[str, Any]]:
         out: dict[str, Any] = {"met": False, "seen": {}, "completed": [], "died": [], "left": []}
         try:
-            out["seen"] = seen = look(ctx.queue, [])
+            out["seen"] = seen = look(ctx.queue)
             for job in options["jobs"] or ():
                 state = job_state(ctx.queue, job)
                 kind = {JobState.ABSENT: "completed", JobState.DEAD: "died"}.get(state, "left")

@@ -11,6 +11,7 @@ from emq_ops.passes.predict import predict_sweep
 from emq_ops.passes.sweep import sweep
 from emq_ops.playbook.context import Context
 from emq_ops.playbook.errors import TaskFailure
+from emq_ops.playbook.modules.facts import look
 from emq_ops.playbook.options import COUNT, DURATION, GROUP, POSITIVE, TEXT, Option
 from emq_ops.playbook.registry import CHANGE, SAME, Module, Plan, Result
 from emq_ops.protocol.queue import Queue
@@ -42,6 +43,7 @@ class Sweep(Module):
         Option("max_removals", COUNT, "stop if more would die"),
     )
     returns: ClassVar = {
+        "active": "jobs in flight afterwards",
         "recovered": "how many went back to wait",
         "exempted": "how many of them uncounted",
         "dead": "how many died",
@@ -62,14 +64,15 @@ class Sweep(Module):
         """What the pass would do now."""
         policy = with_options(ctx.policy.stalled, options, self._fields)
         if not ctx.is_there():
-            return Plan(returns=self._returns({}))
+            return Plan(returns=self._returns({}) | {"active": 0})
         report = predict_sweep(ctx.queue.server, ctx.queue.name, policy, ctx.ops.ledger, windows=ctx.ops.windows)
         row = report.as_row()
         count = report.recovered + report.dead + report.ghosts
         diff: list[tuple[str, Any, Any]] = [(job, "active", "pending") for job in report.recovered_jobs]
         diff += [(job, "active", "dead") for job in report.dead_jobs]
         items = [*report.recovered_jobs, *report.dead_jobs]
-        plan = Plan(CHANGE if count else SAME, count, items, diff=diff, returns=self._returns(row), duty=True)
+        returns = self._returns(row) | {"active": look(ctx.queue)["active"] - count}
+        plan = Plan(CHANGE if count else SAME, count, items, diff=diff, returns=returns, duty=True)
         plan.message = "; ".join(report.notes)
         return plan
 
@@ -89,9 +92,11 @@ class Sweep(Module):
         count = int(report["recovered"] + report["dead"] + report["ghosts"])
         if resumed and count < plan.count:
             # The rest was done before the interruption, and stands in the ledger.
-            return Result(plan.verdict == CHANGE, plan.count, plan.items, returns=plan.returns)
+            returns = plan.returns | {"active": look(ctx.queue)["active"]}
+            return Result(plan.verdict == CHANGE, plan.count, plan.items, returns=returns)
         items = [*report["recovered_jobs"], *report["dead_jobs"]]
-        return Result(count > 0, count, items, "; ".join(report["notes"]), self._returns(report))
+        returns = self._returns(report) | {"active": look(ctx.queue)["active"]}
+        return Result(count > 0, count, items, "; ".join(report["notes"]), returns)
 
     @staticmethod
     def _returns(row: dict[str, Any]) -> dict[str, Any]:
