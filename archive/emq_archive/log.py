@@ -30,8 +30,6 @@ from emq_archive.local.catalog import Catalog, Known
 from emq_archive.model import StreamId
 from emq_archive.ports import Fence, Remote
 
-CHECKPOINT_EVERY = 500
-_PAGE = 1000
 _VERIFY = "run `emq-ops archive verify` on it; nothing is trimmed meanwhile"
 
 
@@ -45,6 +43,10 @@ class Head:
 
 class Log:
     """Reads and extends the log. One thread."""
+
+    checkpoint_every = 500
+    page = 1000
+    """Commits a listing answers: S3's own limit."""
 
     def __init__(self, catalog: Catalog, remote: Remote, fence: Fence) -> None:
         self.catalog = catalog
@@ -60,7 +62,7 @@ class Log:
         lsn = newest or 0
         while page := self._list(lsn, deadline):
             lsn = page[-1]
-            if len(page) < _PAGE:
+            if len(page) < self.page:
                 break
         if lsn == 0:
             return Head(0, None)
@@ -98,13 +100,13 @@ class Log:
         self._checked = True
         while True:
             page = self._list(known.lsn, deadline)
-            if len(page) == _PAGE:
+            if len(page) == self.page:
                 jumped = self._from_checkpoint(known, deadline)
                 if jumped.lsn > known.lsn:
                     known = jumped
                     continue
             known = self._read(known, page, deadline)
-            if len(page) < _PAGE:
+            if len(page) < self.page:
                 break
         return known
 
@@ -132,7 +134,7 @@ class Log:
         """Numbers of the commits behind `after`, at most 1,000: one request."""
         # Commits begin with a digit, the checkpoints' folder does not.
         keys = self.remote.list(
-            log_folder(self.ref) + "0", after=commit_key(self.ref, after), limit=_PAGE, deadline=deadline
+            log_folder(self.ref) + "0", after=commit_key(self.ref, after), limit=self.page, deadline=deadline
         )
         return [lsn for key in keys if (lsn := lsn_of(key)) is not None]
 
@@ -190,9 +192,9 @@ class Log:
     # --- checkpoints
 
     def checkpoint_if_due(self, *, deadline: Deadline = NEVER) -> None:
-        """Writes a checkpoint where the last is 500 commits behind."""
+        """Writes a checkpoint where the last is `checkpoint_every` commits behind."""
         known = self.catalog.known()
-        if known.lsn - known.checkpoint_lsn < CHECKPOINT_EVERY:
+        if known.lsn - known.checkpoint_lsn < self.checkpoint_every:
             return
         text = json.dumps(self.catalog.snapshot(), ensure_ascii=False, separators=(",", ":"), sort_keys=True)
         body = gzip.compress(text.encode("utf-8"), mtime=0)

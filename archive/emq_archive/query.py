@@ -46,6 +46,8 @@ class Query:
         if archive.log is not None and archive.live is None:
             archive.log.read(deadline=archive.deadline)
         segments, here = catalog.view(everything=archive.remote is None)
+        if archive.remote is not None:
+            here = archive.only_here(segments, here)
         self._connection = duckdb.connect(
             config={"autoinstall_known_extensions": "false", "autoload_known_extensions": "false"}
         )

@@ -11,6 +11,7 @@ from typing import Protocol
 
 from emq_archive import redact as redaction
 from emq_archive.bloom import groups_with_job
+from emq_archive.chunk import Chunk
 from emq_archive.commit import Segment
 from emq_archive.deadline import NEVER, Deadline
 from emq_archive.local.catalog import Catalog
@@ -28,6 +29,7 @@ from emq_archive.model import (
     next_id,
 )
 from emq_archive.ports import Fence, Remote
+from emq_archive.reconcile import Matches, compare
 from emq_archive.remotefile import RemoteFile
 from emq_archive.segment import group_range, open_segment, row_groups
 from emq_ops.protocol import ids
@@ -129,6 +131,26 @@ class Archive:
             yield from (r for r, tail in self._joined(self._archived(at, upto, None), live) if tail)
             at = next_id(upto)
 
+    def only_here(self, segments: Sequence[Segment], stored: Sequence[tuple[int, Chunk]]) -> list[tuple[int, Chunk]]:
+        """Of `stored` (incarnation and records of the outbox), what no segment holds: another host may have shipped
+        the same records."""
+        assert self.remote is not None
+        chunks = {_Span(chunk.first, chunk.last, i): chunk for i, (_, chunk) in enumerate(stored)}
+        matches = {span: Matches() for span in chunks}
+        ever = self.catalog.redactions()
+        for segment in segments:
+            if any(s.first <= segment.last and s.last >= segment.first for s in chunks) and not self.catalog.held(
+                segment
+            ):
+                source = RemoteFile(self.remote, segment.key, segment.bytes, self.deadline)
+                compare(open_segment(source, segment.key), segment, chunks, matches, ever, self.ref.kind)
+        out = []
+        for (incarnation, chunk), match in zip(stored, matches.values(), strict=True):
+            left = [i for i in range(len(chunk)) if i not in match.found]
+            if left:
+                out.append((incarnation, chunk.take(left)))
+        return out
+
     def _live_records(self, page: Sequence[RawEntry], job: str | None) -> list[Record]:
         """Live records that may be handed out; an erased job's stay hidden."""
         erased = self.catalog.erased()
@@ -145,10 +167,10 @@ class Archive:
         waiting = deque(live)
         alike: list[Record] = []
         for record in archived:
-            if alike and alike[0].id != record.id:
-                alike = []
             while waiting and waiting[0].id < record.id:
                 yield from self._alone(waiting.popleft(), alike, ever)
+            if alike and alike[0].id != record.id:
+                alike = []
             alike.append(record)
             yield record, False
         while waiting:
@@ -196,6 +218,13 @@ class Archive:
             for record in chunk.records(segment.incarnation, self.ref.kind):
                 if low <= record.id <= high and (job is None or record.job == job) and not _erased(record, erased):
                     yield record
+
+
+@dataclass(frozen=True, slots=True)
+class _Span:
+    first: StreamId
+    last: StreamId
+    number: int
 
 
 def _erased(record: Record, erased: dict[bytes, StreamId]) -> bool:

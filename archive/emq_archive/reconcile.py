@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 from emq_archive.chunk import Chunk
 from emq_archive.commit import Segment
-from emq_archive.local.catalog import Waiting
-from emq_archive.model import Pair, Redact
+from emq_archive.model import Pair, Redact, StreamId
 from emq_archive.redact import same
 from emq_archive.segment import group_range, row_groups
 
@@ -41,11 +40,24 @@ class Matches:
         return pieces + [(chunk.take(places), number, None) for number, places in by_incarnation.items()]
 
 
+class Ranged(Hashable, Protocol):
+    """What names a chunk and knows its ends, such as a row of the outbox."""
+
+    @property
+    def first(self) -> StreamId: ...
+
+    @property
+    def last(self) -> StreamId: ...
+
+
+K = TypeVar("K", bound=Ranged)
+
+
 def compare(
     file: Any,
     segment: Segment,
-    chunks: Mapping[Waiting, Chunk],
-    matches: Mapping[Waiting, Matches],
+    chunks: Mapping[K, Chunk],
+    matches: Mapping[K, Matches],
     ever: Sequence[Redact],
     kind: str,
 ) -> None:

@@ -472,7 +472,7 @@ class Catalog:
 
 def ordered(parts: Sequence[Chunk]) -> Chunk:
     """Chunks of one incarnation as one, in order."""
-    whole = Chunk.concat(sorted(parts, key=lambda c: c.first))
+    whole = Chunk.concat(sorted((part for part in parts if len(part)), key=lambda c: c.first))
     if whole.sorted:
         return whole
     ids = whole.ids()
