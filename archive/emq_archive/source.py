@@ -108,11 +108,11 @@ class StreamSource:
         pages, when the time is up."""
         collected, spans = Batch(), list[tuple[StreamId, StreamId, int]]()
         group: list[RawEntry] = []
-        size = 0
+        size, whole = 0, min(GROUP, batch)
         for got in self._pages(page, deadline):
             group += got
             size += self._page.fit(got)
-            if len(group) >= GROUP or size >= PAGE_BYTES // 4:
+            if len(group) >= whole or size >= PAGE_BYTES // 4:
                 _collect(group, collected, spans)
                 group, size = [], 0
                 if collected.records >= batch or collected.bytes >= BATCH_BYTES:

@@ -72,6 +72,13 @@ def test_the_top_is_that_of_the_beginning(queue: Queue) -> None:
     assert read_all(source) == ["3-0"]
 
 
+def test_batches_are_as_large_as_asked_for(queue: Queue) -> None:
+    add(queue, *(f"{i}-0" for i in range(1, 31)))
+    source = StreamSource(queue, "completions")
+    source.observe(None)
+    assert [part.batch.records for part in source.batches(7, 10)] == [14, 14, 2]
+
+
 def test_a_batch_counts_as_read_when_the_next_is_asked_for(queue: Queue) -> None:
     add(queue, "1-0", "2-0", "3-0")
     source = StreamSource(queue, "completions")
@@ -150,7 +157,10 @@ def test_what_is_still_to_read(queue: Queue) -> None:
     assert source.behind == 290
     reading = source.batches(50, 1)
     next(reading)
-    next(reading, None)
+    assert source.behind == 290
+    next(reading)
+    assert source.behind == 240
+    assert len(list(reading)) == 4
     assert source.behind == 0
     add(queue, "301-0", "302-0")
     source.observe(None)

@@ -46,7 +46,8 @@ class Bucket:
     @classmethod
     def folder(cls, root: Path) -> Bucket:
         def names(prefix: str) -> list[str]:
-            files = (p.relative_to(root).as_posix() for p in root.rglob("*") if p.is_file())
+            folder = root / prefix.rpartition("/")[0]
+            files = (p.relative_to(root).as_posix() for p in folder.rglob("*") if p.is_file())
             return sorted(n for n in files if n.startswith(prefix))
 
         return cls(lambda key: (root / key).read_bytes(), names)

@@ -11,6 +11,7 @@ own process would copy the locks of its threads.
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import signal
@@ -87,31 +88,36 @@ class Zygote:
 
 
 class Effects:
-    """Counts the effects that no proxy sees, before each of them: commits of the local database (``commit``), files
-    made, linked or removed in a directory remote (``file``). Kills its own process before the k-th, or, ``commit``
-    only, right after it."""
+    """Counts the effects that no proxy sees, before each of them: commits of the local database that change something
+    (``commit``), files made, linked or removed in a directory remote (``file``). Kills its own process before the
+    k-th, or, ``commit`` only, right after it."""
 
     def __init__(self, kill: dict[str, Any] | None, root: str | None) -> None:
         self.seen = {"commit": 0, "file": 0}
         self._kill = kill or {}
         self._root = root
-        self._committing = False
+        self._changed = self._committed = False
 
     def watch(self, engine: Any) -> None:
         from sqlalchemy import event
 
+        event.listen(engine, "before_cursor_execute", self._statement)
         event.listen(engine, "commit", self._before_commit)
         event.listen(engine.pool, "checkin", self._after_commit)
         if self._root is not None:
             sys.addaudithook(self._audit)
 
+    def _statement(self, _connection: Any, _cursor: Any, sql: str, *_: Any) -> None:
+        self._changed |= sql.lstrip()[:6].upper() in ("INSERT", "UPDATE", "DELETE")
+
     def _before_commit(self, _connection: Any) -> None:
-        self._committing = True
-        self._count("commit", "before")
+        if self._changed:
+            self._changed, self._committed = False, True
+            self._count("commit", "before")
 
     def _after_commit(self, *_: Any) -> None:
-        if self._committing:
-            self._committing = False
+        if self._committed:
+            self._committed = False
             if self._due("commit", "after"):
                 os.kill(os.getpid(), signal.SIGKILL)
 
@@ -190,9 +196,12 @@ def main() -> None:
     import emq_archive.driver
     import emq_archive.local.store
     import emq_archive.remote
-    import emq_archive.source  # noqa: F401
+    import emq_archive.source
 
     boto3.session.Session().client("s3", region_name="us-east-1", aws_access_key_id="x", aws_secret_access_key="x")
+    with tempfile.TemporaryDirectory() as folder:
+        emq_archive.local.store.open_local(f"sqlite:///{folder}/warm.db").close()
+    gc.freeze()
     out = os.fdopen(os.dup(1), "wb", buffering=0)
     os.dup2(2, 1)
     out.write(b'{"ready": true}\n')

@@ -1,0 +1,106 @@
+"""A driver's process killed at every external effect of a cycle: nothing lost, nothing twice, nothing trimmed that is
+not in the archive. The oracle is an outsider: the replies of XADD against rows read with plain pyarrow and SQL."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from emq_ops.protocol.server import Server
+from tests.faults.archive.world import Locals, Store, World, folder_store, s3_store
+from tests.faults.archive.zygote import Zygote
+from tests.support.http_proxy import HttpProxy
+from tests.support.postgres import Postgres
+from tests.support.s3 import S3Server
+from tests.support.valkey import Valkey
+
+Moment = tuple[str, str, int]
+Make = Callable[[str, str], "Bench"]
+
+
+class Bench:
+    """One pair of backends; a world for each kill."""
+
+    def __init__(self, valkey: Valkey, server: Server, locals_: Locals, store: Store) -> None:
+        self._valkey, self._server, self._locals, self._store = valkey, server, locals_, store
+        self._worlds = 0
+
+    def world(self) -> World:
+        self._worlds += 1
+        world = World(self._server, self._valkey.url, f"mail{self._worlds}", self._locals, self._store)
+        world.fill()
+        return world
+
+    def moments(self, zygotes: dict[str, Zygote]) -> list[Moment]:
+        """Every moment of a cycle at which a process can be killed."""
+        self.world().run(zygotes["a"], "a")  # from here on the server knows the scripts, and the database is made
+        survey = self.world()
+        counts = survey.count(zygotes["a"], "a")
+        survey.converged("a")
+        whens = {"file": ("before",)}
+        return [
+            (what, when, at)
+            for what, n in counts.items()
+            for when in whens.get(what, ("before", "after"))
+            for at in range(1, n + 1)
+        ]
+
+    def try_all(self, moments: list[Moment], zygotes: dict[str, Zygote]) -> None:
+        for number, moment in enumerate(moments):
+            world = self.world()
+            world.kill(zygotes["a"], "a", *moment)
+            # Now the same host goes on, now another with a database of its own; and now and then the first once more.
+            host = "ab"[number % 2]
+            try:
+                world.settle(zygotes, host, watching="a" if number % 8 == 1 else None)
+            except AssertionError as fault:
+                raise AssertionError(f"killed {moment}, went on as host {host}: {fault}") from fault
+
+
+@pytest.fixture
+def make(valkey: Valkey, server: Server, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Make]:
+    proxies: list[HttpProxy] = []
+
+    def bench(local: str, remote: str) -> Bench:
+        postgres: Postgres | None = request.getfixturevalue("postgres") if local == "postgresql" else None
+        if remote == "directory":
+            store = folder_store(tmp_path / "bucket")
+        else:
+            s3: S3Server = request.getfixturevalue("s3")
+            proxies.append(HttpProxy(s3.url))
+            proxies[-1].up()
+            store = s3_store(s3, proxies[-1])
+        return Bench(valkey, server, Locals(tmp_path, postgres), store)
+
+    yield bench
+    for proxy in proxies:
+        proxy.close()
+
+
+def test_every_moment(make: Make, zygotes: dict[str, Zygote]) -> None:
+    bench = make("sqlite", "directory")
+    moments = bench.moments(zygotes)
+    kinds = {what for what, _, _ in moments}
+    assert kinds == {"request", "commit", "file"}
+    bench.try_all(moments, zygotes)
+
+
+PAIRS = [("sqlite", "s3"), ("postgresql", "directory"), ("postgresql", "s3")]
+SEED = 20
+
+
+@pytest.mark.parametrize(("local", "remote"), PAIRS)
+def test_seeded_moments(local: str, remote: str, make: Make, zygotes: dict[str, Zygote]) -> None:
+    bench = make(local, remote)
+    chosen = random.Random(SEED).sample(bench.moments(zygotes), 20)
+    bench.try_all(chosen, zygotes)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize(("local", "remote"), PAIRS)
+def test_the_other_moments(local: str, remote: str, make: Make, zygotes: dict[str, Zygote]) -> None:
+    bench = make(local, remote)
+    bench.try_all(bench.moments(zygotes), zygotes)

@@ -1,0 +1,175 @@
+"""A stream that is filled, one object store, a local database for each host; and what must be true of them."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from emq_ops.protocol.keyspace import keys_of
+from emq_ops.protocol.server import Server
+from tests.faults.archive.zygote import Run, Spec, Zygote
+from tests.support.http_proxy import HttpProxy
+from tests.support.oracle import Bucket, Seen, local_records
+from tests.support.postgres import Postgres
+from tests.support.proxy import Match, Request, RespProxy, anything
+from tests.support.s3 import CREDENTIALS, S3Server
+
+STREAM = "completions"
+POLICY = {"keep": 5, "page": 7, "batch": 24, "segment_bytes": 2500}
+RECORDS = 40
+HANDSHAKES = {"CLIENT", "HELLO", "AUTH", "SELECT", "PING", "INFO", "COMMAND", "CLUSTER", "ROLE"}
+
+
+def asked(request: Request) -> bool:
+    """Whatever a client sends that is about data."""
+    return request.name not in HANDSHAKES
+
+
+@dataclass
+class Store:
+    """An object store under test: where drivers find it, how an outsider reads it."""
+
+    url: str
+    options: dict[str, Any]
+    bucket: Bucket
+    http: HttpProxy | None = None
+
+
+def folder_store(root: Path) -> Store:
+    return Store(f"file:{root}", {}, Bucket.folder(root))
+
+
+def s3_store(s3: S3Server, proxy: HttpProxy) -> Store:
+    name = s3.bucket()
+    options = {"endpoint": proxy.url, "region": CREDENTIALS["AWS_REGION"]}
+    return Store(f"s3://{name}/kept/here", options, Bucket.s3(s3.client(), name, "kept/here/"), proxy)
+
+
+class Locals:
+    """URLs of the hosts' local databases: files in a folder, or databases of a PostgreSQL."""
+
+    def __init__(self, root: Path, postgres: Postgres | None = None) -> None:
+        self._root, self._postgres = root, postgres
+        self._urls: dict[str, str] = {}
+
+    def url(self, host: str) -> str:
+        if host not in self._urls:
+            self._urls[host] = self._postgres.fresh() if self._postgres else f"sqlite:///{self._root}/{host}.db"
+        return self._urls[host]
+
+
+@dataclass
+class World:
+    """One stream of one queue. Worlds share databases and store; their queues keep them apart."""
+
+    server: Server
+    url: str
+    queue: str
+    locals: Locals
+    store: Store
+    policy: dict[str, Any] = field(default_factory=lambda: dict(POLICY))
+    sent: list[Seen] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.key = keys_of(self.queue).stream(STREAM)
+
+    def fill(self, count: int = RECORDS) -> None:
+        """More records, remembered as XADD took them."""
+        for number in range(len(self.sent) + 1, len(self.sent) + count + 1):
+            flat = [b"id", b"EVT0STBBIRAKHo", b"tag", b"a", b"tag", b"\xff%d" % number, b"", b""]
+            taken = self.server.write("XADD", self.key, f"{number}-{number % 3}", *flat)
+            self.sent.append(Seen.of(taken, flat))
+
+    def spec(self, host: str, url: str | None = None, **more: Any) -> Spec:
+        """What a driver's process of that host runs; `url`: through this proxy."""
+        return {
+            "url": url or self.url,
+            "queue": self.queue,
+            "stream": STREAM,
+            "local": self.locals.url(host),
+            "remote": self.store.url,
+            "remote_options": self.store.options,
+            "policy": self.policy,
+            **more,
+        }
+
+    def run(self, zygote: Zygote, host: str) -> dict[str, Any]:
+        """An undisturbed run, which must go well."""
+        told = zygote.run(self.spec(host))
+        assert told is not None
+        assert told["errors"] == []
+        return told
+
+    def count(self, zygote: Zygote, host: str) -> dict[str, int]:
+        """How many effects of each kind one cycle has: requests to Valkey, requests to S3, commits, files."""
+        with RespProxy(self.url) as proxy:
+            if self.store.http is not None:
+                self.store.http.forget()
+            told = zygote.run(self.spec(host, proxy.url))
+            assert told is not None
+            assert told["errors"] == []
+            counts = {"request": proxy.count(asked), **told["effects"]}
+            if self.store.http is not None:
+                counts["http"] = self.store.http.count(anything)
+        return {what: n for what, n in counts.items() if n}
+
+    def kill(self, zygote: Zygote, host: str, what: str, when: str, at: int) -> None:
+        """A run that is killed before or after the `at`-th effect of a kind."""
+        if what in ("commit", "file"):
+            assert zygote.run(self.spec(host, kill={"what": what, "when": when, "at": at})) is None
+        elif what == "http":
+            assert self.store.http is not None
+            self._kill_at(zygote, self.store.http, anything, self.spec(host), when, at)
+        else:
+            with RespProxy(self.url) as proxy:
+                self._kill_at(zygote, proxy, asked, self.spec(host, proxy.url), when, at)
+
+    @staticmethod
+    def _kill_at(zygote: Zygote, proxy: RespProxy | HttpProxy, match: Match, spec: Spec, when: str, at: int) -> None:
+        started = threading.Event()
+        run: list[Run] = []
+
+        def pid() -> int:
+            assert started.wait(20)
+            return run[0].pid
+
+        fault = proxy.arm(f"kill_{when}", at=at, match=match, pid=pid)
+        run.append(zygote.start(spec))
+        started.set()
+        assert run[0].wait() is None
+        assert fault.fired
+        proxy.disarm()
+
+    # --- what must be true
+
+    def in_stream(self) -> list[Seen]:
+        return [Seen.of(entry[0], entry[1]) for entry in self.server.read("XRANGE", self.key, "-", "+")]
+
+    def archived(self) -> list[Seen]:
+        return self.store.bucket.records(self.queue, STREAM)
+
+    def nothing_lost(self) -> None:
+        """Whatever is not in the stream is in a committed segment, once."""
+        left, archived = set(self.in_stream()), self.archived()
+        assert len(set(archived)) == len(archived), "a record is in the archive twice"
+        assert set(self.sent) - left <= set(archived), "a record was trimmed and is not in the archive"
+        assert set(archived) <= set(self.sent), "the archive holds what nobody sent"
+
+    def converged(self, host: str) -> None:
+        """All is in the archive once; the stream holds what the policy keeps; this host's rows are proven."""
+        self.nothing_lost()
+        assert self.archived() == sorted(self.sent)
+        assert self.in_stream() == sorted(self.sent)[-self.policy["keep"] :]
+        rows, shipped = local_records(self.locals.url(host), self.queue, STREAM)
+        assert len(set(rows)) == len(rows)
+        assert shipped == rows
+        assert set(rows) <= set(self.sent)
+
+    def settle(self, zygotes: dict[str, Zygote], host: str, watching: str | None = None) -> None:
+        """After a kill: nothing is lost; then `host` finishes, and after it `watching`, if any."""
+        self.nothing_lost()
+        for name in (host, *([watching] if watching else [])):
+            self.run(zygotes[name], name)
+            self.converged(name)
