@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from heapq import merge
+from itertools import groupby
 from typing import Any
 
 from sqlalchemy import select
@@ -23,6 +25,7 @@ from emq_ops.ledger.stalls import DEAD, Stall
 from emq_ops.protocol.errors import BadInputError
 
 NAMED = 1000
+_PAGE = 2000
 
 
 @dataclass(slots=True)
@@ -51,8 +54,8 @@ class Fate:
 class WhatIf:
     """The replay at `max_stalled`. `died` and `would_die`: jobs that died of stalls at least once, as it was and as it
     would have been; `fates`: those whose fate differs (the first NAMED of `differing`); `in_force`: thresholds of the
-    sweeps, and how many passes had each; `by_others`: stalled deaths that no sweep of ours made, judged by their count
-    alone."""
+    sweeps, and how many passes had each; `by_others`: stalled deaths that no sweep of ours made, of which only the
+    count is known."""
 
     max_stalled: int
     queues: list[str] = field(default_factory=list)
@@ -83,12 +86,13 @@ def replay(history: Sequence[Stall], max_stalled: int) -> int:
         if before is not None:
             anew = stall.attempts <= before.attempts  # the token went back: another row under the same id
             cleared = stall.stalls <= before.stalls
-            if before.outcome == DEAD:
-                # It was dead, and somebody brought it back: that had an effect only if it was dead here too.
-                if dead:
-                    dead, count = False, 0 if cleared else count
-            elif (anew or cleared) and not dead:
+            if before.outcome == DEAD and dead:
+                # It was dead, and somebody brought it back. That had an effect here too.
+                dead, count = False, 0 if cleared else count
+            elif not dead and (anew or (cleared and before.outcome != DEAD)):
                 count = 0
+            elif not dead:
+                count += max(0, stall.stalls - before.stalls - 1)  # stalls that were never recorded one by one
         if not dead:
             count += 1
             if count >= max_stalled:
@@ -107,20 +111,18 @@ def what_if(
         raise BadInputError(f"max_stalled is {max_stalled}", fix="1 or more; the first stall is 1")
     out = WhatIf(max_stalled, sorted(queues))
     for queue in out.queues:
-        for history in stall_words.by_job(ledger, queue):
-            kept = [stall for stall in history if since_ms is None or stall.at_ms >= since_ms]
-            if kept:
-                died = sum(stall.outcome == DEAD for stall in kept)
-                fate = Fate(queue, kept[0].job, died, replay(kept, max_stalled), sum(s.counted for s in kept))
-                _add(out, fate, each)
-        _by_others(out, ledger, queue, since_ms, each)
+        for history in _histories(ledger, queue, since_ms):
+            died = sum(stall.outcome == DEAD for stall in history)
+            out.by_others += sum(not stall.run for stall in history)
+            fate = Fate(queue, history[0].job, died, replay(history, max_stalled), sum(s.counted for s in history))
+            _add(out, fate, each)
     out.in_force = _in_force(ledger, out.queues)
     if not out.jobs:
         out.notes.append("the ledger has no stall of these queues")
     if any(int(threshold) < max_stalled for threshold in out.in_force):
         out.notes.append("a job that died lived on here, but what it would have done then nobody can know")
     if out.by_others:
-        out.notes.append(f"{out.by_others} stalled deaths were made by others: they are judged by their count alone")
+        out.notes.append(f"{out.by_others} stalled deaths were made by others: only their count is known")
     return out
 
 
@@ -144,23 +146,36 @@ def _add(out: WhatIf, fate: Fate, each: Any) -> None:
         each(fate)
 
 
-def _by_others(out: WhatIf, ledger: Ledger, queue: str, since_ms: int | None, each: Any) -> None:
-    d, last = deaths, 0
-    ours = select(stall_words.stalls.c.job).where(stall_words.stalls.c.queue == queue)
-    wanted = select(d.c.id, d.c.job, d.c.stalls).where(
-        d.c.queue == queue, d.c.cause == STALLED, d.c.killed_by.is_(None), d.c.job.not_in(ours)
+def _histories(ledger: Ledger, queue: str, since_ms: int | None) -> Iterator[list[Stall]]:
+    """Each job's stalls in order, by job; a stalled death that no sweep of ours made is a stall without a run."""
+    ours = stall_words.by_job(ledger, queue)
+    others = _by_others(ledger, queue)
+    parts = merge(ours, others, key=lambda history: history[0].job)
+    for _, histories in groupby(parts, key=lambda history: history[0].job):
+        whole = sorted((stall for history in histories for stall in history), key=lambda stall: stall.at_ms)
+        kept = [stall for stall in whole if since_ms is None or stall.at_ms >= since_ms]
+        if kept:
+            yield kept
+
+
+def _by_others(ledger: Ledger, queue: str) -> Iterator[list[Stall]]:
+    d = deaths
+    after: tuple[str, int] = ("", 0)
+    wanted = (
+        select(d.c.id, d.c.job, d.c.attempts, d.c.first_seen_ms, d.c.stalls)
+        .where(d.c.queue == queue, d.c.cause == STALLED, d.c.killed_by.is_(None), d.c.stalls > 0)
+        .order_by(d.c.job, d.c.id)
+        .limit(_PAGE)
     )
-    if since_ms is not None:
-        wanted = wanted.where(d.c.first_seen_ms >= since_ms)
     while True:
+        beyond = (d.c.job > after[0]) | ((d.c.job == after[0]) & (d.c.id > after[1]))
         with ledger.read() as connection:
-            rows = connection.execute(wanted.where(d.c.id > last).order_by(d.c.id).limit(2000)).all()
+            rows = connection.execute(wanted.where(beyond)).all()
         for row in rows:
-            out.by_others += 1
-            _add(out, Fate(queue, row.job, 1, int(row.stalls >= out.max_stalled), row.stalls), each)
-        if len(rows) < 2000:
+            yield [Stall(row.job, row.attempts, row.first_seen_ms, 0, DEAD, row.stalls, "", None, "", queue)]
+        if len(rows) < _PAGE:
             return
-        last = rows[-1].id
+        after = (rows[-1].job, rows[-1].id)
 
 
 def _in_force(ledger: Ledger, queues: Sequence[str]) -> dict[str, int]:

@@ -1,0 +1,28 @@
+"""A state database, and a server that keeps its data over a restart."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from emq_ops.ledger.ledger import Ledger, open_ledger
+from tests.support.valkey import Valkey
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path}/state.db"
+
+
+@pytest.fixture
+def ledger(state: str) -> Iterator[Ledger]:
+    with open_ledger(state) as opened:
+        yield opened
+
+
+@pytest.fixture
+def durable() -> Iterator[Valkey]:
+    with Valkey(appendonly="yes", appendfsync="always") as valkey:
+        yield valkey
