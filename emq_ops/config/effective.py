@@ -6,18 +6,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from pydantic import BaseModel, ValidationError
-
 from emq_ops.config.errors import BUILT_IN, ConfigError, Mark
-from emq_ops.config.explain import dotted, explain
+from emq_ops.config.explain import dotted
 from emq_ops.config.loader import Loaded, overlay
-from emq_ops.config.models import Dead, QueueSection, Redact, Stalled, StreamSection
-from emq_ops.config.references import has_reference
-from emq_ops.config.yamltree import Mapping, Scalar, Tree, plain
+from emq_ops.config.models import Dead, QueueSection, Stalled, StreamSection
+from emq_ops.config.sections import Fields, Sections
+from emq_ops.config.yamltree import Mapping, Scalar, Tree
 from emq_ops.protocol import globs
-
-Fields = dict[str, Any]
-"""Field -> value as the YAML would say it: numbers, switches, text (a duration is ``30s``), references as written."""
 
 ARCHIVE_FIELDS = ("segment", "ship_after", "trim_after", "local_keep", "expire_after", "compact_grace")
 
@@ -86,6 +81,7 @@ class Layers:
             if not globs.is_glob(selector):
                 self._by_name.setdefault(globs.literal(selector), []).append(selector)
         self._shared: dict[tuple[str, ...], Effective] = {}
+        self._alike: dict[tuple[str, str], Fields | None] = {}
         archive = self._tree.items.get("archive")
         self._archive = {
             key: item
@@ -168,7 +164,7 @@ class Layers:
         assert isinstance(merged, Mapping)
         sections = {key: value for key, (_, value) in merged.items.items()}
         marks: dict[str, Mark] = {}
-        build = _Section(queue, self._loaded.env, marks)
+        build = Sections(queue, self._loaded.env, marks, self._alike)
         streams: dict[str, Fields] = {}
         found = sections.get("streams")
         for name, (_, tree) in found.items.items() if isinstance(found, Mapping) else ():
@@ -176,10 +172,7 @@ class Layers:
             if fields is not None:
                 streams[name] = fields
         stalled = build.task(Stalled, "stalled", sections.get("stalled"))
-        below_dead = self._below(sections.get("dead"))
-        dead = build.task(Dead, "dead", below_dead)
-        if dead is not None and isinstance(below_dead, Mapping) and "archive" not in below_dead.items:
-            dead["archive"] = self._loaded.config.archive is not None
+        dead = build.task(Dead, "dead", self._below(sections.get("dead"), archived=True))
         settings = build.settings(sections.get("settings"))
         protect = sections.get("protect")
         if isinstance(protect, Scalar):
@@ -193,9 +186,14 @@ class Layers:
         self._check(effective)
         return effective
 
-    def _below(self, tree: Tree | None) -> Tree | None:
-        """A section over what `archive` says for all of them."""
-        return None if tree is None else overlay(Mapping(BUILT_IN, dict(self._archive), 1), tree)
+    def _below(self, tree: Tree | None, *, archived: bool = False) -> Tree | None:
+        """A section over what `archive` says for all of them. `archived`: and over whether there is an archive."""
+        if tree is None:
+            return None
+        items = dict(self._archive)
+        if archived:
+            items["archive"] = (BUILT_IN, Scalar(BUILT_IN, self._loaded.config.archive is not None))
+        return overlay(Mapping(BUILT_IN, items, 1), tree)
 
     def _check(self, effective: Effective) -> None:
         queue, marks = effective.queue, effective.marks
@@ -228,77 +226,4 @@ class Layers:
                     )
 
 
-class _Section:
-    """Builds the fields of one queue's sections and notes where each value stands."""
-
-    def __init__(self, queue: str, env: Any, marks: dict[str, Mark]) -> None:
-        self._queue = queue
-        self._env = env
-        self._marks = marks
-
-    def checked(self, model: type[Any], path: str, tree: Tree) -> Any:
-        try:
-            return model.model_validate(plain(tree), context={"env": self._env})
-        except ValidationError as problem:
-            prefix = ("queues", self._queue, *(path.split(".", 1) if path else ()))
-            raise explain(problem, tree, model, prefix) from None
-
-    def task(self, model: type[BaseModel], path: str, tree: Tree | None) -> Fields | None:
-        if not isinstance(tree, Mapping):
-            return None
-        checked = self.checked(model, path, tree)
-        if not checked.enabled:
-            return None
-        self._marks[path] = tree.mark
-        return self._fields(checked, path, tree, skip=("note", "enabled"))
-
-    def _fields(self, checked: BaseModel, path: str, tree: Mapping, skip: tuple[str, ...] = ("note",)) -> Fields:
-        values = checked.model_dump(exclude=set(skip))
-        for name in values:
-            item = tree.items.get(name)
-            if item is None:
-                continue
-            mark, value = item
-            self._marks[f"{path}.{name}"] = value.mark if isinstance(value, Scalar) else mark
-            if isinstance(value, Scalar) and has_reference(value.value):
-                values[name] = value.value
-        redact = getattr(checked, "redact", None)
-        if isinstance(redact, Redact):
-            values["redact"] = {"drop": list(redact.drop), "hash": list(redact.hash), "salt": redact.salt}
-        return values
-
-    def settings(self, tree: Tree | None) -> Fields:
-        """Only what is written: ``{paused, concurrency, rate, lanes: {...}, repeatables: {...}}``."""
-        if not isinstance(tree, Mapping):
-            return {}
-        from_queue = self.checked(QueueSection, "", Mapping(BUILT_IN, {"settings": (tree.mark, tree)}, 1)).settings
-        values = from_queue.model_dump(exclude_none=True, exclude={"note"})
-        out: Fields = {}
-        for name in ("paused", "concurrency", "rate"):
-            if name in values:
-                out[name] = self._kept(tree, name, values[name], f"settings.{name}")
-        for group in ("lanes", "repeatables"):
-            item = tree.items.get(group)
-            below = item[1] if item else None
-            if not isinstance(below, Mapping):
-                continue
-            for name, (mark, fields) in below.items.items():
-                assert isinstance(fields, Mapping)
-                path = f"settings.{group}.{name}"
-                self._marks[path] = mark
-                entry = {
-                    key: self._kept(fields, key, value, f"{path}.{key}")
-                    for key, value in values[group][name].items()
-                    if key != "note"
-                }
-                if entry:
-                    out.setdefault(group, {})[name] = entry
-        return out
-
-    def _kept(self, tree: Mapping, name: str, value: Any, path: str) -> Any:
-        item = tree.items.get(name)
-        if item is None:
-            return value
-        self._marks[path] = item[1].mark
-        raw = item[1].value if isinstance(item[1], Scalar) else None
-        return raw if has_reference(raw) else value
+__all__ = ["Effective", "Fields", "Layers", "Value", "flat_settings"]

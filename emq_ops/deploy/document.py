@@ -26,6 +26,7 @@ from emq_ops.config.yamltree import Scalar, Sequence, Tree, plain
 from emq_ops.protocol.errors import BadInputError
 
 FORMAT = 1
+_SHARED = ("stalled", "dead", "settings")
 GLOBALS = ("server", "archive", "maintenance", "daemon", "http", "alerts")
 
 Json = dict[str, Any]
@@ -70,17 +71,59 @@ class Document:
     @classmethod
     def from_text(cls, text: str) -> Document:
         """Back from `text`; raises BadInputError for a format that this version does not know."""
-        data = json.loads(text)
+        return cls.from_compact(json.loads(text))
+
+    @classmethod
+    def from_compact(cls, data: Json) -> Document:
+        """Back from `compact`."""
         if data.get("format") != FORMAT:
             raise BadInputError(
                 f"a revision of format {data.get('format')}", fix="use the version of emq-ops that wrote it"
             )
-        return cls(data)
+        shared = data["shared"]
+        queues = {
+            name: {
+                key: {stream: shared[at] for stream, at in value.items()}
+                if key == "streams"
+                else shared[value]
+                if key in _SHARED
+                else value
+                for key, value in entry.items()
+            }
+            for name, entry in data["queues"].items()
+        }
+        return cls({**{k: v for k, v in data.items() if k != "shared"}, "queues": queues})
+
+    @cached_property
+    def compact(self) -> Json:
+        """As it is kept: sections that are alike stand once, under `shared`, named by their hash."""
+        shared: Json = {}
+        known: dict[int, str] = {}
+
+        def put(fields: Json) -> str:
+            if id(fields) not in known:
+                text = json.dumps(fields, sort_keys=True)
+                known[id(fields)] = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+                shared[known[id(fields)]] = fields
+            return known[id(fields)]
+
+        queues = {
+            name: {
+                key: {stream: put(fields) for stream, fields in value.items()}
+                if key == "streams"
+                else put(value)
+                if key in _SHARED
+                else value
+                for key, value in entry.items()
+            }
+            for name, entry in self.queues.items()
+        }
+        return {**self.data, "queues": queues, "shared": shared}
 
     @cached_property
     def text(self) -> str:
-        """The canonical JSON."""
-        return json.dumps(self.data, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+        """The canonical JSON of `compact`."""
+        return json.dumps(self.compact, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
     @cached_property
     def sha256(self) -> str:

@@ -18,6 +18,7 @@ from emq_ops.deploy.document import Document
 from emq_ops.deploy.model import DeadFacts, Interrupted, Live, LiveQueue, StreamFacts
 from emq_ops.ledger.alerts import competing
 from emq_ops.ledger.ledger import Ledger
+from emq_ops.passes.policy import DeadPolicy
 from emq_ops.passes.predict import predict_trim
 from emq_ops.protocol.errors import DamagedError, EmqError, ServerError
 from emq_ops.protocol.ids import floor_stream_id, parse
@@ -222,11 +223,14 @@ def _read_dead(
 ) -> None:
     todo = [(want, want.dead) for want in wants if want.dead is not None]
     counts = _tolerant(server, [("ZCARD", want.keys.dead) for want, _ in todo])
+    policies: dict[int, DeadPolicy] = {}  # queues that one glob takes share their fields
     for (want, fields), count in zip(todo, counts, strict=True):
         if isinstance(count, EmqError):
             live.queues[want.queue].damage = f"dead set: {count.what}"
             continue
-        policy = dead_policy(fields, env)
+        if id(fields) not in policies:
+            policies[id(fields)] = dead_policy(fields, env)
+        policy = policies[id(fields)]
         if count == 0 or (policy.max_age_ms is None and (policy.keep is None or count <= policy.keep)):
             live.queues[want.queue].dead = DeadFacts(count, (), 0)
             continue

@@ -70,6 +70,7 @@ class _Planner:
         self.drift: list[Drift] = []
         self.warnings: list[str] = []
         self.refusals: list[str] = []
+        self._diffs: dict[tuple[int, int], list[Field]] = {}
         self._revert = list(revert)
         self._reverted: set[str] = set()
 
@@ -122,7 +123,11 @@ class _Planner:
         self.steps.append(Step(0, op, f"{queue}/protect", queue, "protect", fields))
 
     def _step(self, queue: str, path: str, kind: str, before: Json | None, after: Json | None) -> Step:
-        step = Step(0, _op(before, after), f"{queue}/{path}", queue, kind, changed(before, after))
+        # Queues that one glob takes share their fields, and so what differs in them.
+        key = (id(before), id(after))
+        if key not in self._diffs:
+            self._diffs[key] = changed(before, after)
+        step = Step(0, _op(before, after), f"{queue}/{path}", queue, kind, self._diffs[key])
         self.steps.append(step)
         return step
 

@@ -71,16 +71,17 @@ def summary(plan: Plan) -> str:
 
 def text(plan: Plan, *, colour: bool = False) -> str:
     """For people. Every line that matters begins with its sign."""
-    lines = [_paint(line, colour) for line in _text_lines(plan)]
-    return "\n".join(lines) + "\n"
+    lines = list(_text_lines(plan))
+    return "\n".join(map(_paint, lines) if colour else lines) + "\n"
 
 
-def _paint(line: str, colour: bool) -> str:
+def _paint(line: str) -> str:
     match = re.match(r"\s*([+~!-]) ", line)
-    return f"\x1b[{_COLOURS[match[1]]}m{line}\x1b[0m" if colour and match else line
+    return f"\x1b[{_COLOURS[match[1]]}m{line}\x1b[0m" if match else line
 
 
 def _text_lines(plan: Plan) -> Iterator[str]:
+    drawn: dict[tuple[int, str], list[str]] = {}  # steps of queues that one glob takes share their fields
     if words := interrupted_words(plan):
         yield f"! {words}"
         yield ""
@@ -88,8 +89,10 @@ def _text_lines(plan: Plan) -> Iterator[str]:
         yield f"{SIGNS[step.op]} {one_line(step.address)}" + (
             "" if step.op in ("create", "update", "delete") else f" ({step.op})"
         )
-        for field in _shown_fields(step):
-            yield f"    {field}"
+        key = (id(step.fields), step.op)
+        if key not in drawn or step.kind == "setting":
+            drawn[key] = [f"    {field}" for field in _shown_fields(step)]
+        yield from drawn[key]
         if words := effect_words(step):
             yield f"    => {words}"
         for note in step.notes:

@@ -33,11 +33,17 @@ class Head:
 
 @dataclass(frozen=True, slots=True)
 class Revision:
-    """A revision whole: `document` says what is to run, `plan` (JSON of `render.as_json`) what led here."""
+    """A revision whole: `document` says what is to run, `plan` (the JSON of `render.as_json`) what led here."""
 
     head: Head
     document: Document
-    plan: dict[str, Any] = field(repr=False)
+    packed_plan: bytes = field(repr=False)
+
+    @property
+    def plan(self) -> dict[str, Any]:
+        """What led here."""
+        found: dict[str, Any] = json.loads(unpack(self.packed_plan))
+        return found
 
     @property
     def number(self) -> int:
@@ -82,11 +88,10 @@ def _whole(connection: Connection, number: int) -> Revision | None:
     row = connection.execute(select(revisions).where(revisions.c.number == number)).mappings().first()
     if row is None:
         return None
-    plan = json.loads(unpack(row["plan"]))
-    return Revision(_head(row, plan), Document.from_text(unpack(row["document"])), plan)
+    return Revision(_head(row), Document.from_text(unpack(row["document"])), row["plan"])
 
 
-def _head(row: Any, plan: dict[str, Any]) -> Head:
+def _head(row: Any) -> Head:
     return Head(
         int(row["number"]),
         int(row["made_ms"]),
@@ -95,16 +100,16 @@ def _head(row: Any, plan: dict[str, Any]) -> Head:
         json.loads(row["files"]),
         row["sha256"],
         row["why"],
-        plan.get("summary", {}),
+        json.loads(row["summary"]),
     )
 
 
 def history(ledger: Ledger, limit: int = 50) -> list[Head]:
     """The newest revisions, newest first."""
     with ledger.read() as connection:
-        wanted = select(*_HEAD, revisions.c.plan).order_by(revisions.c.number.desc()).limit(limit)
+        wanted = select(*_HEAD).order_by(revisions.c.number.desc()).limit(limit)
         rows = connection.execute(wanted).mappings().all()
-    return [_head(row, json.loads(unpack(row["plan"]))) for row in rows]
+    return [_head(row) for row in rows]
 
 
 def add(
@@ -130,6 +135,7 @@ def add(
             files=json.dumps(files),
             sha256=document.sha256,
             document=pack(document.text),
+            summary=json.dumps(plan["summary"]),
             plan=pack(json.dumps(plan)),
             why=why,
         )

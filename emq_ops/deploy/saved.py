@@ -73,7 +73,7 @@ def save(path: Path, saved: Saved) -> None:
         "state": saved.state,
         "files": saved.files,
         "revert": list(saved.revert),
-        "document": saved.document.data,
+        "document": saved.document.compact,
         "facts": saved.facts,
         "plan": saved.plan,
     }
@@ -104,7 +104,7 @@ def read(path: Path) -> Saved:
     return Saved(
         body["kind"],
         body["base_revision"],
-        Document(body["document"]),
+        Document.from_compact(body["document"]),
         body["files"],
         body["facts"],
         body["plan"],

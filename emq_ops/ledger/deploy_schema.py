@@ -15,6 +15,7 @@ revisions = Table(
     Column("who", String(255), nullable=False),  # user@host:pid
     Column("files", Text, nullable=False, server_default="[]"),  # [{path, sha256}], lowest first
     Column("sha256", String(64), nullable=False),  # of the document
+    Column("summary", Text, nullable=False, server_default="{}"),  # JSON: how many of each sign
     Column("document", LargeBinary, nullable=False),  # zlib of its JSON
     Column("plan", LargeBinary, nullable=False),  # zlib of the plan that led here, as JSON
     Column("why", Text, nullable=False, server_default=""),

@@ -111,7 +111,9 @@ class Server:
 
     def queues(self) -> list[str]:
         """The queues that have keys, sorted."""
-        found = {keyspace.queue_of_key(key) for key in self.scan("emq:{*}:*")}
+        # Names are checked once each, not once a key: there may be millions of keys.
+        heads = {key[: key.find(b"}:") + 2] for key in self.scan("emq:{*}:*")}
+        found = {keyspace.queue_of_key(head + b"*") for head in heads}
         return sorted(name for name in found if name is not None)
 
     @contextlib.contextmanager

@@ -22,6 +22,7 @@ def upgrade() -> None:
         sa.Column("who", sa.String(length=255), nullable=False),
         sa.Column("files", sa.Text(), server_default="[]", nullable=False),
         sa.Column("sha256", sa.String(length=64), nullable=False),
+        sa.Column("summary", sa.Text(), server_default="{}", nullable=False),
         sa.Column("document", sa.LargeBinary(), nullable=False),
         sa.Column("plan", sa.LargeBinary(), nullable=False),
         sa.Column("why", sa.Text(), server_default="", nullable=False),
