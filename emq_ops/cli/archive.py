@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
-import sys
-from collections.abc import Callable, Iterator
 from typing import Annotated
 
 import typer
 
 from emq_archive.deadline import NEVER, Deadline
 from emq_archive.model import StreamRef
+from emq_ops.cli import archive_read, archive_upkeep
 from emq_ops.cli.archive_parts import Parts, scalar, with_flags
 from emq_ops.cli.context import globals_of, new_app
 from emq_ops.cli.main import EXIT_ERROR
 from emq_ops.cli.output import emit_one, emit_rows, say
 from emq_ops.cli.passing import show
+from emq_ops.cli.progress import bar
 from emq_ops.config.scalars import parse_duration
 from emq_ops.ledger.ledger import open_ledger
 from emq_ops.passes.archive import StreamArchive
@@ -70,7 +69,7 @@ def fold(
         if dry_run:
             show(archive.preview().as_row(), options.output)
             return
-        with open_ledger(parts.wiring.state_url) as ledger, _progress(f"{queue}/{stream}") as progress:
+        with open_ledger(parts.wiring.state_url) as ledger, bar(f"{queue}/{stream}") as progress:
             try:
                 report = run_once(
                     server,
@@ -115,15 +114,5 @@ def status(
         emit_rows(rows, options.output, STATUS)
 
 
-@contextlib.contextmanager
-def _progress(what: str) -> Iterator[Callable[[int, int], None]]:
-    """How far reading is, on stderr: a bar on a terminal, else nothing."""
-    if not sys.stderr.isatty():
-        yield lambda _done, _total: None
-        return
-    from rich.console import Console
-    from rich.progress import Progress
-
-    with Progress(console=Console(file=sys.stderr), transient=True) as bar:
-        task = bar.add_task(what, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
+for _command in (*archive_read.COMMANDS, *archive_upkeep.COMMANDS):
+    app.command()(_command)

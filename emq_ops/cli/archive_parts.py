@@ -47,6 +47,16 @@ class Parts:
             raise BadInputError("no archive is configured", fix="--local and --remote, or `archive:` in the config")
         return found
 
+    @property
+    def names_server(self) -> bool:
+        """Whether a server was named, by a config or on the command line: looking must not start one."""
+        return bool(self.loaded.sources) or self.wiring.server != Wiring.of_urls({}, Path()).server
+
+    @property
+    def has_remote(self) -> bool:
+        """Whether an object store is configured."""
+        return self.wiring.archive_remote is not None
+
     @contextlib.contextmanager
     def local(self) -> Iterator[SqlStore]:
         """The local database."""

@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Iterator
 from typing import Any
 
-from sqlalchemy import Connection, Engine, Table, select
+from sqlalchemy import Connection, Engine, Table, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import SQLAlchemyError
 
@@ -78,6 +78,17 @@ def _state(engine: Engine) -> str:
             connection.execute(insert(connection, schema.identity).values(fresh).on_conflict_do_nothing())
             found = connection.execute(wanted).scalar_one()
     return str(found)
+
+
+def adopt_state(ledger: Ledger, state: str) -> bool:
+    """Makes this the database of `state`, whose own was lost. Only a database that never led a queue can be: False
+    (and nothing changed) otherwise."""
+    with ledger.write() as connection:
+        if connection.execute(select(schema.tokens.c.queue).limit(1)).first() is not None:
+            return False
+        connection.execute(update(schema.identity).where(schema.identity.c.name == "state").values(value=state))
+    ledger.state = state
+    return True
 
 
 def insert(connection: Connection, table: Table) -> Any:

@@ -1,0 +1,180 @@
+"""``emq-ops archive read|query|verify|restore``: what is in the archive, and whether it is whole."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+import typer
+
+from emq_archive.commit import time_text
+from emq_archive.live import LiveStream
+from emq_archive.model import DEAD, Record, StreamId, StreamRef, parse_id
+from emq_archive.query import Query
+from emq_archive.read import Archive
+from emq_archive.restore import restore as restore_archive
+from emq_archive.verify import verify as verify_archive
+from emq_ops.cli.archive_parts import Parts
+from emq_ops.cli.context import globals_of
+from emq_ops.cli.main import EXIT_ERROR
+from emq_ops.cli.output import emit_one, emit_rows, say
+from emq_ops.cli.progress import bar
+from emq_ops.ledger.ledger import adopt_state, open_ledger
+from emq_ops.passes.archive import driver_policy
+from emq_ops.protocol import ids
+from emq_ops.protocol.errors import BadInputError
+from emq_ops.protocol.ids import MAX_STREAM_PART
+from emq_ops.protocol.keyspace import queue_name, stream_name
+from emq_ops.protocol.queue import Queue
+
+QueueArg = Annotated[str, typer.Argument(help="The queue.", metavar="QUEUE")]
+StreamArg = Annotated[
+    str, typer.Argument(help="The stream; 'dead' for dead jobs, 'stream:dead' for a stream of that name.")
+]
+NoLive = Annotated[bool, typer.Option("--no-live", help="Leave out what is only in Valkey.")]
+_ROW = ("stream_id", "time", "evt", "job", "outcome", "attempts")
+
+
+def ref_of(queue: str, stream: str) -> StreamRef:
+    """What a command line names: a stream, or the dead jobs. Raises BadInputError."""
+    if stream == DEAD:
+        return StreamRef.dead(queue_name(queue))
+    return StreamRef(queue_name(queue), stream_name(stream.removeprefix("stream:")))
+
+
+def read(
+    ctx: typer.Context,
+    queue: QueueArg,
+    stream: StreamArg = "completions",
+    since: Annotated[
+        str | None, typer.Option("--from", help="First id, EVT id, unix ms or time.", metavar="WHEN")
+    ] = None,
+    until: Annotated[str | None, typer.Option("--to", help="Last one, inclusive.", metavar="WHEN")] = None,
+    job: Annotated[str | None, typer.Option(help="Only records of this job.")] = None,
+    limit: Annotated[int | None, typer.Option(help="At most so many.", min=0)] = None,
+    no_live: NoLive = False,
+) -> None:
+    """Print records: the archive, then what is still in the stream, in one order."""
+    options = globals_of(ctx)
+    start, end = point(since, last=False), point(until, last=True)
+    with _archive(Parts.of(options), ref_of(queue, stream), no_live) as archive:
+        records = archive.read(start, end, job=job, limit=limit)
+        emit_rows((_shown(record, options.output) for record in records), options.output, _ROW)
+
+
+def _shown(record: Record, output: str) -> dict[str, Any]:
+    if output in ("json", "jsonl"):
+        row: dict[str, Any] = {"stream_id": record.stream_id, "evt": record.evt}
+        if record.incarnation:
+            row["incarnation"] = record.incarnation
+        return {**row, "fields": [[name, value] for name, value in record.fields]}
+    return {
+        "stream_id": record.stream_id,
+        "time": time_text(record.time_ms),
+        "evt": record.evt,
+        "job": record.job,
+        "outcome": record.outcome,
+        "attempts": record.attempts,
+    }
+
+
+def query(
+    ctx: typer.Context,
+    queue: QueueArg,
+    stream: StreamArg,
+    sql: Annotated[str, typer.Argument(help="A query over the view `records`.", metavar="SQL")],
+    no_live: NoLive = False,
+) -> None:
+    """Run SQL over everything: one view `records` of local rows, remote segments and the live stream.
+
+    Columns: ms, seq, incarnation, time, evt, job, outcome, attempts, result, error, "group", fields (a list of name and
+    value), queue, stream, stored (remote, local or live).
+    """
+    options = globals_of(ctx)
+    with _archive(Parts.of(options), ref_of(queue, stream), no_live) as archive, Query(archive) as opened:
+        columns, rows = opened.run(sql)
+        emit_rows((dict(zip(columns, row, strict=True)) for row in rows), options.output, columns)
+
+
+@contextlib.contextmanager
+def _archive(parts: Parts, ref: StreamRef, no_live: bool) -> Iterator[Archive]:
+    """With the live tail where a server was named, by --url or by the config."""
+    policy = driver_policy(parts.stream_policy(ref.queue, ref.stream))
+    with contextlib.ExitStack() as stack:
+        live = None
+        if ref.kind == "stream" and not no_live and parts.names_server:
+            server = stack.enter_context(parts.server("archive"))
+            live = LiveStream(Queue(server, ref.queue), ref.stream)
+        local = stack.enter_context(parts.local())
+        remote = stack.enter_context(parts.remote()) if parts.has_remote else None
+        yield Archive(local, remote, ref, live=live, redact=policy.redact)
+
+
+def verify(ctx: typer.Context, queue: QueueArg, stream: StreamArg = "completions") -> None:
+    """Re-read every commit and every segment against hashes, counts and chain. Exit 1 when something is not whole;
+    until it is, nothing is trimmed on top of it."""
+    options = globals_of(ctx)
+    parts, ref = Parts.of(options), ref_of(queue, stream)
+    with parts.local() as local, parts.remote() as remote, bar(f"verify {ref}") as progress:
+        found = verify_archive(local, remote, ref, progress=progress)
+    emit_one(found.as_row(), options.output)
+    for fault in found.faults:
+        say(f"emq-ops: {fault}")
+    if not found.good:
+        raise typer.Exit(EXIT_ERROR)
+
+
+def restore(ctx: typer.Context, queue: QueueArg, stream: StreamArg = "completions") -> None:
+    """Make the local database anew from the remote alone. Run again, it goes on where it ended.
+
+    A state database that never led a queue takes over the state that the archive belongs to.
+    """
+    options = globals_of(ctx)
+    parts, ref = Parts.of(options), ref_of(queue, stream)
+    with parts.local() as local, parts.remote() as remote, bar(f"restore {ref}") as progress:
+        done = restore_archive(local, remote, ref, now_ms=now_ms(), progress=progress)
+        if done.state is not None:
+            with open_ledger(parts.wiring.state_url) as ledger:
+                if ledger.state != done.state and not adopt_state(ledger, done.state):
+                    say(f"emq-ops: this archive belongs to state {done.state}; the state here is {ledger.state}")
+    emit_one(done.as_row(), options.output)
+
+
+def now_ms() -> int:
+    """The host's clock, unix ms."""
+    return time.time_ns() // 1_000_000
+
+
+def point(text: str | None, *, last: bool) -> StreamId | None:
+    """A place in a stream: ``<ms>-<seq>``, an ``EVT`` id, unix ms, or a time such as ``2026-01-31`` or
+    ``2026-01-31T12:00:00Z`` (UTC where it says no zone). `last`: the highest id of that place. Raises BadInputError."""
+    if text is None:
+        return None
+    if re.fullmatch(r"\d+-\d+", text) and not re.fullmatch(r"\d{4}-\d{2}", text):
+        return parse_id(text)
+    if text.startswith("EVT"):
+        return parse_id(ids.parse(text).stream_id)
+    length = 1
+    if re.fullmatch(r"\d{1,20}", text):
+        ms = int(text)
+    else:
+        try:
+            moment = datetime.fromisoformat(text)
+        except ValueError:
+            raise BadInputError(
+                f"'{text}' is no place in a stream", fix="<ms>-<seq>, an EVT id, unix ms, or 2026-01-31T12:00:00Z"
+            ) from None
+        if moment.tzinfo is None:
+            moment = moment.replace(tzinfo=UTC)
+        ms = int(moment.timestamp() * 1000)
+        length = 86_400_000 if re.fullmatch(r"\d{4}-\d{2}-\d{2}", text) else 1
+    if not 0 <= ms <= MAX_STREAM_PART:
+        raise BadInputError(f"'{text}' lies outside of what a stream id can say", fix="a time from 1970 on")
+    return (ms + length - 1, MAX_STREAM_PART) if last else (ms, 0)
+
+
+COMMANDS = (read, query, verify, restore)

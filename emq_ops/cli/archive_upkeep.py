@@ -1,0 +1,142 @@
+"""``emq-ops archive compact|expire|erase|adopt``: what changes the archive itself."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+import typer
+
+from emq_archive.adopt import adopt as adopt_stream
+from emq_archive.adopt import after_watermark
+from emq_archive.compact import compact as compact_archive
+from emq_archive.compact import expire as expire_archive
+from emq_archive.erase import erase as erase_job
+from emq_archive.model import LAST_ID, StreamRef
+from emq_archive.ports import Fence
+from emq_archive.ship import LogShipper
+from emq_ops.cli.archive_parts import Parts, scalar
+from emq_ops.cli.archive_read import QueueArg, StreamArg, now_ms, point, ref_of
+from emq_ops.cli.context import globals_of
+from emq_ops.cli.deploying import ask
+from emq_ops.cli.output import emit_one, say
+from emq_ops.cli.progress import bar
+from emq_ops.config.scalars import parse_duration
+from emq_ops.ledger.ledger import open_ledger
+from emq_ops.passes.archive import driver_policy
+from emq_ops.passes.holder import who
+from emq_ops.protocol.errors import BadInputError
+from emq_ops.protocol.keyspace import keys_of
+
+Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be done; change nothing.")]
+Grace = Annotated[str | None, typer.Option(help="How long objects stay that are out of the archive.", metavar="24h")]
+
+
+@contextlib.contextmanager
+def _shipper(parts: Parts, ref: StreamRef, *, destructive: bool = False) -> Iterator[LogShipper]:
+    """Raises BadInputError for a destructive verb on a protected queue."""
+    policy = parts.stream_policy(ref.queue, ref.stream)
+    if destructive and policy.protect:
+        raise BadInputError(f"queue {ref.queue} is protected", fix="take `protect: true` out of the config first")
+    with open_ledger(parts.wiring.state_url) as ledger, parts.local() as local, parts.remote() as remote:
+        yield LogShipper(local, remote, ref, driver_policy(policy), Fence(ledger.state, 0, who()))
+
+
+def compact(
+    ctx: typer.Context,
+    queue: QueueArg,
+    stream: StreamArg = "completions",
+    grace: Grace = None,
+    dry_run: DryRun = False,
+) -> None:
+    """Merge the small segments of each day. The old objects go after the grace, at the next run."""
+    options = globals_of(ctx)
+    ref = ref_of(queue, stream)
+    with _shipper(Parts.of(options), ref) as shipper, bar(f"compact {ref}") as progress:
+        done = compact_archive(
+            shipper, now_ms=now_ms(), grace_ms=_ms(grace, "--grace"), dry_run=dry_run, progress=progress
+        )
+    emit_one(done.as_row(), options.output)
+
+
+def expire(
+    ctx: typer.Context,
+    queue: QueueArg,
+    stream: StreamArg = "completions",
+    older_than: Annotated[
+        str | None, typer.Option(help="Age of a segment's newest record; else the policy's.", metavar="365d")
+    ] = None,
+    grace: Grace = None,
+    yes: Yes = False,
+    dry_run: DryRun = False,
+) -> None:
+    """Let old segments go for good. Only what a policy or --older-than says; nothing expires by itself."""
+    options = globals_of(ctx)
+    ref = ref_of(queue, stream)
+    age, keep = _ms(older_than, "--older-than"), _ms(grace, "--grace")
+    with _shipper(Parts.of(options), ref, destructive=True) as shipper:
+        done = expire_archive(shipper, now_ms=now_ms(), older_than_ms=age, grace_ms=keep, dry_run=True)
+        if not dry_run and (not done.expired or ask(f"Expire {done.records} records of {ref}?", yes)):
+            done = expire_archive(shipper, now_ms=now_ms(), older_than_ms=age, grace_ms=keep)
+    emit_one(done.as_row(), options.output)
+
+
+def erase(
+    ctx: typer.Context,
+    queue: QueueArg,
+    stream: StreamArg,
+    job: Annotated[str, typer.Option("--job", help="The job whose records go.", metavar="JOB")],
+    upto: Annotated[str | None, typer.Option("--to", help="Only records up to here.", metavar="WHEN")] = None,
+    yes: Yes = False,
+    dry_run: DryRun = False,
+) -> None:
+    """Take a job's records out of every segment by rewriting, and out of the local database. They never come back.
+
+    Entries in the stream itself stay until they are trimmed, and are not archived again.
+    """
+    options = globals_of(ctx)
+    ref = ref_of(queue, stream)
+    bound = point(upto, last=True) or LAST_ID
+    with _shipper(Parts.of(options), ref, destructive=True) as shipper, bar(f"erase {job}") as progress:
+        if not dry_run and not ask(f"Erase every record of {job} from the archive of {ref}?", yes):
+            raise typer.Abort
+        done = erase_job(shipper, job, bound, now_ms=now_ms(), dry_run=dry_run, progress=progress)
+    emit_one(done.as_row(), options.output)
+
+
+def adopt(
+    ctx: typer.Context,
+    queue: QueueArg,
+    stream: StreamArg = "completions",
+    after: Annotated[
+        str | None, typer.Option(help="Begin behind this id; else behind the watermark.", metavar="WHEN")
+    ] = None,
+    yes: Yes = False,
+    dry_run: DryRun = False,
+) -> None:
+    """Begin behind the watermark that another archiver left: what lies before it counts as archived elsewhere.
+
+    A trim may then take it, so be sure that the other archive holds it.
+    """
+    options = globals_of(ctx)
+    parts, ref = Parts.of(options), ref_of(queue, stream)
+    bound = point(after, last=True)
+    if bound is None:
+        with parts.server("archive") as server:
+            bound = after_watermark(server.read("GET", keys_of(ref.queue).watermark(ref.stream)))
+    with _shipper(parts, ref, destructive=True) as shipper:
+        if not dry_run and not ask(f"Count records of {ref} up to {bound[0]}-{bound[1]} as archived elsewhere?", yes):
+            raise typer.Abort
+        done = adopt_stream(shipper, bound, now_ms=now_ms(), dry_run=dry_run)
+    if not dry_run:
+        say(f"emq-ops: {ref}: records up to {done.after} are the other archiver's")
+    emit_one(done.as_row(), options.output)
+
+
+def _ms(text: str | None, where: str) -> int | None:
+    return None if text is None else scalar(parse_duration, text, where)
+
+
+COMMANDS: tuple[Any, ...] = (compact, expire, erase, adopt)
