@@ -1,0 +1,176 @@
+"""The archive's commands as a user types them: without a config file, and what they print."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from emq_ops.cli.archive_read import point, ref_of
+from emq_ops.cli.main import main
+from emq_ops.protocol.errors import BadInputError
+from emq_ops.protocol.ids import MAX_STREAM_PART
+from emq_ops.protocol.server import Server
+from tests.archive.making import START_MS, job_of, settled
+from tests.support.valkey import Valkey
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def run(
+    server: Server, valkey: Valkey, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Run:
+    """Runs a command line in an empty folder; answers exit code, stdout and stderr."""
+    monkeypatch.chdir(tmp_path)
+    for one in settled(60):
+        server.write("XADD", "emq:{q}:stream:completions", one[0], *one[1])
+    server.write("XADD", "emq:{q}:stream:completions", "1999000000000-0", b"\xff", b"\xfe", "a", "")
+
+    def call(*argv: str, local: str = "f.db", url: str | None = valkey.url) -> tuple[int, str, str]:
+        server_url = [] if url is None else ["--url", url]
+        code = main([*server_url, "--local", f"sqlite:///{local}", "--remote", "file:dir", "archive", *argv])
+        out = capsys.readouterr()
+        return code, out.out, out.err
+
+    return call
+
+
+def lines(text: str) -> list[Any]:
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def test_fold_then_read_without_a_config_file(run: Run) -> None:
+    code, out, _ = run("fold", "q", "completions", "--keep", "10", "--output", "json")
+    told = json.loads(out)
+    assert (code, told["folded"], told["shipped"], told["trimmed"]) == (0, 61, 61, 51)
+    assert told["watermark"] == settled(60)[-1][1][1].decode()
+    code, out, _ = run("read", "q", "completions", "--output", "jsonl")
+    found = lines(out)
+    assert (code, len(found)) == (0, 61)
+    first = settled(1)[0]
+    flat = [text.decode() for text in first[1]]
+    assert found[0] == {
+        "stream_id": first[0].decode(),
+        "evt": flat[1],
+        "fields": [list(pair) for pair in zip(flat[::2], flat[1::2], strict=True)],
+    }
+    assert found[-1]["evt"] is None
+    assert found[-1]["fields"] == [[{"base64": "/w=="}, {"base64": "/g=="}], ["a", ""]]
+
+
+def test_read_selects(run: Run) -> None:
+    run("fold", "q")
+    entries = settled(60)
+    ids = [e[0].decode() for e in entries]
+
+    def found(*argv: str, **more: Any) -> list[str]:
+        return [
+            row["stream_id"] for row in lines(run("read", "q", "completions", *argv, "--output", "jsonl", **more)[1])
+        ]
+
+    assert found("--from", ids[5], "--to", ids[7]) == ids[5:8]
+    assert found("--to", str(START_MS + 1)) == ids[:2]
+    assert found("--job", job_of(entries[9])) == [ids[9]]
+    assert found("--limit", "3") == ids[:3]
+    assert found("--from", "2024-11-30", "--to", "2024-12-01") == ids
+    assert found(url=None) == [*ids, "1999000000000-0"]  # no server is named, so none is started
+    assert found(url=None, local="new.db") == [*ids, "1999000000000-0"]
+
+
+def test_query_prints_rows(run: Run) -> None:
+    run("fold", "q")
+    code, out, _ = run("query", "q", "completions", "SELECT outcome, count(*) AS n FROM records GROUP BY 1 ORDER BY 2")
+    assert code == 0
+    assert "completed" in out
+    code, out, _ = run("query", "q", "completions", "SELECT min(ms) AS m FROM records", "--output", "json")
+    assert json.loads(out) == [{"m": START_MS}]
+    code, _, err = run("query", "q", "completions", "SELEC 1")
+    assert (code, err.count("\n")) == (4, 1)
+
+
+def test_verify_names_what_is_damaged_and_the_next_fold_trims_nothing(run: Run, server: Server) -> None:
+    run("fold", "q", "completions", "--keep", "40")
+    assert run("verify", "q")[0] == 0
+    segment = next(p for p in sorted(Path("dir").rglob("*.parquet")))
+    body = segment.read_bytes()
+    segment.write_bytes(body[:-1] + bytes([body[-1] ^ 1]))
+    code, _, err = run("verify", "q")
+    assert code == 1
+    assert segment.name in err
+    code, _, err = run("fold", "q", "completions", "--keep", "10")
+    assert code == 1
+    assert "nothing is trimmed" in err
+    assert server.read("XLEN", "emq:{q}:stream:completions") == 40
+    segment.write_bytes(body)
+    assert run("verify", "q")[0] == 0
+    assert run("fold", "q", "completions", "--keep", "10")[0] == 0
+    assert server.read("XLEN", "emq:{q}:stream:completions") == 10
+
+
+def test_a_lost_local_database_is_restored_and_the_fold_goes_on(run: Run) -> None:
+    run("fold", "q", "completions", "--keep", "10")
+    before = run("read", "q", "--output", "jsonl")[1]
+    code, out, _ = run("restore", "q", "--output", "json", local="new.db")
+    assert (code, json.loads(out)["records"]) == (0, 61)
+    assert run("read", "q", "--output", "jsonl", local="new.db")[1] == before
+    code, out, _ = run("fold", "q", "completions", "--keep", "5", "--output", "json", local="new.db")
+    assert (code, json.loads(out)["folded"], json.loads(out)["trimmed"]) == (0, 0, 5)
+
+
+def test_upkeep_asks_before_it_destroys(run: Run) -> None:
+    run("fold", "q")
+    victim = job_of(settled(1)[0])
+    assert run("erase", "q", "completions", "--job", victim)[0] == 4  # nobody to ask
+    assert (
+        json.loads(run("erase", "q", "completions", "--job", victim, "--dry-run", "--output", "json")[1])["records"]
+        == 1
+    )
+    assert len(lines(run("read", "q", "--output", "jsonl")[1])) == 61
+    code, out, _ = run("erase", "q", "completions", "--job", victim, "--yes", "--output", "json")
+    assert (code, json.loads(out)["records"]) == (0, 1)
+    assert len(lines(run("read", "q", "--output", "jsonl")[1])) == 60
+    assert run("expire", "q")[0] == 4  # no policy says so
+    code, out, _ = run("expire", "q", "--older-than", "1d", "--dry-run", "--output", "json")
+    assert (code, json.loads(out)["dry_run"]) == (0, True)
+    assert run("compact", "q")[0] == 0
+    assert run("verify", "q")[0] == 0
+
+
+def test_adopt_begins_behind_the_watermark(run: Run, server: Server) -> None:
+    server.write("SET", "emq:{q}:stream:completions:archived", settled(30)[-1][1][1])
+    code, out, _ = run("adopt", "q", "--yes", "--output", "json")
+    assert (code, json.loads(out)["after"]) == (0, settled(30)[-1][0].decode())
+    code, out, _ = run("fold", "q", "completions", "--keep", "10", "--output", "json")
+    told = json.loads(out)
+    assert (told["folded"], told["known"], told["trimmed"]) == (31, 30, 51)
+
+
+@pytest.mark.parametrize(
+    ("text", "first", "last"),
+    [
+        ("5-3", (5, 3), (5, 3)),
+        ("1733000000000", (1733000000000, 0), (1733000000000, MAX_STREAM_PART)),
+        ("2024-12-01", (1733011200000, 0), (1733097599999, MAX_STREAM_PART)),
+        ("2024-12-01T00:00:00Z", (1733011200000, 0), (1733011200000, MAX_STREAM_PART)),
+        ("2024-12-01T01:00:00+01:00", (1733011200000, 0), (1733011200000, MAX_STREAM_PART)),
+        (settled(1)[0][1][1].decode(), (START_MS, 7), (START_MS, 7)),
+    ],
+)
+def test_places_in_a_stream(text: str, first: tuple[int, int], last: tuple[int, int]) -> None:
+    assert (point(text, last=False), point(text, last=True)) == (first, last)
+
+
+@pytest.mark.parametrize("text", ["", "yesterday", "1-", "-5", "99999999999999999999", "EVT1", "1969-12-31"])
+def test_no_places(text: str) -> None:
+    with pytest.raises(BadInputError):
+        point(text, last=False)
+
+
+def test_dead_jobs_and_a_stream_of_that_name() -> None:
+    assert ref_of("q", "dead").kind == "dead"
+    assert (ref_of("q", "stream:dead").kind, ref_of("q", "stream:dead").stream) == ("stream", "dead")
+    assert ref_of("q", "audit").stream == "audit"
