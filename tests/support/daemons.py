@@ -1,0 +1,150 @@
+"""Real daemon processes for tests: a config in a folder, ``emq-ops up`` in processes of their own."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from emq_ops.cli.main import main
+
+WAIT_SECONDS = 90.0
+
+
+def wait_for(what: Callable[[], Any], seconds: float = WAIT_SECONDS, why: str = "") -> Any:
+    """The first truthy answer of `what`, asked again and again; fails after `seconds`."""
+    until = time.monotonic() + seconds
+    while True:
+        found = what()
+        if found:
+            return found
+        assert time.monotonic() < until, f"not within {seconds} s: {why or what}"
+        time.sleep(0.02)
+
+
+@dataclass(frozen=True)
+class Said:
+    """What a command said."""
+
+    stdout: str
+    stderr: str
+
+
+@contextlib.contextmanager
+def _environment(values: dict[str, str]) -> Iterator[None]:
+    before = dict(os.environ)
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
+class Site:
+    """A folder with a config.yaml and whatever runs there."""
+
+    def __init__(self, folder: Path, config: str, env: dict[str, str] | None = None) -> None:
+        self.folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+        self.env = dict(env or {})
+        self.write(config)
+        self._running: list[Daemon] = []
+
+    def write(self, config: str) -> None:
+        """Replaces the config."""
+        part = self.folder / "config.new"
+        part.write_text(config)
+        part.replace(self.folder / "config.yaml")
+
+    def run(self, *words: str, code: int = 0) -> Said:
+        """A command on the folder's config, in this process; its exit code is checked."""
+        out, err = io.StringIO(), io.StringIO()
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), _environment(self.env):
+            found = main(["-c", str(self.folder / "config.yaml"), *words])
+        said = Said(out.getvalue(), err.getvalue())
+        assert found == code, f"{words}: exit {found}\n{said.stdout}\n{said.stderr}"
+        return said
+
+    def json(self, *words: str, code: int = 0) -> Any:
+        """A command's JSON."""
+        return json.loads(self.run(*words, "--output", "json", code=code).stdout)
+
+    def up(self, *words: str, ready: bool = True) -> Daemon:
+        """A daemon in the folder, ready or not yet."""
+        daemon = Daemon(self, len(self._running), words)
+        self._running.append(daemon)
+        if ready:
+            daemon.wait_ready()
+        return daemon
+
+    def close(self) -> None:
+        """Kills what still runs."""
+        for daemon in self._running:
+            daemon.kill()
+
+
+class Daemon:
+    """One ``emq-ops up`` process."""
+
+    def __init__(self, site: Site, number: int, words: tuple[str, ...]) -> None:
+        self.ready_file = site.folder / f"ready{number}"
+        self.log = site.folder / f"daemon{number}.log"
+        command = [sys.executable, "-m", "emq_ops.cli.main", "up", "--log", "json", "--verbose"]
+        command += ["--ready-file", str(self.ready_file), *words]
+        with self.log.open("wb") as out:
+            self.process = subprocess.Popen(
+                command,
+                cwd=site.folder,
+                env={**os.environ, **site.env},
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+            )
+
+    def wait_ready(self) -> None:
+        """Until it runs, or ended with what it said."""
+        wait_for(lambda: self.ready_file.exists() or self.process.poll() is not None, why="ready")
+        assert self.process.poll() is None, self.log.read_text()
+
+    def events(self, name: str | None = None) -> list[dict[str, Any]]:
+        """What it logged so far."""
+        found = []
+        for line in self.log.read_text(errors="replace").splitlines():
+            with contextlib.suppress(ValueError):
+                found.append(json.loads(line))
+        return [e for e in found if name is None or e["event"] == name]
+
+    def signal(self, number: int) -> None:
+        self.process.send_signal(number)
+
+    def stop(self, seconds: float = 10.0) -> None:
+        """SIGTERM; it must end with 0 in time."""
+        self.signal(signal.SIGTERM)
+        assert self.process.wait(seconds) == 0, self.log.read_text()
+
+    def kill(self) -> None:
+        """SIGKILL, and wait until it is gone."""
+        with contextlib.suppress(ProcessLookupError):
+            self.process.send_signal(signal.SIGCONT)
+            self.process.kill()
+        self.process.wait()
+
+
+@contextlib.contextmanager
+def site(folder: Path, config: str, env: dict[str, str] | None = None) -> Iterator[Site]:
+    """A site whose processes are gone at the end."""
+    made = Site(folder, config, env)
+    try:
+        yield made
+    finally:
+        made.close()
