@@ -8,7 +8,7 @@ import typer
 
 from emq_archive.deadline import NEVER, Deadline
 from emq_archive.model import StreamRef
-from emq_ops.cli import archive_read, archive_upkeep
+from emq_ops.cli import archive_read, archive_rehydrate, archive_upkeep
 from emq_ops.cli.archive_parts import Parts, scalar, with_flags
 from emq_ops.cli.context import globals_of, new_app
 from emq_ops.cli.main import EXIT_ERROR
@@ -114,5 +114,5 @@ def status(
         emit_rows(rows, options.output, STATUS)
 
 
-for _command in (*archive_read.COMMANDS, *archive_upkeep.COMMANDS):
+for _command in (*archive_read.COMMANDS, *archive_upkeep.COMMANDS, *archive_rehydrate.COMMANDS):
     app.command()(_command)

@@ -24,27 +24,32 @@ class Host:
     """One host's archive of `mail`/`completions`: its own local database, a remote that others may share."""
 
     server: Server
-    root: Path
-    name: str = "a"
+    local_url: str
+    remote_url: str
+    bucket: Bucket
+    queue_name: str = "mail"
     stream: str = "completions"
     policy: Policy = field(default_factory=Policy)
-    bucket: Path | None = None
     sent: list[Seen] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.queue = Queue(self.server, "mail")
+        self.queue = Queue(self.server, self.queue_name)
         self.key = self.queue.keys.stream(self.stream)
-        self.local_url = f"sqlite:///{self.root}/{self.name}.db"
-        self.folder = self.bucket or self.root / "bucket"
         self.local: SqlStore = open_local(self.local_url)
-        self.remote: Remote = open_remote(f"file:{self.folder}")
+        self.remote: Remote = open_remote(self.remote_url)
         self.driver = self.anew()
+
+    @classmethod
+    def in_folder(cls, server: Server, root: Path, name: str = "a", **more: Any) -> Host:
+        """SQLite and a directory below `root`."""
+        folder = root / "bucket"
+        return cls(server, f"sqlite:///{root}/{name}.db", f"file:{folder}", Bucket.folder(folder), **more)
 
     def anew(self, **policy: Any) -> Driver:
         """A driver as a fresh process would have it, with other policy fields if given."""
         self.policy = Policy(**{**_fields(self.policy), **policy})
         source = StreamSource(self.queue, self.stream)
-        self.driver = Driver(source, self.local, self.remote, self.policy, None, Fence(STATE, writer=self.name))
+        self.driver = Driver(source, self.local, self.remote, self.policy, None, Fence(STATE, writer="test"))
         return self.driver
 
     def add(self, *ids: str, **fields: bytes | str) -> None:
@@ -63,11 +68,11 @@ class Host:
 
     def archived(self) -> list[Seen]:
         """What the remote's committed segments hold."""
-        return Bucket.folder(self.folder).records("mail", self.stream)
+        return self.bucket.records(self.queue_name, self.stream)
 
     def rows(self) -> list[Seen]:
         """What the local database holds."""
-        return local_records(self.local_url, "mail", self.stream)[0]
+        return local_records(self.local_url, self.queue_name, self.stream)[0]
 
     def close(self) -> None:
         self.remote.close()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,9 @@ from emq_archive.model import Report
 from emq_ops.protocol import ids
 from emq_ops.protocol.server import Server, connect
 from tests.archive.folding import Host
+from tests.support.oracle import Bucket
 from tests.support.proxy import Match, RespProxy, anything, named, scripted
+from tests.support.s3 import CREDENTIALS, S3Server
 from tests.support.valkey import Valkey
 
 TOP = 18446744073709551615
@@ -25,22 +27,31 @@ READING = named("XRANGE")
 TRIMMING = scripted("stream_trim")
 
 
-@pytest.fixture
-def make(server: Server, tmp_path: Path) -> Iterator[Callable[..., Host]]:
-    made: list[Host] = []
-
-    def host(**more: Any) -> Host:
-        made.append(Host(server, tmp_path, **more))
-        return made[-1]
-
-    yield host
-    for one in made:
-        one.close()
+PAIRS = [
+    pytest.param(("sqlite", "directory"), id="sqlite-directory"),
+    pytest.param(("postgresql", "s3"), id="postgresql-s3"),
+    pytest.param(("sqlite", "s3"), id="sqlite-s3", marks=pytest.mark.soak),
+    pytest.param(("postgresql", "directory"), id="postgresql-directory", marks=pytest.mark.soak),
+]
 
 
-@pytest.fixture
-def host(make: Callable[..., Host]) -> Host:
-    return make()
+@pytest.fixture(params=PAIRS)
+def host(
+    server: Server, tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Host]:
+    """A driver's host on each pair of backends."""
+    local, remote = request.param
+    local_url = f"sqlite:///{tmp_path}/a.db" if local == "sqlite" else request.getfixturevalue("postgres").fresh()
+    remote_url, bucket = f"file:{tmp_path}/bucket", Bucket.folder(tmp_path / "bucket")
+    if remote == "s3":
+        s3: S3Server = request.getfixturevalue("s3")
+        for name, value in {**CREDENTIALS, "AWS_ENDPOINT_URL_S3": s3.url}.items():
+            monkeypatch.setenv(name, value)
+        name = s3.bucket()
+        remote_url, bucket = f"s3://{name}/some/prefix", Bucket.s3(s3.client(), name, "some/prefix/")
+    made = Host(server, local_url, remote_url, bucket)
+    yield made
+    made.close()
 
 
 @contextlib.contextmanager
@@ -299,15 +310,15 @@ def test_reading_leaves_time_to_ship_and_trim(valkey: Valkey, host: Host) -> Non
 def test_an_idle_cycle_asks_next_to_nothing(valkey: Valkey, tmp_path: Path) -> None:
     with RespProxy(valkey.url) as proxy, connect(proxy.url) as server:
         server.write("FLUSHALL")
-        host = Host(server, tmp_path)
+        host = Host.in_folder(server, tmp_path)
         host.add(*(f"{i}-0" for i in range(1, 51)))
         host.anew(keep=10).cycle(force=True)
         host.driver.cycle()
         proxy.forget()
-        objects = set(host.folder.rglob("*"))
+        objects = set(tmp_path.rglob("*.*"))
         host.driver.cycle()
         assert proxy.count(anything) <= 3
-        assert set(host.folder.rglob("*")) == objects
+        assert set(tmp_path.rglob("*.*")) == objects
         host.close()
 
 
@@ -316,7 +327,7 @@ def test_a_preview_changes_nothing(host: Host) -> None:
     report = host.anew(keep=5).preview()
     assert (report.folded, report.shipped, report.trimmed) == (20, 20, 15)
     assert len(host.left()) == 20
-    assert not host.folder.exists() or not any(host.folder.rglob("*.parquet"))
+    assert host.bucket.names("") == []
 
 
 def test_an_allowance() -> None:

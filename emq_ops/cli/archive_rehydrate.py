@@ -1,0 +1,74 @@
+"""``emq-ops archive rehydrate``: jobs of selected records, back."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from emq_archive.model import DEAD
+from emq_archive.read import Archive
+from emq_ops.audit.archived import Archived
+from emq_ops.cli.archive_parts import Parts
+from emq_ops.cli.archive_read import QueueArg, StreamArg, point, ref_of
+from emq_ops.cli.audit_parts import tell
+from emq_ops.cli.context import globals_of
+from emq_ops.cli.main import EXIT_ERROR
+from emq_ops.cli.output import emit_one, emit_rows, say
+from emq_ops.cli.passing import Passing
+from emq_ops.passes.acts import RATE
+from emq_ops.passes.undo import rehydrate as bring_back
+from emq_ops.protocol.errors import BadInputError
+from emq_ops.protocol.ids import is_valid
+
+
+def rehydrate(
+    ctx: typer.Context,
+    queue: QueueArg,
+    stream: StreamArg = DEAD,
+    jobs: Annotated[list[str] | None, typer.Option("--job", help="This job; repeatable.", metavar="JOB")] = None,
+    since: Annotated[
+        str | None, typer.Option("--from", help="First id, EVT id, unix ms or time.", metavar="WHEN")
+    ] = None,
+    until: Annotated[str | None, typer.Option("--to", help="Last one, inclusive.", metavar="WHEN")] = None,
+    limit: Annotated[int | None, typer.Option(help="At most so many records.", min=1)] = None,
+    requeue: Annotated[bool, typer.Option("--requeue", help="They wait again, instead of being dead.")] = False,
+    rate: Annotated[int, typer.Option(help="At most so many jobs a second.", min=1)] = RATE,
+    why: Annotated[str, typer.Option(help="Recorded with it.")] = "",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="List the jobs; change nothing.")] = False,
+) -> None:
+    """Bring back the jobs of selected records, as they were when they were archived dead.
+
+    Say which: --job, --from, --to. Without --requeue they come back dead, and the next trim may take them again. Exit 1
+    when none came back.
+    """
+    options, ref = globals_of(ctx), ref_of(queue, stream)
+    if not jobs and since is None and until is None and limit is None:
+        raise BadInputError("nothing is selected", fix="--job, --from, --to or --limit; never everything by mistake")
+    start, end = point(since, last=False), point(until, last=True)
+    parts = Parts.of(options)
+    with parts.local_for_a_look() as local, parts.remote() as remote:
+        archive = Archive(local, remote, ref)
+        wanted: dict[str, None] = {}
+        selected: list[str | None] = list(jobs) if jobs else [None]
+        for job in selected:
+            for record in archive.read(start, end, job=job, limit=limit):
+                if record.job is not None and record.job.startswith("JOB") and is_valid(record.job):
+                    wanted[record.job] = None
+        if not wanted:
+            say(f"emq-ops: {ref}: no archived record of that selection names a job")
+            raise typer.Exit(EXIT_ERROR)
+        if dry_run:
+            emit_rows([{"queue": ref.queue, "job": job} for job in wanted], options.output, ("queue", "job"))
+            return
+        with Passing(parts).ledger() as ledger, parts.server("rehydrate") as server:
+            find = Archived(local, remote).whole
+            report = bring_back(server, ref.queue, list(wanted), ledger, find=find, requeue=requeue, rate=rate, why=why)
+    tell(report)
+    if options.output != "table":
+        emit_one(report.as_row(), options.output)
+    if not report.done:
+        raise typer.Exit(EXIT_ERROR)
+
+
+COMMANDS = (rehydrate,)
