@@ -12,7 +12,7 @@ from typer.core import TyperGroup
 
 from emq_ops.cli.context import global_options
 from emq_ops.cli.main import EXIT_BAD_INPUT, EXIT_ERROR, EXIT_INTERRUPTED, EXIT_UNREACHABLE
-from emq_ops.protocol.errors import BadInputError, EmqError, UnreachableError, one_line
+from emq_ops.protocol.errors import BadInputError, EmqError, KindError, UnreachableError, one_line
 
 COMMANDS: dict[str, str] = {
     # noun: module under emq_ops.cli that holds `app`, a Typer (one command: a verb; several: noun and verbs)
@@ -88,7 +88,7 @@ def _report(error: EmqError) -> None:
 
 def exit_code(error: EmqError) -> int:
     """The exit code of an error, by its branch."""
-    if isinstance(error, BadInputError):
+    if isinstance(error, BadInputError | KindError):  # an id of another kind is no better than a malformed one
         return EXIT_BAD_INPUT
     if isinstance(error, UnreachableError):
         return EXIT_UNREACHABLE

@@ -48,7 +48,7 @@ def normalise(raw: bytes | None) -> str:
     return _normal(raw[:READ])
 
 
-@functools.lru_cache(maxsize=2048)
+@functools.lru_cache(maxsize=256)
 def _normal(raw: bytes) -> str:
     text = _SPACE.sub(" ", raw.decode("utf-8", "backslashreplace")).strip()
     text = one_line(_WORDS.sub(_word, text))
@@ -60,7 +60,7 @@ def _word(match: re.Match[str]) -> str:
     return match[0] if kind == "status" else "#" if kind in ("number", "plain", "tail") else f"#{kind}"
 
 
-@functools.lru_cache(maxsize=2048)
+@functools.lru_cache(maxsize=256)
 def group_of(cause: str, error: str) -> str:
     """A short name for a group of deaths: eight hex digits of its cause and normalised text."""
     return hashlib.sha256(f"{cause}\0{error}".encode("utf-8", "surrogatepass")).hexdigest()[:8]
