@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import redis
+
 from emq_ops.protocol.server import Server, connect
 from tests.support.valkey import Valkey
 
@@ -15,10 +17,15 @@ PASSWORD = "p$4:x # y"
 def install(valkey: Valkey) -> None:
     """Loads every role's user, with PASSWORD."""
     with valkey.client() as admin:
-        for role in ROLES:
-            words = (FOLDER / f"{role}.acl").read_text().split()
-            assert words[0] == "user"
-            admin.execute_command("ACL", "SETUSER", words[1], "reset", *words[2:], f">{PASSWORD}")
+        install_on(admin)
+
+
+def install_on(admin: redis.Redis) -> None:
+    """As install, by a client of the server."""
+    for role in ROLES:
+        words = (FOLDER / f"{role}.acl").read_text().split()
+        assert words[0] == "user"
+        admin.execute_command("ACL", "SETUSER", words[1], "reset", *words[2:], f">{PASSWORD}")
 
 
 def connect_as(valkey: Valkey, role: str) -> Server:

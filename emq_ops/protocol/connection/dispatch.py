@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from emq_ops.protocol.connection.link import Arg, Link, Lost, Words
-from emq_ops.protocol.connection.node import Node
+from emq_ops.protocol.connection.node import Node, Replaced
 from emq_ops.protocol.connection.options import Options
 from emq_ops.protocol.connection.replies import AT_ONCE, LATER, OTHER_NODE, ErrorReply, reply_error
 from emq_ops.protocol.connection.topology import Topology
@@ -239,6 +239,9 @@ def _lost(fault: Lost, number: int, where: str, again: Again, results: list[Any]
 
 def chunks(calls: Sequence[Call], numbers: Sequence[int]) -> Iterator[list[int]]:
     """The numbers in portions of at most MAX_CALLS calls and about MAX_BYTES."""
+    if len(numbers) == 1:
+        yield list(numbers)  # by far the most common: nothing to weigh
+        return
     part: list[int] = []
     size = 0
     for number in numbers:
@@ -265,14 +268,16 @@ class Dispatcher:
 
     def send(self, calls: Sequence[Call], *, repeatable: bool, node: Node | None = None) -> list[Any]:
         """The reply to each call, or its EmqError, in order. `node`: instead of the owner of the slot."""
-        try:
-            self.enter()
-        except EmqError as fault:
-            return [fault] * len(calls)
         results: list[Any] = [None] * len(calls)
         todo: Sequence[int] = range(len(calls))
         pace = Pace(self.options.patience_seconds, heals=self.topology.heals)
         while True:
+            try:
+                self.enter()
+            except EmqError as fault:
+                for number in todo:
+                    results[number] = fault
+                return results
             again = self._round(calls, todo, results, repeatable, node)
             self._learn(calls, results, again)
             todo = sorted({*again.at_once, *again.refused, *again.lost})
@@ -319,7 +324,13 @@ class Dispatcher:
             for part in chunks(calls, numbers):
                 try:
                     check(node.where)
-                    link = node.take()
+                    link = node.take(strict=True)
+                except Replaced:
+                    for number in part:
+                        results[number] = UnreachableError("the connection was lost", where=node.where)
+                    again.at_once += part
+                    again.broken = True
+                    continue
                 except (DeadlineError, RefusedError) as fault:
                     for number in part:
                         results[number] = fault

@@ -13,6 +13,10 @@ KEPT = 16
 """Idle links kept; more are opened as threads want them, and closed when they are given back."""
 
 
+class Replaced(Exception):
+    """An idle link turned out to be dead: what answers at this address now may be another server, or another life."""
+
+
 class Node:
     """Thread-safe. `admit` looks at each fresh link and raises an EmqError to refuse it (a demoted primary ...)."""
 
@@ -33,12 +37,13 @@ class Node:
         self._idle: list[Link] = []
         self._lock = threading.Lock()
 
-    def take(self) -> Link:
+    def take(self, *, strict: bool = False) -> Link:
         """A link in good order: an idle one whose server has not closed it, else a fresh one.
 
         Looking before sending keeps a server's restart from making a write's outcome unknown. Raises UnreachableError
-        or DeadlineError; nothing was sent then.
+        or DeadlineError, and with `strict` Replaced where idle links were dead (they are gone then); nothing was sent.
         """
+        dead = False
         while True:
             with self._lock:
                 if not self._idle:
@@ -47,6 +52,9 @@ class Node:
             if link.usable():
                 return link
             link.close()
+            dead = True
+        if dead and strict:
+            raise Replaced
         return self.fresh()
 
     def fresh(self) -> Link:

@@ -11,6 +11,7 @@ import pytest
 
 from emq_ops.protocol.errors import (
     EmqError,
+    IncompatibleError,
     OutcomeUnknownError,
     ReconnectedError,
     RefusedError,
@@ -103,6 +104,21 @@ def test_a_restart_of_the_server_costs_no_write() -> None:
         for n in range(1, 4):
             assert server.write("HINCRBY", KEY, "n", 1) == n
             valkey.restart()
+
+
+def test_what_came_back_is_looked_at_before_it_is_written_to() -> None:
+    with Valkey() as valkey, connect(valkey.url) as server:
+        assert server.write("HINCRBY", KEY, "n", 1) == 1
+        valkey.restart()
+        with valkey.client() as admin:
+            admin.set(VERSION_KEY, "echomq:4.0.0")
+        for _ in range(2):
+            with pytest.raises(IncompatibleError):
+                server.write("HINCRBY", KEY, "n", 1)
+        with valkey.client() as admin:
+            assert admin.exists(KEY) == 0
+            admin.delete(VERSION_KEY)
+        assert server.write("HINCRBY", KEY, "n", 1) == 1
 
 
 def test_no_server_is_unreachable_and_it_is_found_again(proxy: RespProxy, through: Server) -> None:
