@@ -26,12 +26,14 @@ from emq_ops.daemon.daemon import Daemon, NothingAppliedError
 from emq_ops.daemon.events import StateFault
 from emq_ops.daemon.log import Log
 from emq_ops.daemon.once import run_due
+from emq_ops.daemon.status import task_rows
 from emq_ops.daemon.tasks import task_set
 from emq_ops.daemon.work import Stores, Worker
 from emq_ops.deploy import revisions
 from emq_ops.deploy.apply import check
 from emq_ops.deploy.revisions import Revision
 from emq_ops.deploy.session import Session, require_set
+from emq_ops.http.app import HttpServer, make_app
 from emq_ops.ledger.ledger import Ledger, open_ledger
 from emq_ops.passes.events import Event
 from emq_ops.protocol.errors import BadInputError, EmqError
@@ -180,10 +182,32 @@ def _serve(
             guard.daemon = True
             guard.start()
 
+    http = _http(daemon, where, log)
     signal.signal(signal.SIGTERM, end)
     signal.signal(signal.SIGINT, end)
     signal.signal(signal.SIGHUP, lambda _signal, _frame: daemon.hangup.set())
-    daemon.run(stop)
+    try:
+        daemon.run(stop)
+    finally:
+        if http is not None:
+            http.stop()
+
+
+def _http(daemon: Daemon, where: Wiring, log: Log) -> HttpServer | None:
+    """The pages of ``http.listen``; None where nothing listens."""
+    section = daemon.revision.document.globals.get("http") or {}
+    if not section.get("listen"):
+        return None
+    token = section.get("token")
+    app = make_app(
+        daemon.health,
+        lambda: task_rows(daemon.server, daemon.ledger, daemon.revision, where.env),
+        where.value("http.token", str(token)) if token else None,
+    )
+    server = HttpServer(where.value("http.listen", str(section["listen"])), app)
+    server.start()
+    log.say("http", port=server.port)
+    return server
 
 
 def _daemon(

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from emq_ops.config.models import Config
 from emq_ops.config.models import Daemon as Settings
@@ -134,6 +135,11 @@ class Daemon:
             self._loop(stop)
         finally:
             self._end()
+
+    def health(self) -> dict[str, Any]:
+        """Whether this daemon can do its work: server and state answer."""
+        facts = {"revision": self.revision.number, "leads": self.leads.led, "away": self.leads.away}
+        return {"ok": not self.leads.away and not self._state_fault, **facts, "state_fault": self._state_fault or None}
 
     def _loop(self, stop: threading.Event) -> None:
         lead_every = min(1.0, self.settings.lease / 5000)

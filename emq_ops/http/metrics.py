@@ -1,0 +1,47 @@
+"""Metrics of a daemon in Prometheus' text form, made when they are asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+Rows = Callable[[], Iterable[dict[str, Any]]]
+
+
+class Tasks:
+    """Collects the tasks' rows (`emq_ops.daemon.status.task_rows`) as metrics."""
+
+    def __init__(self, rows: Rows) -> None:
+        self._rows = rows
+
+    def collect(self) -> Iterable[Metric]:
+        """The library's question."""
+        labels = ["queue", "task"]
+        runs = CounterMetricFamily("emq_ops_task_runs", "Runs of a task", labels=labels)
+        missed = CounterMetricFamily("emq_ops_task_missed", "Runs that were too late to start", labels=labels)
+        failing = GaugeMetricFamily("emq_ops_task_failures_in_a_row", "Failures since the last success", labels=labels)
+        late = GaugeMetricFamily("emq_ops_task_late_seconds", "How late the last run began", labels=labels)
+        lag = GaugeMetricFamily("emq_ops_task_lag_seconds", "By how much the next run is overdue", labels=labels)
+        led = GaugeMetricFamily("emq_ops_queue_led", "1 while somebody leads the queue", labels=["queue"])
+        queues: dict[str, bool] = {}
+        for row in self._rows():
+            names = [row["queue"], row["task"]]
+            runs.add_metric(names, row["runs"])
+            missed.add_metric(names, row["missed"])
+            failing.add_metric(names, row["failures"])
+            late.add_metric(names, (row["late_ms"] or 0) / 1000)
+            lag.add_metric(names, (row["lag"] or 0) / 1000)
+            queues[row["queue"]] = bool(row["leader"])
+        for queue, has in queues.items():
+            led.add_metric([queue], float(has))
+        return [runs, missed, failing, late, lag, led]
+
+
+def text(rows: Rows) -> bytes:
+    """The metrics page."""
+    registry = CollectorRegistry()
+    registry.register(Tasks(rows))
+    return generate_latest(registry)
