@@ -32,8 +32,8 @@ class DirectoryRemote:
         self._probed = False
 
     def location(self, key: str) -> str:
-        """Where engines find an object."""
-        return self._path(key).absolute().as_uri()
+        """Where engines find an object: as its name is, nothing encoded, since they do not decode."""
+        return f"file://{self._path(key).absolute().as_posix()}"
 
     def probe(self, *, deadline: Deadline = NEVER) -> None:
         """Proves that ``link()`` works and refuses an existing name; sweeps temporary files of killed processes."""
