@@ -32,7 +32,7 @@ bench: setup
 lint: setup
 	$(BIN)/ruff check . && $(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/lint-imports --config .importlinter
+	$(BIN)/lint-imports --no-cache .importlinter
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info
