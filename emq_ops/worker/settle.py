@@ -14,6 +14,7 @@ from emq_ops.protocol.transitions import settle
 from emq_ops.protocol.transitions.settle import Record
 from emq_ops.worker.backoff import Backoff
 from emq_ops.worker.cancel import Cancelled
+from emq_ops.worker.combine import CombiningQueue
 from emq_ops.worker.duty import patience
 from emq_ops.worker.events import Listener, Outcome, Settled, Trouble
 from emq_ops.worker.hands import Held
@@ -79,7 +80,7 @@ class Settler:
         max_attempts: int,
         backoff: Backoff,
     ) -> None:
-        self._queue = queue
+        self._queue = CombiningQueue(queue)
         self._emit = emit
         self._lose = lose
         self._halted = halted
