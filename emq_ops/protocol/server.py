@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from emq_ops.protocol import deadline, keyspace
-from emq_ops.protocol.connection.dispatch import Call, Dispatcher
+from emq_ops.protocol.connection.calls import Call
+from emq_ops.protocol.connection.dispatch import Dispatcher
 from emq_ops.protocol.connection.embedded import Embedded
 from emq_ops.protocol.connection.link import Arg
 from emq_ops.protocol.connection.node import Node

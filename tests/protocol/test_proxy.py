@@ -127,10 +127,15 @@ class _Echo(BaseHTTPRequestHandler):
         pass
 
 
+class _Server(ThreadingHTTPServer):
+    def handle_error(self, *_: object) -> None:
+        pass  # clients are cut here on purpose
+
+
 @pytest.fixture
 def http_proxy() -> Iterator[HttpProxy]:
     _Echo.stored = {}
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _Echo)
+    server = _Server(("127.0.0.1", 0), _Echo)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
     thread.start()
     with HttpProxy(f"http://127.0.0.1:{server.server_port}") as opened:

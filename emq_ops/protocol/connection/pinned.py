@@ -6,7 +6,8 @@ import threading
 from collections.abc import Sequence
 from typing import Any
 
-from emq_ops.protocol.connection.dispatch import Call, Pace, Redirected, chunks, flush
+from emq_ops.protocol.connection.calls import Call
+from emq_ops.protocol.connection.dispatch import Pace, Redirected, chunks, flush
 from emq_ops.protocol.connection.link import Link
 from emq_ops.protocol.connection.node import Node
 from emq_ops.protocol.connection.options import Options
