@@ -26,6 +26,7 @@ def _server(url: str | None) -> Iterator[Server]:
             yield server
         return
     with tempfile.TemporaryDirectory(prefix="emq-") as folder, connect(f"embedded:{folder}") as server:
+        server.write("CONFIG", "SET", "appendonly", "no")  # nothing here is worth a disk
         yield server
 
 

