@@ -29,7 +29,7 @@ from emq_ops.worker.handlers import AsyncLoop, Handler, Pool, call
 from emq_ops.worker.hands import Hands, Held, lease_clock
 from emq_ops.worker.job import Job
 from emq_ops.worker.keeper import Keeper
-from emq_ops.worker.listener import Listener
+from emq_ops.worker.listener import CancelListener
 from emq_ops.worker.settle import Settler
 from emq_ops.worker.sources import SERVES, Sources
 
@@ -105,7 +105,7 @@ class Consumer:
         self._hands = Hands()
         self._finished: queues.SimpleQueue[None] = queues.SimpleQueue()
         self._halted = threading.Event()
-        self._stopping = False
+        self._begun = self._stopping = False
         self._until = 0.0
         self._next_beat = 0.0
         self._thread: threading.Thread | None = None
@@ -126,15 +126,19 @@ class Consumer:
         )
         self._async = AsyncLoop()
         self._pool = Pool(self._concurrency, self._work, f"emq-worker-{queue.name}")
-        self._listener = Listener(queue, self._hands, self._emit, self._tell) if cancel else None
+        self._listener = CancelListener(queue, self._hands, self._emit, self._tell) if cancel else None
         self._keeper = Keeper(queue, self._hands, self._executor, self._lease, self._emit, self._lose, extends=keep)
 
     def run(self, *, signals: bool = False, until_idle: bool = False) -> Report:
         """Works until it is stopped; once only. `signals`: SIGTERM and SIGINT stop it, a second one at once (main
         thread only). `until_idle`: ends when nothing can be claimed and nothing is in hand; scheduled jobs wait on.
 
-        A server that is away, a damaged row, a refusal: reported, and tried again, never raised.
+        A server that is away, a damaged row, a refusal: reported, and tried again, never raised. Raises BadInputError
+        when it has run before.
         """
+        if self._begun:
+            raise BadInputError("this consumer has run already", where=self._queue.name, fix="make a new one")
+        self._begun = True
         with self._signals() if signals else _nothing():
             try:
                 self._open()

@@ -12,7 +12,7 @@ from emq_ops.protocol.connection.subscription import Subscription
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.transitions.cancel import DEFAULT_REASON
 from emq_ops.worker.duty import Duty
-from emq_ops.worker.events import Listener as Emit
+from emq_ops.worker.events import Listener
 from emq_ops.worker.hands import Hands, Held
 
 REMEMBERED, REMEMBER_S = 1_024, 30.0
@@ -30,11 +30,11 @@ def cancel_event(data: bytes) -> tuple[str, str] | None:
     return event["job"], reason if isinstance(reason, str) and reason else DEFAULT_REASON
 
 
-class Listener:
+class CancelListener:
     """`tell` is called with a claim in hand and the reason. An event may be here before the reply of the claim that it
     is for: so those without a claim are remembered for a while, and `catch_up` looks through them."""
 
-    def __init__(self, queue: Queue, hands: Hands, emit: Emit, tell: Callable[[Held, str], None]) -> None:
+    def __init__(self, queue: Queue, hands: Hands, emit: Listener, tell: Callable[[Held, str], None]) -> None:
         self._queue = queue
         self._hands = hands
         self._tell = tell

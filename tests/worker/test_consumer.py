@@ -430,3 +430,10 @@ def test_a_parked_consumer_wakes_for_a_grouped_job_before_its_beat(q: Queue) -> 
         q.server.write("LPUSH", q.keys.wake, "1")  # so that the stop is seen before the beat
         consumer.stop()
         q.server.write("LPUSH", q.keys.wake, "1")
+
+
+def test_a_consumer_runs_once(q: Queue) -> None:
+    consumer = Consumer(q, lambda _: None)
+    consumer.run(until_idle=True)
+    with pytest.raises(BadInputError, match="has run already"):
+        consumer.run()
