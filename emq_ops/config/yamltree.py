@@ -194,7 +194,7 @@ class _Builder:
         kind = self._core_tag(node, names, mark, path)
         text: str = node.value
         if node.style in ("'", '"', "|", ">") or kind in ("str", "timestamp"):
-            return Scalar(mark, text)
+            return Scalar(mark, self._whole(text, mark, path))
         if kind == "null":
             return Scalar(mark, None)
         if kind == "bool":
@@ -204,6 +204,16 @@ class _Builder:
         if _FLOAT.fullmatch(text) and len(text) <= 40:
             return Scalar(mark, float(text))
         return Scalar(mark, OddNumber(text))
+
+    @staticmethod
+    def _whole(text: str, mark: Mark, path: str) -> str:
+        """`text` with surrogate pairs, as JSON escapes them, put together. Raises ConfigError for half a pair."""
+        if text.isascii() or not any("\ud800" <= c <= "\udfff" for c in text):
+            return text
+        try:
+            return text.encode("utf-16", "surrogatepass").decode("utf-16")
+        except UnicodeDecodeError:
+            raise ConfigError("half of a surrogate pair", mark, path=path, fix="write the character itself") from None
 
     def _mapping(self, node: Any, mark: Mark, path: str, depth: int) -> Mapping:
         self._core_tag(node, ("map",), mark, path)
@@ -240,7 +250,7 @@ class _Builder:
     def _key(self, node: Any, mark: Mark, path: str) -> str:
         if node.id != "scalar":
             raise ConfigError("a key must be text", mark, path=path, fix='put it in quotes: "${NAME}" or "{...}"')
-        key = str(node.value)
+        key = self._whole(str(node.value), mark, path)
         if not key and node.style is None:
             raise ConfigError("an empty key", mark, path=path, fix="name it")
         return key

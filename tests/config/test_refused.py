@@ -125,6 +125,7 @@ REFUSED: list[tuple[str, str | bytes, str]] = [
     ("a scheme", "server: {url: redi://x}\n", "1:15: server.url: expected a URL with one of redis:, rediss:, "),
     ("not UTF-8", b"note: \xff\n", "1:1: not UTF-8 text (save the file as UTF-8)"),
     ("NUL", "note: 'a\x00b'\n", "1:9: unacceptable character #x0000: special characters are not allowed"),
+    ("half a surrogate pair", 'note: "\\ud83d"\n', "1:7: note: half of a surrogate pair (write the character itself)"),
     ("text without quotes", "queues: {a: {settings: {repeatables: {n: {every: 1d, template: 5}}}}}\n",
      "1:64: queues.a.settings.repeatables.n.template: expected text, got 5 (put it in quotes)"),
     ("a missing key", "queues: {a: {settings: {repeatables: {n: {every: 1d}}}}}\n",
