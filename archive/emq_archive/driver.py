@@ -26,7 +26,7 @@ Progress = Callable[[int, int], None]
 
 READ_SHARE = 0.6
 """Of a cycle's time, how much reading may take: what was read should also be shipped, and trimmed."""
-BURST = 50
+BURST = 20
 """Ships for the sake of a trim alone that may come at once; one more every `ship_after`. So a stream of light traffic
 with a small `keep` does not become a segment a cycle."""
 MANY = 1000

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from emq_archive.chunk import Batch
 from emq_archive.deadline import NEVER, Deadline
@@ -55,10 +55,11 @@ class PageSize:
 class StreamSource:
     """One stream of one queue. Remembers, for this process, which life of the stream it knows and how far it read.
 
-    Not thread-safe: one driver reads it.
+    Not thread-safe: one driver reads it. `clock`: what time it is, unix ms, instead of the server's clock (a simulated
+    one).
     """
 
-    def __init__(self, queue: Queue, stream: str) -> None:
+    def __init__(self, queue: Queue, stream: str, clock: Callable[[], int] | None = None) -> None:
         self.queue = queue
         self.ref = StreamRef(queue.name, stream)
         self.key = queue.keys.stream(stream)
@@ -66,6 +67,7 @@ class StreamSource:
         self.position: StreamId | None = None
         self.first_read: StreamId | None = None
         self.marks = Marks()
+        self._clock = clock
         self._life = 0
         self._added = 0  # how many had been added to the stream when the entry at `position` was
         self._stored: Frontier | None = None
@@ -75,6 +77,8 @@ class StreamSource:
         """The stream's facts now (one request), and whether a life of it ended since the last look. `stored` is the
         frontier in the local database. Raises DamagedError where the key is of another type."""
         facts = Facts.of(self.queue.run("stream_facts", [self.key], readonly=True))
+        if self._clock is not None:
+            facts = replace(facts, now_ms=self._clock())
         if self.facts is not None:
             ended = not facts.same_life(self.facts)
         else:

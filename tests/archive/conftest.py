@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -10,16 +11,39 @@ import pytest
 from emq_archive.local import SqlStore, open_local
 from emq_archive.ports import Remote
 from emq_archive.remote import open_remote
+from tests.support.postgres import Postgres
 from tests.support.s3 import CREDENTIALS
 
 LOCALS = ("sqlite", "postgres")
 REMOTES = ("directory", "s3")
 
 
+@pytest.fixture(scope="session")
+def migrated(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A SQLite file of this version's schema, to be copied: migrating takes longer than most tests."""
+    path = tmp_path_factory.mktemp("migrated") / "empty.db"
+    open_local(f"sqlite:///{path}").close()
+    return path
+
+
+@pytest.fixture(scope="session")
+def migrated_postgres(postgres: Postgres) -> str:
+    """The same as a PostgreSQL database."""
+    url = postgres.fresh()
+    open_local(url).close()
+    return url
+
+
 @pytest.fixture(params=LOCALS)
-def new_local_url(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], str]:
-    """Makes URLs of fresh local databases."""
-    if request.param == "postgres":
+def backend(request: pytest.FixtureRequest) -> str:
+    """Each kind of local database in turn."""
+    return str(request.param)
+
+
+@pytest.fixture
+def new_local_url(backend: str, request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], str]:
+    """Makes URLs of fresh local databases, empty and without a schema."""
+    if backend == "postgres":
         fresh: Callable[[], str] = request.getfixturevalue("postgres").fresh
         return fresh
     names = iter(range(1000))
@@ -27,12 +51,19 @@ def new_local_url(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[]
 
 
 @pytest.fixture
-def new_local(new_local_url: Callable[[], str]) -> Iterator[Callable[[], SqlStore]]:
+def new_local(backend: str, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[[], SqlStore]]:
     """Opens fresh local databases."""
     opened: list[SqlStore] = []
 
     def make() -> SqlStore:
-        opened.append(open_local(new_local_url()))
+        if backend == "postgres":
+            template = request.getfixturevalue("migrated_postgres")
+            url = request.getfixturevalue("postgres").fresh(template)
+        else:
+            path = tmp_path / f"copied-{len(opened)}.db"
+            shutil.copyfile(request.getfixturevalue("migrated"), path)
+            url = f"sqlite:///{path}"
+        opened.append(open_local(url))
         return opened[-1]
 
     yield make

@@ -18,6 +18,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
@@ -146,7 +147,8 @@ class Effects:
 
 def drive(spec: Spec) -> dict[str, Any]:
     """Runs cycles of a driver: `url`, `queue`, `stream`, `local`, `remote`, `policy` (fields of Policy), `cycles`,
-    `force`; `kill` for `Effects`; `timeout` seconds a cycle."""
+    `force`; `kill` for `Effects`; `timeout` seconds a cycle; `interval` seconds between cycles, until the file `stop`
+    is there."""
     from emq_archive.deadline import Deadline
     from emq_archive.driver import Driver
     from emq_archive.local.store import open_local
@@ -168,7 +170,11 @@ def drive(spec: Spec) -> dict[str, Any]:
         writer = Fence(spec.get("state", "6b3f1c1e-0000-4000-8000-000000000001"), writer=f"host:{os.getpid()}")
         source = StreamSource(Queue(server, spec["queue"]), spec["stream"])
         driver = Driver(source, local, remote, policy, None, writer)
-        for _ in range(spec.get("cycles", 1)):
+        for number in range(spec.get("cycles", 1)):
+            if number and "interval" in spec:
+                time.sleep(spec["interval"])
+                if Path(spec["stop"]).exists():
+                    break
             try:
                 driver.cycle(Deadline.after(spec.get("timeout")), force=spec.get("force", True))
             except EmqError as fault:

@@ -1,0 +1,51 @@
+"""How many segments a quiet stream makes: a simulated clock, real stores."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from emq_archive.driver import BURST, Driver
+from emq_archive.model import Policy
+from emq_archive.ports import Fence
+from emq_archive.source import StreamSource
+from emq_ops.protocol.server import Server
+from tests.archive.folding import STATE, Host
+from tests.archive.making import START_MS
+
+EVERY_MS = 5_000
+HOUR_MS = 3_600_000
+
+
+def live(server: Server, root: Path, span_ms: int, **policy: Any) -> Host:
+    """A driver's cycles every 5 s for that long, a record before each."""
+    host = Host.in_folder(server, root)
+    now = [START_MS]
+    source = StreamSource(host.queue, host.stream, clock=lambda: now[0])
+    driver = Driver(source, host.local, host.remote, Policy(**policy), None, Fence(STATE))
+    for at in range(0, span_ms, EVERY_MS):
+        now[0] = START_MS + at
+        host.add(f"{now[0]}-0")
+        driver.cycle()
+    assert set(host.sent) - set(host.rows()) == set()
+    return host
+
+
+@pytest.mark.parametrize("keep", [100, 0])
+def test_minutes_of_light_traffic(server: Server, tmp_path: Path, keep: int) -> None:
+    host = live(server, tmp_path, 12 * 60_000, keep=keep)
+    segments = host.bucket.segments("mail", "completions")
+    assert 11 <= len(segments) <= 12 + BURST
+    # What may go goes at the latest with the next minute's segment.
+    assert len(host.left()) <= keep + 60_000 // EVERY_MS
+    host.close()
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("keep", [100, 0])
+def test_a_day_of_light_traffic(server: Server, tmp_path: Path, keep: int) -> None:
+    host = live(server, tmp_path, 24 * HOUR_MS, keep=keep)
+    assert len(host.bucket.segments("mail", "completions")) <= 1_500
+    host.close()
