@@ -40,7 +40,7 @@ class TrimDead(Module):
         "removed": "how many are gone",
         "archived": "how many records are new in the archive",
         "left": "how many stay dead",
-        "skipped": "how many had to stay (held, flow children ...)",
+        "stayed": "how many had to stay (held, flow children ...)",
         "removed_ids": "the first 1,000 of those that are gone",
     }
 
@@ -89,7 +89,7 @@ class TrimDead(Module):
 
     @staticmethod
     def _returns(row: dict[str, Any]) -> dict[str, Any]:
-        named = {"removed": "removed", "archived": "archived", "left": "left", "skipped": "skipped_count"}
+        named = {"removed": "removed", "archived": "archived", "left": "left", "stayed": "skipped_count"}
         return {n: row[field] for n, field in named.items()} | {"removed_ids": row["removed_jobs"]}
 
 
