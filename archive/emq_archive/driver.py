@@ -36,8 +36,8 @@ MANY = 1000
 class Driver:
     """Archives one stream: call `cycle` as often as wanted, from one thread.
 
-    `fence` is the lease under which it runs (set it anew when the lease was taken anew); None for use without one,
-    which trims only where nobody leads the queue. `writer` says who writes the remote log. `report` is of the present
+    `fence` is the lease under which it runs (`lead` when it was taken anew); None for use without one, which trims only
+    where nobody leads the queue. `writer` says who writes the remote log. `report` is of the present
     or last cycle, also when that raised.
     """
 
@@ -56,10 +56,14 @@ class Driver:
         self.fence = fence
         self.shipper: Shipper = open_shipper(local, remote, source.ref, policy, writer)
         self.report = Report(source.ref.queue, source.ref.stream)
-        self._unstorable: dict[StreamId, str] = {}
         self._watermark: str | None = None
         self._trim_ships = Allowance(BURST, policy.ship_after_ms)
         self._fault: EmqError | None = None
+
+    def lead(self, fence: Fence | None, writer: LogFence) -> None:
+        """From here on under another lease."""
+        self.fence = fence
+        self.shipper.fence = writer
 
     def cycle(
         self,
@@ -132,7 +136,6 @@ class Driver:
         self._fault = None
         facts, ended = self.source.observe(self.local.frontier(self.source.ref))
         if ended:
-            self._unstorable.clear()
             self.report.notes.append("the stream or its server was made anew since the last look; read from its head")
         return facts
 
@@ -147,7 +150,7 @@ class Driver:
             self.report.reborn += added.reborn
             self.report.erased += added.erased
             for refused in added.unstorable:
-                self._unstorable[refused.id] = refused.reason
+                self.source.unstorable[refused.id] = refused.reason
             done += part.batch.records
             progress(done, max(done, total))
             if self._fault is None and self.shipper.due(facts.now_ms):
@@ -218,7 +221,7 @@ class Driver:
         if receipt.bound is None or receipt.bound <= facts.first:
             return
         self.report.bound = show_id(receipt.bound)
-        spared = [stays for stays in self._unstorable if facts.first <= stays < receipt.bound]
+        spared = [stays for stays in self.source.unstorable if facts.first <= stays < receipt.bound]
         for cut in self.source.marks.cuts(receipt.bound, self.policy.trim_slice):
             more = True
             while more:
@@ -267,7 +270,7 @@ class Driver:
         self.report.lag_records = self.source.behind
         if self.report.lag_records and self.source.position is not None:
             self.report.lag_ms = max(0, facts.now_ms - self.source.position[0])
-        self.report.unstorable = [{"id": show_id(i), "reason": reason} for i, reason in self._unstorable.items()]
+        self.report.unstorable = [{"id": show_id(i), "reason": reason} for i, reason in self.source.unstorable.items()]
 
 
 def _no_progress(_done: int, _total: int) -> None:

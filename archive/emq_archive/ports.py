@@ -127,7 +127,10 @@ class Remote(Protocol):
 
 
 class Shipper(Protocol):
-    """Brings what is in the outbox into the remote, and proves it (``emq_archive.ship.open_shipper``)."""
+    """Brings what is in the outbox into the remote, and proves it (``emq_archive.ship.open_shipper``). `fence`: who
+    writes; set it anew when the lease was taken anew."""
+
+    fence: Fence
 
     def ship(self, *, now_ms: int, force: bool = False, deadline: Deadline = NEVER) -> Shipped:
         """Ships full segments, old ones (`ship_after_ms`), or all (`force`). Resumable: killed anywhere, the next

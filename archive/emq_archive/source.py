@@ -67,6 +67,8 @@ class StreamSource:
         self.position: StreamId | None = None
         self.first_read: StreamId | None = None
         self.marks = Marks()
+        self.unstorable: dict[StreamId, str] = {}
+        """What was read in this life and could not be stored, and why: it must stay in the stream."""
         self._clock = clock
         self._life = 0
         self._added = 0  # how many had been added to the stream when the entry at `position` was
@@ -97,6 +99,7 @@ class StreamSource:
         """The next cycle reads from the head of the stream again."""
         self.position = self.first_read = None
         self.marks.clear()
+        self.unstorable.clear()
 
     @property
     def behind(self) -> int:

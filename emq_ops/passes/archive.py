@@ -56,7 +56,6 @@ class StreamArchive:
         self._source = StreamSource(Queue(server, queue), stream)
         self._local, self._remote = local, remote
         self._driver: Driver | None = None
-        self._written_by: Writer | None = None
 
     def run(
         self,
@@ -74,9 +73,9 @@ class StreamArchive:
         Raises what `Driver.cycle` raises; `report` says what was done before.
         """
         log = Writer(fence.state, fence.token, writer)
-        if self._driver is None or self._written_by != log:
+        if self._driver is None:
             self._driver = Driver(self._source, self._local, self._remote, driver_policy(self.policy), fence, log)
-            self._written_by = log
+        self._driver.lead(fence, log)
         return self._driver.cycle(
             deadline, force=force, below=below, max_removals=self.policy.max_removals, progress=progress
         )

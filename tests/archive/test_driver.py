@@ -5,18 +5,20 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from emq_archive.deadline import Deadline
-from emq_archive.driver import BURST, Allowance
+from emq_archive.driver import BURST, Allowance, Driver
 from emq_archive.errors import DeadlineError
 from emq_archive.model import Report
+from emq_archive.ports import Fence
 from emq_ops.protocol import ids
 from emq_ops.protocol.server import Server, connect
-from tests.archive.folding import Host
+from tests.archive.folding import STATE, Host
 from tests.support.oracle import Bucket
 from tests.support.proxy import Match, RespProxy, anything, named, scripted
 from tests.support.s3 import CREDENTIALS, S3Server
@@ -255,6 +257,21 @@ def test_what_can_not_be_stored_stays_alone(host: Host) -> None:
     report = host.anew(keep=0, max_record_bytes=1 << 20).cycle(force=True)
     assert (report.folded, report.unstorable, host.left()) == (1, [], [])
     assert host.archived() == host.sent
+
+
+def test_what_can_not_be_stored_stays_under_another_lease_too(host: Host) -> None:
+    host.put("1-0", "big", b"x" * 5000)
+    host.add("2-0", "3-0")
+    first = host.anew(keep=100, max_record_bytes=4096)
+    first.cycle(force=True)
+    # The same reading goes on with another driver: it must know what was not stored.
+    second = Driver(first.source, host.local, host.remote, replace(host.policy, keep=0), None, Fence(STATE, 7))
+    report = second.cycle(force=True)
+    assert (report.trimmed, host.left()) == (2, ["1-0"])
+    second.lead(None, Fence(STATE, 8))
+    host.add("4-0")
+    assert second.cycle(force=True).trimmed == 1
+    assert host.bucket.commits("mail", "completions")[-1]["token"] == 8
 
 
 def test_trim_after_local(host: Host) -> None:
