@@ -24,6 +24,7 @@ from emq_ops.protocol.connection.options import Options
 from emq_ops.protocol.connection.pinned import Pinned
 from emq_ops.protocol.connection.replies import reply_error
 from emq_ops.protocol.connection.subscription import Subscription
+from emq_ops.protocol.connection.tls import check_files
 from emq_ops.protocol.connection.topology import Cluster, Sentinels, Standalone, Topology
 from emq_ops.protocol.connection.url import parse
 from emq_ops.protocol.errors import EmqError, IncompatibleError, ReconnectedError, one_line
@@ -238,6 +239,7 @@ def connect(url: str, options: Options | None = None, *, base_dir: str | Path | 
     BadInputError, UnreachableError, and IncompatibleError for a wire version that is not accepted.
     """
     target = parse(url, options, base_dir)
+    check_files(target)
     topology: Topology
     if target.kind == "embedded":
         topology = Embedded(target)

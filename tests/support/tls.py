@@ -34,15 +34,18 @@ class Certificates:
         return context
 
 
-def make_certificates(folder: Path) -> Certificates:
-    """Makes all files in `folder`."""
+def make_certificates(folder: Path, *, here: bool = True) -> Certificates:
+    """Makes all files in `folder`. Without `here` the server's certificate is another host's."""
+    names: list[x509.GeneralName] = [x509.DNSName("elsewhere.example")]
+    if here:
+        names = [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
     ca_key = ec.generate_private_key(ec.SECP256R1())
     ca_name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "test authority")])
-    _write(folder, "ca", _sign(ca_name, ca_key, ca_name, ca_key, authority=True), ca_key)
+    _write(folder, "ca", _sign(ca_name, ca_key, ca_name, ca_key, None), ca_key)
     for who in ("server", "client"):
         key = ec.generate_private_key(ec.SECP256R1())
         name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, who)])
-        _write(folder, who, _sign(name, key, ca_name, ca_key, authority=False), key)
+        _write(folder, who, _sign(name, key, ca_name, ca_key, names), key)
     paths = ("ca.pem", "server.pem", "server.key", "client.pem", "client.key")
     return Certificates(*(folder / path for path in paths))
 
@@ -52,11 +55,10 @@ def _sign(
     key: ec.EllipticCurvePrivateKey,
     issuer: x509.Name,
     issuer_key: ec.EllipticCurvePrivateKey,
-    *,
-    authority: bool,
+    names: list[x509.GeneralName] | None,
 ) -> x509.Certificate:
     now = datetime.datetime.now(datetime.UTC)
-    names = [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
+    authority = names is None
     builder = (
         x509.CertificateBuilder()
         .subject_name(subject)
@@ -69,7 +71,7 @@ def _sign(
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key.public_key()), critical=False)
     )
-    if authority:
+    if names is None:
         usage = x509.KeyUsage(False, False, False, False, False, True, True, False, False)
         builder = builder.add_extension(usage, critical=True)
     else:

@@ -1,0 +1,39 @@
+"""TLS files looked at before anything is connected to, so that a wrong path is not taken for a server that is away."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable
+from pathlib import Path
+
+from emq_ops.protocol.connection.url import Target
+from emq_ops.protocol.errors import BadInputError
+
+
+def check_files(target: Target) -> None:
+    """Raises BadInputError for a CA, certificate or key that is missing, unreadable, no PEM, or of no use."""
+    options = target.options
+    if not target.tls:
+        if options.ca or options.cert or options.key:
+            raise BadInputError("TLS files for a URL without TLS", where=target.where, fix="use a rediss:// URL")
+        return
+    if options.key and not options.cert:
+        raise BadInputError("a key without a certificate", where=target.where, fix="give cert= too")
+    for path in (options.ca, options.cert, options.key):
+        if path and not Path(path).is_file():
+            raise BadInputError("no such file", where=path, fix="give the path of a PEM file")
+    context = ssl.create_default_context()
+    if options.ca:
+        _use(options.ca, lambda: context.load_verify_locations(options.ca))
+    if options.cert:
+        cert = options.cert
+        _use(cert, lambda: context.load_cert_chain(cert, options.key))
+
+
+def _use(path: str, load: Callable[[], None]) -> None:
+    try:
+        load()
+    except OSError as fault:  # ssl.SSLError is one
+        raise BadInputError(
+            f"can't be used: {fault.strerror or fault}", where=path, fix="a PEM file; the key must fit the certificate"
+        ) from fault
