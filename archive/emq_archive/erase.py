@@ -12,7 +12,7 @@ from emq_archive.compact import every_key, replace_segments
 from emq_archive.deadline import NEVER, Deadline
 from emq_archive.errors import LostRaceError
 from emq_archive.local.catalog import ordered
-from emq_archive.local.store import places_left
+from emq_archive.local.settle import places_left
 from emq_archive.manifest import write_manifest
 from emq_archive.model import LAST_ID, StreamId
 from emq_archive.remotefile import RemoteFile

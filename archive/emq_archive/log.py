@@ -171,7 +171,7 @@ class Log:
             previous=known.head or "",
             writer=self.fence.writer,
             nonce=secrets.token_hex(16),
-            token=self.fence.token,
+            token=max(self.fence.token, known.token),  # a writer without a lease must not hide the leader's
             at=at,
             add=tuple(replace(segment, lsn=lsn) for segment in add),
             remove=tuple((segment.lsn, segment.key) for segment in remove),

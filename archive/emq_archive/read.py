@@ -15,7 +15,8 @@ from emq_archive.chunk import Chunk
 from emq_archive.commit import Segment
 from emq_archive.deadline import NEVER, Deadline
 from emq_archive.local.catalog import Catalog
-from emq_archive.local.store import SqlStore, again_when_moved
+from emq_archive.local.reading import again_when_moved
+from emq_archive.local.store import SqlStore
 from emq_archive.log import Log
 from emq_archive.merge import Run, merge
 from emq_archive.model import (

@@ -34,9 +34,10 @@ class Postgres:
         """A URL without a driver's name, as users write it."""
         return f"postgresql://postgres@/{database}?host={quote(str(self.dir), safe='')}"
 
-    def fresh(self) -> str:
-        """The URL of a new, empty database."""
+    def fresh(self, like: str | None = None) -> str:
+        """The URL of a new database: empty, or a copy of the one at the URL `like` (to which nobody is connected)."""
         name = f"t{next(self._numbers)}"
+        template = "template0" if like is None else like.rpartition("?")[0].rpartition("/")[2]
         with psycopg.connect(self.url(), autocommit=True) as connection:
-            connection.execute(f'CREATE DATABASE "{name}" TEMPLATE template0')
+            connection.execute(f'CREATE DATABASE "{name}" TEMPLATE "{template}"')
         return self.url(name)

@@ -14,13 +14,13 @@ from emq_archive.chunk import Chunk
 from emq_archive.codec import id_key, id_of
 from emq_archive.commit import Commit, Segment
 from emq_archive.local import tables
-from emq_archive.local.rows import MAX_RECORDS, rows_of
-from emq_archive.local.store import SqlStore, insert, places_left
-from emq_archive.model import FIRST_ID, LAST_ID, StreamId, StreamRef
+from emq_archive.local.outbox import OutboxRows, Waiting, ordered
+from emq_archive.local.reading import insert
+from emq_archive.local.rows import rows_of
+from emq_archive.local.settle import places_left
+from emq_archive.model import FIRST_ID, LAST_ID, StreamId
 
 streams, chunks, segments = tables.streams, tables.chunks, tables.segments
-SMALL = 1024
-"""Shipped rows with fewer records on average are made into one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,26 +38,8 @@ class Known:
     damage: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Waiting:
-    """A chunk of the outbox, without its body."""
-
-    row: int
-    first: StreamId
-    last: StreamId
-    incarnation: int
-    day: int
-    records: int
-    weight: int
-    added_ms: int
-
-
-class Catalog:
+class Catalog(OutboxRows):
     """The remote as one host knows it, for one stream."""
-
-    def __init__(self, store: SqlStore, ref: StreamRef) -> None:
-        self.store = store
-        self.ref = ref
 
     # --- the log
 
@@ -314,117 +296,6 @@ class Catalog:
             evt: str | None = found.scalar_one_or_none()
         return evt
 
-    # --- the outbox
-
-    def waiting(self) -> list[Waiting]:
-        """The outbox: incarnation by incarnation, day by day, by id."""
-        with self.store.read() as connection:
-            row = self.store.row(connection, self.ref)
-            if row is None:
-                return []
-            c = chunks.c
-            found = connection.execute(
-                sa.select(c.id, c.first, c.last, c.incarnation, c.day, c.records, c.weight, c.added_ms)
-                .where(c.stream_id == row.id, c.lsn.is_(None))
-                .order_by(c.incarnation, c.day, c.first, c.id)
-            ).all()
-        return [
-            Waiting(f.id, id_of(f.first), id_of(f.last), f.incarnation, f.day, f.records, f.weight, f.added_ms)
-            for f in found
-        ]
-
-    def bodies(self, rows: Iterable[int]) -> Iterator[Chunk | None]:
-        """The records of rows, one after the other; None for one that is gone."""
-        for row in rows:
-            with self.store.read() as connection:
-                body = connection.execute(sa.select(chunks.c.body).where(chunks.c.id == row)).scalar_one_or_none()
-            yield Chunk.decode(body) if body is not None else None
-
-    def shipped(self, group: Sequence[Waiting], lsn: int) -> bool:
-        """Every record of these rows is in the segment of commit `lsn`, which was read back. Many small rows become
-        few. False (and nothing changed) if a row is not there as it was: another process was quicker."""
-        small = len(group) > 1 and sum(w.records for w in group) < SMALL * len(group)
-        ids = [waiting.row for waiting in group]
-        with self.store.write() as connection:
-            stream = self.store.row(connection, self.ref, lock=True)
-            if not self._all_waiting(connection, ids):
-                return False
-            if not small:
-                for at in range(0, len(ids), 500):
-                    mine = chunks.c.id.in_(ids[at : at + 500])
-                    connection.execute(sa.update(chunks).where(mine).values(lsn=lsn))
-                return True
-            bunch: list[Waiting] = []
-            for waiting in [*group, None]:
-                if waiting is not None and sum(w.records for w in bunch) + waiting.records <= MAX_RECORDS:
-                    bunch.append(waiting)
-                    continue
-                self._rewrite(connection, stream.id, bunch, lsn)
-                bunch = [waiting] if waiting is not None else []
-        return True
-
-    def _rewrite(self, connection: Connection, stream: int, bunch: Sequence[Waiting], lsn: int) -> None:
-        if not bunch:
-            return
-        ids = [waiting.row for waiting in bunch]
-        bodies = {
-            row.id: row.body
-            for at in range(0, len(ids), 500)
-            for row in connection.execute(
-                sa.select(chunks.c.id, chunks.c.body).where(chunks.c.id.in_(ids[at : at + 500]))
-            )
-        }
-        whole = ordered([Chunk.decode(bodies[i]) for i in ids])
-        self._replace(connection, stream, ids, [(whole, bunch[0].incarnation, lsn)], min(w.added_ms for w in bunch))
-
-    def split(self, waiting: Waiting, pieces: Sequence[tuple[Chunk, int, int | None]]) -> bool:
-        """Puts `pieces` (records, incarnation, commit that proves them or None) in place of a row of the outbox."""
-        with self.store.write() as connection:
-            stream = self.store.row(connection, self.ref, lock=True)
-            if not self._all_waiting(connection, [waiting.row]):
-                return False
-            self._replace(connection, stream.id, [waiting.row], pieces, waiting.added_ms)
-            newest = max(incarnation for _, incarnation, _ in pieces)
-            if newest > stream.incarnation:
-                connection.execute(sa.update(streams).where(streams.c.id == stream.id).values(incarnation=newest))
-        return True
-
-    def restored(self, segment: Segment, chunk: Chunk, now_ms: int) -> None:
-        """Stores records that were read from a segment."""
-        with self.store.write() as connection:
-            stream = self.store.row(connection, self.ref, lock=True)
-            rows = rows_of(chunk, stream=stream.id, incarnation=segment.incarnation, added_ms=now_ms, lsn=segment.lsn)
-            connection.execute(sa.insert(chunks), rows)
-
-    def forget(self, segment: Segment) -> None:
-        """Drops the rows that a segment proves (before it is restored anew)."""
-        with self.store.write() as connection:
-            stream = self.store.row(connection, self.ref, lock=True)
-            mine = (chunks.c.stream_id == stream.id) & (chunks.c.lsn == segment.lsn)
-            connection.execute(sa.delete(chunks).where(mine))
-
-    def _all_waiting(self, connection: Connection, ids: Sequence[int]) -> bool:
-        there = 0
-        for at in range(0, len(ids), 500):
-            mine = chunks.c.id.in_(ids[at : at + 500]) & chunks.c.lsn.is_(None)
-            there += connection.execute(sa.select(sa.func.count()).select_from(chunks).where(mine)).scalar_one()
-        return there == len(ids)
-
-    def _replace(
-        self,
-        connection: Connection,
-        stream: int,
-        ids: Sequence[int],
-        pieces: Sequence[tuple[Chunk, int, int | None]],
-        added_ms: int,
-    ) -> None:
-        for at in range(0, len(ids), 500):
-            connection.execute(sa.delete(chunks).where(chunks.c.id.in_(ids[at : at + 500])))
-        for chunk, incarnation, lsn in pieces:
-            if len(chunk):
-                rows = rows_of(chunk, stream=stream, incarnation=incarnation, added_ms=added_ms, lsn=lsn)
-                connection.execute(sa.insert(chunks), rows)
-
     # --- the manifest, and objects to delete
 
     def manifest_due(self) -> list[int]:
@@ -470,15 +341,6 @@ class Catalog:
                 connection.execute(sa.delete(tables.removed).where(mine))
 
 
-def ordered(parts: Sequence[Chunk]) -> Chunk:
-    """Chunks of one incarnation as one, in order."""
-    whole = Chunk.concat(sorted((part for part in parts if len(part)), key=lambda c: c.first))
-    if whole.sorted:
-        return whole
-    ids = whole.ids()
-    return whole.take(sorted(range(len(ids)), key=ids.__getitem__))
-
-
 def _row(segment: Segment, stream: int) -> dict[str, Any]:
     return {
         **segment.told(),
@@ -492,3 +354,6 @@ def _row(segment: Segment, stream: int) -> dict[str, Any]:
 def _segment(row: Any) -> Segment:
     said = {name: getattr(row, name) for name in Segment.__dataclass_fields__}
     return Segment(**{**said, "first": id_of(row.first), "last": id_of(row.last)})
+
+
+__all__ = ["Catalog", "Known", "Waiting", "ordered"]

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from emq_archive.chunk import Chunk
+from emq_archive.columns import jobs_of
 from emq_archive.model import Pair, Redact, StreamId, Unstorable
 from emq_archive.redact import same
 
@@ -114,3 +115,9 @@ def too_large(chunk: Chunk, limit: int) -> tuple[list[int], tuple[Unstorable, ..
         else:
             kept.append(i)
     return kept, tuple(refused)
+
+
+def places_left(chunk: Chunk, gone: dict[bytes, StreamId]) -> list[int]:
+    """The places of the records that are not of an erased job, or came after it was erased."""
+    jobs = jobs_of(chunk).to_pylist()
+    return [i for i, job in enumerate(jobs) if job is None or (upto := gone.get(job)) is None or chunk.id(i) > upto]

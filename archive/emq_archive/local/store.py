@@ -5,26 +5,23 @@ from __future__ import annotations
 import json
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, replace
-from typing import Any, Literal
+from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy import Connection, Engine
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy import Connection
 
 from emq_archive import redact
 from emq_archive.chunk import Batch, Chunk
 from emq_archive.codec import id_key, id_of
-from emq_archive.columns import jobs_of
 from emq_archive.deadline import NEVER, Deadline
 from emq_archive.local import settle, tables
-from emq_archive.local.engine import open_engine, shown, transaction
+from emq_archive.local.engine import open_engine
 from emq_archive.local.migrate import upgrade
+from emq_archive.local.reading import ChunkReader, insert
 from emq_archive.local.rows import rows_of
-from emq_archive.merge import Run, merge, order
 from emq_archive.model import (
-    LAST_ID,
     Added,
     Frontier,
     Outbox,
@@ -40,34 +37,8 @@ from emq_archive.model import (
 streams, chunks, segments = tables.streams, tables.chunks, tables.segments
 
 
-class SqlStore:
+class SqlStore(ChunkReader):
     """`LocalStore` on SQLAlchemy. Thread-safe. A forked child must open its own."""
-
-    def __init__(self, engine: Engine) -> None:
-        self.engine = engine
-        self.url = shown(engine.url)
-
-    # --- transactions
-
-    def read(self, deadline: Deadline = NEVER) -> Any:
-        """A reading transaction (context manager): one consistent sight."""
-        return transaction(self.engine, writes=False, deadline=deadline)
-
-    def write(self, deadline: Deadline = NEVER) -> Any:
-        """A writing transaction; holds the write lock from its beginning on SQLite."""
-        return transaction(self.engine, writes=True, deadline=deadline)
-
-    def row(self, connection: Connection, ref: StreamRef, *, lock: bool = False) -> Any:
-        """The row of a stream, None where it was never heard of. `lock`: made if need be, and held (PostgreSQL)."""
-        wanted = sa.select(streams).where(
-            streams.c.queue == ref.queue, streams.c.stream == ref.stream, streams.c.kind == ref.kind
-        )
-        found = connection.execute(wanted.with_for_update() if lock else wanted).one_or_none()
-        if found is None and lock:
-            fresh = {"queue": ref.queue, "stream": ref.stream, "kind": ref.kind}
-            connection.execute(insert(connection, streams).values(fresh).on_conflict_do_nothing())
-            found = connection.execute(wanted.with_for_update()).one()
-        return found
 
     # --- writing
 
@@ -110,7 +81,7 @@ class SqlStore:
     ) -> Added:
         stream = self.row(connection, ref)
         gone = self.erased(connection, stream.id)
-        original = layer.take(places_left(layer, gone)) if gone else layer
+        original = layer.take(settle.places_left(layer, gone)) if gone else layer
         total = replace(total, erased=total.erased + len(layer) - len(original))
         if not len(original):
             return total
@@ -199,69 +170,6 @@ class SqlStore:
                 ).where(chunks.c.stream_id == stream.id, chunks.c.lsn.is_(None))
             ).one()
         return Outbox(int(found[0]), int(found[1]), found[2], id_of(found[3]) if found[3] is not None else None)
-
-    def runs(
-        self, ref: StreamRef, start: StreamId, end: StreamId, *, job: str | None = None, outbox_only: bool = False
-    ) -> Iterator[Run]:
-        """The chunks that may hold records of [start, end], by their first id, to be merged."""
-        wanted = sa.select(chunks.c.id, chunks.c.first, chunks.c.incarnation).where(
-            chunks.c.last >= id_key(*start), chunks.c.first <= id_key(*end)
-        )
-        if job is not None:
-            text = job.encode("utf-8")
-            wanted = wanted.where(chunks.c.job_min <= text, chunks.c.job_max >= text)
-        if outbox_only:
-            wanted = wanted.where(chunks.c.lsn.is_(None))
-        wanted = wanted.order_by(chunks.c.first, chunks.c.id).limit(_PAGE)
-        at: tuple[bytes, int] | None = None
-        while True:
-            with self.read() as connection:
-                stream = self.row(connection, ref)
-                if stream is None:
-                    return
-                page = wanted.where(chunks.c.stream_id == stream.id)
-                if at is not None:
-                    page = page.where((chunks.c.first > at[0]) | ((chunks.c.first == at[0]) & (chunks.c.id > at[1])))
-                found = connection.execute(page).all()
-            for row in found:
-                yield Run(id_of(row.first), self._opener(row.id, row.incarnation, ref.kind, start, end, job))
-            if len(found) < _PAGE:
-                return
-            at = (found[-1].first, found[-1].id)
-
-    def _opener(
-        self,
-        chunk: int,
-        incarnation: int,
-        kind: Literal["stream", "dead"],
-        start: StreamId,
-        end: StreamId,
-        job: str | None,
-    ) -> Any:
-        def opened() -> Iterator[Record]:
-            with self.read() as connection:
-                body = connection.execute(sa.select(chunks.c.body).where(chunks.c.id == chunk)).scalar_one_or_none()
-            if body is None:
-                raise MovedError
-            for record in Chunk.decode(body).records(incarnation, kind):
-                if start <= record.id <= end and (job is None or record.job == job):
-                    yield record
-
-        return opened
-
-    def records(
-        self,
-        ref: StreamRef,
-        start: StreamId | None = None,
-        end: StreamId | None = None,
-        *,
-        job: str | None = None,
-        limit: int | None = None,
-    ) -> Iterator[Record]:
-        """See `ports.LocalStore.records`."""
-        yield from again_when_moved(
-            lambda since: merge(self.runs(ref, since, end or LAST_ID, job=job)), start or (0, 0), limit
-        )
 
     def proven(self, ref: StreamRef, entries: Sequence[RawEntry]) -> set[StreamId]:
         """See `ports.LocalStore.proven`."""
@@ -354,31 +262,6 @@ class SqlStore:
         self.close()
 
 
-_PAGE = 200
-
-
-class MovedError(Exception):
-    """A chunk was merged with others or pruned while it was to be read: look again."""
-
-
-def again_when_moved(read: Any, start: StreamId, limit: int | None) -> Iterator[Record]:
-    """Records of ``read(since)``, begun again behind what was handed out whenever a chunk moved meanwhile."""
-    done: Any = None
-    since, count = start, 0
-    while True:
-        try:
-            for record in read(since):
-                if done is not None and order(record) <= done:
-                    continue
-                if limit is not None and count >= limit:
-                    return
-                yield record
-                done, since, count = order(record), record.id, count + 1
-            return
-        except MovedError:
-            continue
-
-
 def open_local(url: str) -> SqlStore:
     """Opens the local database at `url` (``sqlite:///file``, ``postgresql://...``), making it or bringing it up to this
     version where needed. Raises BadInputError, LocalError, LocalUnreachableError, DiskFullError."""
@@ -389,17 +272,6 @@ def open_local(url: str) -> SqlStore:
         engine.dispose()
         raise
     return SqlStore(engine)
-
-
-def insert(connection: Connection, table: sa.Table) -> Any:
-    """An INSERT that can say ON CONFLICT, whichever of the two databases it is."""
-    return (postgresql if connection.dialect.name == "postgresql" else sqlite).insert(table)
-
-
-def places_left(chunk: Chunk, gone: dict[bytes, StreamId]) -> list[int]:
-    """The places of the records that are not of an erased job, or came after it was erased."""
-    jobs = jobs_of(chunk).to_pylist()
-    return [i for i, job in enumerate(jobs) if job is None or (upto := gone.get(job)) is None or chunk.id(i) > upto]
 
 
 def _frontier(text: str | None) -> Frontier | None:

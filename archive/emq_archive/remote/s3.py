@@ -7,6 +7,7 @@ driver proves what it wrote by reading it back.
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 import os
 from collections.abc import Callable, Iterable, Mapping
@@ -16,6 +17,7 @@ from typing import Any, Literal
 from urllib.parse import urlsplit
 
 import boto3
+import botocore.session
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, NoCredentialsError
 
@@ -112,7 +114,9 @@ class S3Remote:
 
     def _opened(self) -> Any:
         if self._session is None:
-            self._session = boto3.session.Session()
+            inner = botocore.session.get_session()
+            inner.register_component("data_loader", _loader())
+            self._session = boto3.session.Session(botocore_session=inner)
         return self._session
 
     def _client(self, deadline: Deadline) -> Any:
@@ -284,6 +288,12 @@ class S3Remote:
         for client in self._clients.values():
             client.close()
         self._clients.clear()
+
+
+@functools.cache
+def _loader() -> Any:
+    """The SDK's service descriptions: a quarter of a second to read, and the same for every session."""
+    return botocore.session.get_session().get_component("data_loader")
 
 
 def _call(verb: str, arguments: dict[str, Any]) -> Callable[[Any], Any]:

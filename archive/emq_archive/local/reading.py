@@ -1,0 +1,139 @@
+"""Reading the local database: its transactions, its rows of streams, and the records of its chunks in order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Literal
+
+import sqlalchemy as sa
+from sqlalchemy import Connection, Engine
+from sqlalchemy.dialects import postgresql, sqlite
+
+from emq_archive.chunk import Chunk
+from emq_archive.codec import id_key, id_of
+from emq_archive.deadline import NEVER, Deadline
+from emq_archive.local import tables
+from emq_archive.local.engine import shown, transaction
+from emq_archive.merge import Run, merge, order
+from emq_archive.model import LAST_ID, Record, StreamId, StreamRef
+
+streams, chunks = tables.streams, tables.chunks
+_PAGE = 200
+
+
+class ChunkReader:
+    """An open database, as readers see it."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self.url = shown(engine.url)
+
+    def read(self, deadline: Deadline = NEVER) -> Any:
+        """A reading transaction (context manager): one consistent sight."""
+        return transaction(self.engine, writes=False, deadline=deadline)
+
+    def write(self, deadline: Deadline = NEVER) -> Any:
+        """A writing transaction; holds the write lock from its beginning on SQLite."""
+        return transaction(self.engine, writes=True, deadline=deadline)
+
+    def row(self, connection: Connection, ref: StreamRef, *, lock: bool = False) -> Any:
+        """The row of a stream, None where it was never heard of. `lock`: made if need be, and held (PostgreSQL)."""
+        wanted = sa.select(streams).where(
+            streams.c.queue == ref.queue, streams.c.stream == ref.stream, streams.c.kind == ref.kind
+        )
+        found = connection.execute(wanted.with_for_update() if lock else wanted).one_or_none()
+        if found is None and lock:
+            fresh = {"queue": ref.queue, "stream": ref.stream, "kind": ref.kind}
+            connection.execute(insert(connection, streams).values(fresh).on_conflict_do_nothing())
+            found = connection.execute(wanted.with_for_update()).one()
+        return found
+
+    def runs(
+        self, ref: StreamRef, start: StreamId, end: StreamId, *, job: str | None = None, outbox_only: bool = False
+    ) -> Iterator[Run]:
+        """The chunks that may hold records of [start, end], by their first id, to be merged."""
+        wanted = sa.select(chunks.c.id, chunks.c.first, chunks.c.incarnation).where(
+            chunks.c.last >= id_key(*start), chunks.c.first <= id_key(*end)
+        )
+        if job is not None:
+            text = job.encode("utf-8")
+            wanted = wanted.where(chunks.c.job_min <= text, chunks.c.job_max >= text)
+        if outbox_only:
+            wanted = wanted.where(chunks.c.lsn.is_(None))
+        wanted = wanted.order_by(chunks.c.first, chunks.c.id).limit(_PAGE)
+        at: tuple[bytes, int] | None = None
+        while True:
+            with self.read() as connection:
+                stream = self.row(connection, ref)
+                if stream is None:
+                    return
+                page = wanted.where(chunks.c.stream_id == stream.id)
+                if at is not None:
+                    page = page.where((chunks.c.first > at[0]) | ((chunks.c.first == at[0]) & (chunks.c.id > at[1])))
+                found = connection.execute(page).all()
+            for row in found:
+                yield Run(id_of(row.first), self._opener(row.id, row.incarnation, ref.kind, start, end, job))
+            if len(found) < _PAGE:
+                return
+            at = (found[-1].first, found[-1].id)
+
+    def _opener(
+        self,
+        chunk: int,
+        incarnation: int,
+        kind: Literal["stream", "dead"],
+        start: StreamId,
+        end: StreamId,
+        job: str | None,
+    ) -> Any:
+        def opened() -> Iterator[Record]:
+            with self.read() as connection:
+                body = connection.execute(sa.select(chunks.c.body).where(chunks.c.id == chunk)).scalar_one_or_none()
+            if body is None:
+                raise MovedError
+            for record in Chunk.decode(body).records(incarnation, kind):
+                if start <= record.id <= end and (job is None or record.job == job):
+                    yield record
+
+        return opened
+
+    def records(
+        self,
+        ref: StreamRef,
+        start: StreamId | None = None,
+        end: StreamId | None = None,
+        *,
+        job: str | None = None,
+        limit: int | None = None,
+    ) -> Iterator[Record]:
+        """See `ports.LocalStore.records`."""
+        yield from again_when_moved(
+            lambda since: merge(self.runs(ref, since, end or LAST_ID, job=job)), start or (0, 0), limit
+        )
+
+
+class MovedError(Exception):
+    """A chunk was merged with others or pruned while it was to be read: look again."""
+
+
+def again_when_moved(read: Any, start: StreamId, limit: int | None) -> Iterator[Record]:
+    """Records of ``read(since)``, begun again behind what was handed out whenever a chunk moved meanwhile."""
+    done: Any = None
+    since, count = start, 0
+    while True:
+        try:
+            for record in read(since):
+                if done is not None and order(record) <= done:
+                    continue
+                if limit is not None and count >= limit:
+                    return
+                yield record
+                done, since, count = order(record), record.id, count + 1
+            return
+        except MovedError:
+            continue
+
+
+def insert(connection: Connection, table: sa.Table) -> Any:
+    """An INSERT that can say ON CONFLICT, whichever of the two databases it is."""
+    return (postgresql if connection.dialect.name == "postgresql" else sqlite).insert(table)
