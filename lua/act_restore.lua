@@ -1,3 +1,4 @@
+#!lua
 -- Bring one job back into the dead set as it was taken away: row, logs, flow books. What was done stays on the server
 -- until the ledger has it.
 -- KEYS: acted, dead, row        ARGV: base, id, how many texts: row, logs, dependencies (0/1), processed, failed,

@@ -1,3 +1,4 @@
+#!lua flags=allow-oom
 -- Mend one thing that the doctor found wrong with another key, if it is still so.
 -- KEYS: active (names the slot)        ARGV: base, name of the key after the base, kind of damage
 -- Replies: 1 mended; 0 no longer so, nothing changed; -1 can't be mended by itself.
