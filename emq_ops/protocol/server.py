@@ -18,7 +18,7 @@ from emq_ops.protocol import deadline, keyspace
 from emq_ops.protocol.connection.calls import Call
 from emq_ops.protocol.connection.dispatch import Dispatcher
 from emq_ops.protocol.connection.embedded import Embedded
-from emq_ops.protocol.connection.link import Arg
+from emq_ops.protocol.connection.link import Arg, Link
 from emq_ops.protocol.connection.node import Node
 from emq_ops.protocol.connection.options import Options
 from emq_ops.protocol.connection.pinned import Pinned
@@ -27,7 +27,7 @@ from emq_ops.protocol.connection.subscription import Subscription
 from emq_ops.protocol.connection.tls import check_files
 from emq_ops.protocol.connection.topology import Cluster, Sentinels, Standalone, Topology
 from emq_ops.protocol.connection.url import parse
-from emq_ops.protocol.errors import EmqError, IncompatibleError, ReconnectedError, one_line
+from emq_ops.protocol.errors import EmqError, IncompatibleError, ReconnectedError, UnreachableError, one_line
 from emq_ops.protocol.scripts import Script
 
 __all__ = ["Arg", "Options", "Server", "Session", "connect", "reply_error"]
@@ -38,6 +38,8 @@ OUR_VERSION = "echomq:3.0.0"
 
 class _Sender(Protocol):
     def send(self, calls: Sequence[Call], *, repeatable: bool, node: Node | None = None) -> list[Any]: ...
+
+    def close(self) -> None: ...
 
 
 class Server:
@@ -131,7 +133,15 @@ class Server:
 
     def subscribe(self, *channels: str) -> Subscription:
         """Listens to channels on a connection of its own; a context manager with ``get(timeout)``."""
-        return Subscription(lambda: self._topology.node(None).fresh(), channels, self._options.socket_seconds)
+
+        def fresh() -> Link:
+            try:
+                return self._topology.node(None).fresh()
+            except UnreachableError:
+                self._topology.doubt()  # the next attempt asks where the primary is now
+                raise
+
+        return Subscription(fresh, channels, self._options.socket_seconds)
 
     @staticmethod
     def deadline(seconds: float) -> contextlib.AbstractContextManager[None]:
@@ -153,7 +163,8 @@ class Server:
         return found
 
     def close(self) -> None:
-        """Gives back every connection; the last user of an embedded server stops it."""
+        """Gives back every connection; the last user of an embedded server stops it. Later calls are refused."""
+        self._sender.close()
         self._topology.close()
 
     def __enter__(self) -> Server:
@@ -183,7 +194,7 @@ class Server:
             link.close()  # a reply may still be under way
             raise
         finally:
-            pinned.release()
+            pinned.close()
             node.give(link)
 
     def _scan(self, node: Node, match: str, count: int) -> Iterator[bytes]:

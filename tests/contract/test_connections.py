@@ -19,6 +19,7 @@ from emq_ops.protocol.errors import (
     ServerError,
     StaleTokenError,
     StateError,
+    UnreachableError,
 )
 from emq_ops.protocol.ids import mint
 from emq_ops.protocol.queue import Queue
@@ -267,6 +268,16 @@ def test_the_server_sees_who_we_are(server: Server, place: Place) -> None:
         name = other.read_on("mail", "CLIENT", "GETNAME").decode()
     assert name.startswith("emq-ops:sweep:")
     assert name.endswith(f":{os.getpid()}")
+
+
+def test_after_the_end_nothing_is_sent(server: Server, place: Place) -> None:
+    with connect(place.url, place.options, base_dir=place.base_dir) as other:
+        assert other.read_on("mail", "PING") == b"PONG"
+    with pytest.raises(UnreachableError, match="closed"):
+        other.write("SET", keyspace.keys_of("mail").wake, 1)
+    with pytest.raises(UnreachableError, match="closed"), other.session("mail"):
+        pass
+    assert server.read("EXISTS", keyspace.keys_of("mail").wake) == 0
 
 
 def test_a_whole_life_of_jobs(server: Server) -> None:

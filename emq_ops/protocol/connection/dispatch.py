@@ -186,9 +186,12 @@ class Dispatcher:
         self._enter = enter
         self._entered = enter is None
         self._entering = threading.Lock()
+        self._closed = False
 
     def send(self, calls: Sequence[Call], *, repeatable: bool, node: Node | None = None) -> list[Any]:
         """The reply to each call, or its EmqError, in order. `node`: instead of the owner of the slot."""
+        if self._closed:
+            return [UnreachableError("this connection was closed", fix="open another")] * len(calls)
         results: list[Any] = [None] * len(calls)
         todo: Sequence[int] = range(len(calls))
         pace = Pace(self.options.patience_seconds, heals=self.topology.heals)
@@ -207,6 +210,10 @@ class Dispatcher:
             waits = again.refused or again.lost
             if not (pace.again(lost=bool(again.lost)) if waits else pace.at_once()):
                 return results
+
+    def close(self) -> None:
+        """Refuses every later call."""
+        self._closed = True
 
     def enter(self) -> None:
         """Looks at the server where that is due."""

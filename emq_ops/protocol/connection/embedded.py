@@ -81,11 +81,13 @@ class Embedded:
         self._folder = str(target.folder / "server")
         self._users: int | None = None
         self._node: Node | None = None
-        self._sure = False
+        self._sure = self._closed = False
         self._lock = threading.Lock()
 
     def node(self, slot: int | None) -> Node:
         with self._lock:
+            if self._closed:  # or a late thread would start the server again
+                raise UnreachableError("this connection was closed", where=self._target.where, fix="open another")
             if self._node is None or not self._sure:
                 address = self._join()
                 if self._node is None or self._node.address != address:
@@ -110,6 +112,7 @@ class Embedded:
     def close(self) -> None:
         """Leaves; the last one out stops the server."""
         with self._lock:
+            self._closed = True
             if self._node is not None:
                 self._node.drop()
                 self._node = None

@@ -61,7 +61,7 @@ class Pinned:
                     results[number] = self._gone()
         return left, waits
 
-    def release(self) -> None:
+    def close(self) -> None:
         """The link goes to another user; whoever still holds this gets errors."""
         self._why = self._why or "it is closed"
 

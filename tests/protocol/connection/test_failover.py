@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from emq_ops.protocol.connection.subscription import Subscription
 from emq_ops.protocol.errors import ReconnectedError, ServerError, UnreachableError
 from emq_ops.protocol.ids import mint
 from emq_ops.protocol.keyspace import VERSION_KEY, keys_of, slot
@@ -24,6 +25,14 @@ from tests.support.valkey import Valkey
 
 def _calls(q: Queue, count: int) -> list[tuple[list[str], tuple[str, bytes]]]:
     return [([q.keys.row(job), q.keys.pending], (job, b"")) for job in (mint() for _ in range(count))]
+
+
+def _hears(server: Server, events: Subscription, channel: str) -> bool:
+    server.write("PUBLISH", channel, "x")
+    try:
+        return events.get(0.05) is not None
+    except UnreachableError:
+        return False
 
 
 @pytest.fixture(scope="module")
@@ -67,9 +76,12 @@ def test_a_sentinel_failover_of_both_kinds() -> None:
             enqueue(Queue(direct, "mail"), mint(), b"")
         until("the replica is in step", lambda: replication(watched.replica)["master_link_status"] == "up")
         ask(watched.primary, "WAIT", 1, 5000)
-        watched.lose_primary()
-        assert claim(q, 60_000) is not None  # waits until the Sentinel has made a new one
-        assert counts(q).pending == 8
+        with server.subscribe(q.keys.events) as events:
+            watched.lose_primary()
+            assert claim(q, 60_000) is not None  # waits until the Sentinel has made a new one
+            assert counts(q).pending == 8
+            until("it listens to the new primary", lambda: _hears(server, events, q.keys.events))
+            assert events.gaps > 0
 
 
 def test_sentinels_that_are_gone_or_know_nothing() -> None:
