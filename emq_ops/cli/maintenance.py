@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
@@ -9,6 +10,7 @@ import typer
 from emq_ops.cli.context import globals_of, new_app
 from emq_ops.cli.output import emit_one, emit_rows, say
 from emq_ops.cli.passing import Passing, span
+from emq_ops.config.effective import Layers
 from emq_ops.ledger import holds
 from emq_ops.ledger.holds import Window
 from emq_ops.passes.holder import who
@@ -26,11 +28,11 @@ def _row(window: Window, now_ms: int) -> dict[str, Any]:
     return {**window.as_row(), "open": window.start_ms <= now_ms < window.end_ms}
 
 
-def _checked(server: Server, selector: str) -> str:
-    """`selector`, if it takes something; raises BadInputError otherwise."""
+def _checked(server: Server, selector: str, named: Sequence[str]) -> str:
+    """`selector`, if it takes a queue of the server or of the config (`named`); raises BadInputError otherwise."""
     if not is_glob(selector):
         queue_name(literal(selector))
-    elif selector != "*" and not select(selector, server.queues()):
+    elif selector != "*" and not select(selector, sorted({*server.queues(), *named})):
         raise BadInputError(f"no queue matches '{selector}'", where="--queues", fix="see which queues there are")
     return selector
 
@@ -55,7 +57,12 @@ def start(
         raise BadInputError("for how long?", where="maintenance start", fix="--for 5m")
     with passing.server("maintenance") as server, passing.ledger() as ledger:
         now = _now(server)
-        window = holds.open_window(ledger, Window(_checked(server, queues), now, now + ms, holder=who(), why=why))
+        window = holds.open_window(
+            ledger,
+            Window(
+                _checked(server, queues, Layers(passing.parts.loaded).literals), now, now + ms, holder=who(), why=why
+            ),
+        )
     emit_one(_row(window, now), options.output)
 
 

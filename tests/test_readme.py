@@ -1,0 +1,86 @@
+"""Every command of the README works, in its order, in a fresh folder with the config that ships."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.keyspace import recorded
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text()
+CHANGES_PENDING = ("plan", "drift")
+
+
+def commands() -> list[str]:
+    """The lines of the shell blocks, without their comments."""
+    blocks = re.findall(r"^```sh\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+    lines = [line.split(" #")[0].strip() for block in blocks for line in block.splitlines()]
+    return [line for line in lines if line]
+
+
+def test_every_command_of_the_readme_works(tmp_path: Path) -> None:
+    shutil.copy(ROOT / "config.yaml", tmp_path)
+    shutil.copy(recorded("transitions.json"), tmp_path)
+    tool = tmp_path / "bin" / "emq-ops"
+    tool.parent.mkdir()
+    tool.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m emq_ops.cli.main "$@"\n')
+    tool.chmod(0o755)
+    env = {k: v for k, v in os.environ.items() if k != "EMQ_URL"}
+    env |= {"PATH": f"{tool.parent}:{os.environ['PATH']}", "HOME": str(tmp_path)}
+    # One user of the embedded server for the whole of it, as a shell with `emq-ops up` beside it would be.
+    code = (
+        "import sys; from emq_ops.protocol.server import connect; connect('embedded').now_ms('q'); print(1, flush=True)"
+    )
+    holder = subprocess.Popen(
+        [sys.executable, "-c", code + "; sys.stdin.read()"],
+        cwd=tmp_path,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env=env,
+    )
+    try:
+        assert holder.stdout is not None
+        assert holder.stdout.readline()
+        found = commands()
+        assert len(found) > 25
+        for line in found:
+            assert line.startswith("emq-ops "), line
+            done = subprocess.run(
+                ["sh", "-c", line],
+                cwd=tmp_path,
+                env=env,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            allowed = (0, 2) if line.split()[1] in CHANGES_PENDING else (0,)
+            assert done.returncode in allowed, f"{line}: exit {done.returncode}\n{done.stdout}\n{done.stderr}"
+            assert "Traceback" not in done.stderr
+    finally:
+        holder.communicate(timeout=30)
+
+
+@pytest.mark.parametrize("target", sorted(set(re.findall(r"(?:`|^)make (\w+)", README, re.MULTILINE))))
+def test_every_make_target_of_the_readme_exists(target: str) -> None:
+    assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text(), re.MULTILINE)
+
+
+def test_every_file_that_the_readme_links_exists() -> None:
+    for link in re.findall(r"\]\(([^)#]+)\)", README):
+        assert (ROOT / link).exists(), link
+
+
+def test_every_noun_is_in_the_readme() -> None:
+    from emq_ops.cli.root import COMMANDS
+
+    missing = [noun for noun in COMMANDS if noun != "demo" and f"`{noun}`" not in README and f"`{noun} " not in README]
+    assert missing == []
