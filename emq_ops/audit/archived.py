@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from emq_archive.live import LiveStream
 from emq_archive.local.store import SqlStore
 from emq_archive.model import Record, StreamRef
 from emq_archive.ports import Remote
@@ -11,15 +12,18 @@ from emq_archive.read import Archive
 from emq_ops.audit.life import TEXT, Event
 from emq_ops.ledger.whole import Whole
 from emq_ops.passes.errortext import text_of
+from emq_ops.protocol.queue import Queue
+from emq_ops.protocol.server import Server
 
 _ROW, _LOG = b"row:", b"log"
 
 
 class Archived:
-    """One archive, as audits, undo and rehydrate ask it. `remote` None: the local database alone."""
+    """One archive, as audits, undo and rehydrate ask it. `remote` None: the local database alone. `server`: where the
+    streams' live tails are read; None leaves them out."""
 
-    def __init__(self, local: SqlStore, remote: Remote | None) -> None:
-        self.local, self.remote = local, remote
+    def __init__(self, local: SqlStore, remote: Remote | None, server: Server | None = None) -> None:
+        self.local, self.remote, self.server = local, remote, server
 
     def whole(self, queue: str, job: str) -> Whole | None:
         """The job as it was archived last, None where the archive has none with its payload."""
@@ -33,9 +37,12 @@ class Archived:
         return Whole(tuple(row), tuple(value for name, value in newest.fields if name == _LOG))
 
     def events(self, job: str) -> Iterator[Event]:
-        """Every record of the job, of every stream that the archive knows."""
+        """Every record of the job, of every stream that the archive knows, and of its live tail."""
         for ref in self.local.streams():
-            for record in Archive(self.local, self.remote, ref).read(job=job):
+            live = None
+            if self.server is not None and ref.kind == "stream":
+                live = LiveStream(Queue(self.server, ref.queue), ref.stream)
+            for record in Archive(self.local, self.remote, ref, live=live).read(job=job):
                 yield _event(ref, record)
 
 

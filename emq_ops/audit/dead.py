@@ -211,7 +211,7 @@ def _count(out: DeadAudit, job: DeadJob, why: Suspect | None, now_ms: int) -> No
 
 def _add_history(out: DeadAudit, ledger: Ledger) -> None:
     for queue in out.queues:
-        for death in death_words.iterate(ledger, queue=queue, snapshots=False):
+        for death in death_words.iterate(ledger, queue=queue, with_rows=False):
             if death.gone_ms is not None:
                 out.over_time.add(death.first_seen_ms, death.cause)
 

@@ -76,7 +76,7 @@ def life_of(
 
 
 def _deaths(ledger: Ledger, job: str) -> Iterable[Event]:
-    for death in deaths.iterate(ledger, job=job, snapshots=False):
+    for death in deaths.iterate(ledger, job=job, with_rows=False):
         facts = {n: getattr(death, n) for n in ("queue", "attempts", "stalls", "cause", "killed_by", "evidence")}
         who = f"by {death.killed_by}" if death.killed_by else "by others"
         error = f": {text_of(death.last_error, TEXT)}" if death.last_error is not None else ""

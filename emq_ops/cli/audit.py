@@ -22,6 +22,7 @@ from emq_ops.cli.queues import chosen
 from emq_ops.cli.state import ledger_if_there
 from emq_ops.config.effective import Layers
 from emq_ops.protocol.errors import BadInputError, EmqError, UnreachableError, one_line
+from emq_ops.protocol.server import Server
 
 app = new_app("What died, when and why; what restarts did; what another threshold would have done.")
 app.command()(dead)
@@ -80,15 +81,15 @@ def one_job(
     notes: list[str] = []
     with contextlib.ExitStack() as stack:
         ledger = stack.enter_context(ledger_if_there(passing.parts.wiring))
-        archived = _archived(passing, job, stack, notes)
         server, names = None, []
         try:
             server = stack.enter_context(passing.server("audit"))
             names = queues_of(passing.parts, server, None)
         except UnreachableError as fault:
-            if ledger is None and not archived:
+            if ledger is None and passing.parts.wiring.archive_local is None:
                 raise
             notes.append(f"without the live row: {fault}")
+        archived = _archived(passing, job, server, stack, notes)
         life = life_of(job, server=server, queues=names, ledger=ledger, archived=archived)
     if html is not None:
         put_page(life_page(life), html)
@@ -106,9 +107,11 @@ def one_job(
         say(f"note: {one_line(note)}")
 
 
-def _archived(passing: Passing, job: str, stack: contextlib.ExitStack, notes: list[str]) -> list[Event]:
+def _archived(
+    passing: Passing, job: str, server: Server | None, stack: contextlib.ExitStack, notes: list[str]
+) -> list[Event]:
     """What the archive has of the job; a store that does not answer is told, not fatal."""
-    archive = stack.enter_context(archive_of(passing.parts))
+    archive = stack.enter_context(archive_of(passing.parts, server))
     if archive is None:
         return []
     try:

@@ -68,15 +68,15 @@ def longest_lease(passing: Passing, queues: Sequence[str]) -> int:
 
 
 @contextlib.contextmanager
-def archive_of(parts: Parts) -> Iterator[Archived | None]:
-    """The archive as configured, None where there is none."""
+def archive_of(parts: Parts, server: Server | None = None) -> Iterator[Archived | None]:
+    """The archive as configured, None where there is none; with `server` its streams' live tails too."""
     if parts.wiring.archive_local is None:
         yield None
         return
     with contextlib.ExitStack() as stack:
         local = stack.enter_context(parts.local_for_a_look())
         remote = stack.enter_context(parts.remote()) if parts.wiring.archive_remote is not None else None
-        yield Archived(local, remote)
+        yield Archived(local, remote, server)
 
 
 def put_page(page: str, target: str) -> None:

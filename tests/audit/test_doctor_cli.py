@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from emq_ops.ledger import alerts, runs
+from emq_ops.ledger import acts, alerts, runs
 from emq_ops.ledger.ledger import open_ledger
+from emq_ops.passes.acts import act, choose
+from emq_ops.passes.selection import Selection
 from emq_ops.protocol.server import Server
 from tests.audit.cli import Ran, emq
 from tests.audit.damage import DAMAGES, GONE
@@ -117,3 +119,17 @@ def test_competitors_are_told(server: Server, valkey: Valkey, tmp_path: Path) ->
 def test_every_kind_is_listed(server: Server, valkey: Valkey) -> None:
     ran = emq("doctor", "--kinds", "--output", "json")
     assert len(json.loads(ran.out)) >= 30
+
+
+def test_an_act_that_was_killed_is_told(server: Server, valkey: Valkey, tmp_path: Path) -> None:
+    world = build(server)
+    state = f"sqlite:///{tmp_path}/state.db"
+    with open_ledger(state) as ledger:
+        run = act(server, acts.REMOVE, choose(server, "orders", Selection(jobs=(world.dead[0],))), ledger).run or ""
+        assert "was not ended" not in doctor(valkey, "--state", state).err
+        with ledger.write() as connection:
+            runs.finish(connection, run, runs.INTERRUPTED)
+    ran = doctor(valkey, "--state", state)
+    assert ran.code == 0
+    assert f"emq-ops audit dead --resume {run}, or emq-ops undo {run}" in ran.err
+    assert doctor(valkey, "--state", state, "--output", "json").code == 0

@@ -7,11 +7,12 @@ from collections.abc import Iterator, Sequence
 
 from emq_ops.audit.doctor.look import SETTLE_SECONDS, Diagnosis, Finding, examine
 from emq_ops.audit.doctor.mend import Mended, mend
-from emq_ops.ledger import alerts, runs
+from emq_ops.ledger import acts, alerts, runs
 from emq_ops.ledger.ledger import Ledger
 from emq_ops.protocol.ids import at
 from emq_ops.protocol.server import Server
 
+_LOOK_BACK = 200
 _COMPETING = {
     "recoverer": "workers recover lapsed leases themselves, uncounted: a sweep beside them sees few stalls",
     "sweeper": "somebody else runs a stalled sweep here: two thresholds are in force",
@@ -26,8 +27,19 @@ def consult(
     mended."""
     diagnosis = examine(server, queues, settle=settle)
     if ledger is not None:
-        diagnosis.notes += competing(ledger, queues)
+        diagnosis.notes += [*competing(ledger, queues), *left_half_way(ledger, queues)]
     return diagnosis
+
+
+def left_half_way(ledger: Ledger, queues: Sequence[str]) -> list[str]:
+    """A sentence for each act that was killed or failed: jobs that a removal laid aside wait for its end."""
+    found = [run for kind in (acts.REMOVE, acts.REQUEUE) for run in runs.latest(ledger, kind=kind, limit=_LOOK_BACK)]
+    return [
+        f"{run.queue}: the {run.kind} {run.id} by {run.holder} was not ended: "
+        f"emq-ops audit dead --resume {run.id}" + (f", or emq-ops undo {run.id}" if run.kind == acts.REMOVE else "")
+        for run in found
+        if run.queue in set(queues) and run.status in (runs.RUNNING, runs.INTERRUPTED) and run.slices
+    ]
 
 
 def competing(ledger: Ledger, queues: Sequence[str]) -> list[str]:
