@@ -1,0 +1,335 @@
+"""``emq-ops play`` as it is typed: outputs, exit codes, listings, asking, resuming, signals."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from emq_ops.cli.main import main
+from emq_ops.protocol.server import Server
+from tests.playbook.bench import Bench, job
+from tests.support.passing import until
+from tests.support.valkey import Valkey
+
+BOOK = """
+- name: First
+  queues: "*"
+  tasks:
+    - {name: look, audit: , register: found}
+    - {name: stop, pause: , tags: [change]}
+    - {name: drop, drain: , tags: [change, hard]}
+    - {name: told, debug: "{{ found.count }} dead in {{ queue }}"}
+"""
+
+
+MODULES = (
+    "sweep", "reap", "promote", "trim_dead", "archive", "audit", "requeue", "remove", "rehydrate", "pause", "resume",
+    "limit_lane", "drain", "obliterate", "cancel", "extend", "maintenance", "wait_for", "assert", "set_fact", "debug",
+    "fail",
+)  # fmt: skip
+
+
+@pytest.fixture
+def place(server: Server, valkey: Valkey, tmp_path: Path, empty_state: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
+    """A folder with a config and a playbook, two queues on the server."""
+    (tmp_path / ".emq").mkdir()
+    (tmp_path / ".emq" / "state.db").write_bytes(empty_state.read_bytes())
+    queues = "orders: {}, mail: {protect: true}"
+    (tmp_path / "config.yaml").write_text(f"server: {{url: 'unix://{valkey.socket}'}}\nqueues: {{{queues}}}\n")
+    (tmp_path / "book.yaml").write_text(BOOK)
+    monkeypatch.chdir(tmp_path)
+    bench = Bench(server, None, tmp_path)  # type: ignore[arg-type]  # the command opens its own ledger
+    bench.put("orders", {"pending": ["A", "B"], "dead": {"C": "x"}})
+    bench.put("mail", {})
+    return bench
+
+
+def run(*argv: str) -> int:
+    return main(["play", *argv])
+
+
+def test_a_table_as_ansible_draws_it(place: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("book.yaml", "--queues", "orders", "--yes", "--diff") == 0
+    out = capsys.readouterr().out.splitlines()
+    assert out[2].startswith("PLAY [First] ***")
+    assert "TASK [look] " + "*" * 66 in out
+    assert "ok: [orders] => 1 dead: 1 error" in out
+    assert f"changed: [orders] => 2: {job('A')}, {job('B')}" in out
+    assert "    paused: no -> yes" in out
+    assert "orders : ok=4    changed=2    skipped=0    failed=0    rescued=0" in out
+    assert out[-1].endswith(" done")
+    assert place.seen("orders") == {"dead": ["C"], "paused": True, "rows": 1}
+
+
+def test_json(place: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+    place.put("mail", {"pending": ["D"]})
+    assert run("book.yaml", "--check", "--output", "json") == 2
+    document = json.loads(capsys.readouterr().out)
+    assert (document["check"], document["status"]) == (True, "failed")
+    assert document["recap"]["orders"] == {
+        "ok": 4, "changed": 2, "skipped": 0, "failed": 0, "rescued": 0, "unknown": 0,
+    }  # fmt: skip
+    # `mail` is protected: it can be paused, and not drained.
+    assert (document["recap"]["mail"]["changed"], document["totals"]["failed"]) == (1, 1)
+    tasks = {task["name"]: task for task in document["plays"][0]["tasks"]}
+    assert tasks["drop"]["queues"]["orders"]["items"] == [job("A"), job("B")]
+    assert tasks["drop"]["where"] == "book.yaml:7:7"
+
+
+def test_a_check_that_predicts_changes_is_fine(place: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+    before = place.keyspace()
+    assert run("book.yaml", "--check", "-l", "orders", "--output", "jsonl") == 0
+    events = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [e["event"] for e in events] == ["run_started", "play_started", *["task_ended"] * 4, "run_ended"]
+    assert events[-1]["recap"]["orders"]["changed"] == 2
+    assert place.keyspace() == before
+
+
+def test_csv(place: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("book.yaml", "--skip-tags", "change", "--output", "csv") == 0
+    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    assert {row["queue"]: row["ok"] for row in rows} == {"mail": "2", "orders": "2"}
+
+
+def test_asking(place: Bench, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO("n\n"))
+    assert run("book.yaml", "-l", "orders") == 1
+    captured = capsys.readouterr()
+    assert "orders: drain would change 2, 2 jobs would go for good" in captured.err
+    assert "not confirmed; go on with: emq-ops play --resume RUN" in captured.err
+    assert place.seen("orders")["pending"] == ["A", "B"]
+    run_id = captured.err.rsplit(" ", 1)[1].strip()
+    monkeypatch.setattr(sys, "stdin", io.StringIO("y\n"))
+    assert run("--resume", run_id) == 0
+    captured = capsys.readouterr()
+    assert "changed: [orders] => 1: orders (done before the resume)" in captured.out
+    assert place.seen("orders") == {"dead": ["C"], "paused": True, "rows": 1}
+    assert run("--resume", run_id) == 4
+    assert "ended (done); only an interrupted one goes on" in capsys.readouterr().err
+
+
+def test_nothing_to_remove_asks_nothing(place: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO(""))
+    assert run("book.yaml", "-l", "orders", "--skip-tags", "hard") == 0
+    (place.folder / "empty.yaml").write_text("- {queues: mail, tasks: [{drain: }]}\n")
+    assert run("empty.yaml") == 0
+
+
+def test_step(place: Bench, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO("y\nn\nc\n"))
+    assert run("book.yaml", "-l", "orders", "--step", "--yes") == 0
+    assert "skipping: [orders] => skipped by --step" in capsys.readouterr().out
+    assert place.seen("orders") == {"dead": ["C"], "rows": 1}
+
+
+def test_listings(place: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("book.yaml", "--list-tasks", "--tags", "change", "--output", "json") == 0
+    assert [row["task"] for row in json.loads(capsys.readouterr().out)] == ["stop", "drop"]
+    assert run("--list", "--output", "json") == 0
+    names = [row["name"] for row in json.loads(capsys.readouterr().out)]
+    assert names == sorted(
+        [
+            "restart-recovery",
+            "deploy-window",
+            "dead-letter-triage",
+            "drain-and-retire",
+            "archive-catch-up",
+            "health-check",
+        ]
+    )
+    assert run("--modules") == 0
+    listed = capsys.readouterr().out
+    for name in (*MODULES, "include"):
+        assert f"\n{name} " in listed
+    assert run("--modules", "requeue") == 0
+    page = capsys.readouterr().out
+    assert "check mode: would change (how many, which), or would not" in page
+    assert "rate: jobs a second (a whole number of 1 or more; default 500)" in page
+    assert run("--modules", "swep") == 4
+    assert "did you mean 'sweep'?" in capsys.readouterr().err
+
+
+def test_every_module_documents_itself(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("--modules", "--output", "json") == 0
+    rows: list[dict[str, Any]] = json.loads(capsys.readouterr().out)
+    for row in rows:
+        assert row["summary"].endswith(".")
+        assert row["check"]
+        for option in row.get("options", []):
+            assert option["doc"]
+            assert option["type"]
+
+
+def test_the_schema_takes_what_ships(capsys: pytest.CaptureFixture[str]) -> None:
+    from jsonschema import Draft202012Validator  # of the test extra, by way of moto
+
+    from emq_ops.playbook import source
+    from emq_ops.playbook.play import shipped
+
+    assert run("--schema") == 0
+    schema = json.loads(capsys.readouterr().out)
+    Draft202012Validator.check_schema(schema)
+    validator = Draft202012Validator(schema)
+    for path in shipped().values():
+        validator.validate(source.read(path, path.name)[0].data())
+    for bad in (
+        [{"queues": "*", "tasks": [{"swep": {}}]}],
+        [{"queues": "*", "tasks": [{"sweep": {"max_stall": 1}}]}],
+        [{"queues": "*", "tasks": [{"pause": None, "resume": None}]}],
+        [{"queues": "*", "tasks": [{"limit_lane": {"lane": "x"}}]}],
+        [{"hosts": "*", "tasks": [{"pause": None}]}],
+    ):
+        assert not validator.is_valid(bad)
+
+
+@pytest.mark.parametrize(
+    ("argv", "line"),
+    [
+        ([], "which playbook?"),
+        (["nope.yaml"], "nope.yaml: there is no such playbook"),
+        (["health-chek"], "did you mean 'health-check'?"),
+        (["book.yaml", "-e", "x"], "-e: 'x' sets no variable"),
+        (["book.yaml", "--queues", ""], "a queue pattern is empty"),
+        (["book.yaml", "--resume", "RUN0STBBIRAKHo"], "no run of a playbook is called RUN0STBBIRAKHo"),
+        (["book.yaml", "--resume", "RUN0STBBIRAKHo", "--tags", "change"], "a resumed run keeps what it was asked"),
+        (["book.yaml", "--resume", "x"], "malformed id 'x'"),
+        (["bad.yaml"], "bad.yaml:3:7: unknown module 'swep' (did you mean 'sweep'?)"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_4(
+    argv: list[str], line: str, place: Bench, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (place.folder / "bad.yaml").write_text("- queues: orders\n  tasks:\n    - swep:\n")
+    before = place.keyspace()
+    assert run(*argv) == 4
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert line in captured.err
+    assert captured.err.count("\n") == 1
+    assert place.keyspace() == before
+
+
+def test_bad_input_found_on_the_way(place: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+    text = """
+    - queues: orders
+      handlers: [{name: undo, resume: }]
+      tasks:
+        - {pause: , notify: undo, register: p}
+        - block: [{debug: x, when: p.count}]
+          rescue: [{debug: never}]
+          always: [{name: anyway, debug: x}]
+        - debug: never
+    """
+    (place.folder / "late.yaml").write_text(text)
+    assert run("late.yaml") == 4
+    captured = capsys.readouterr()
+    assert "late.yaml:6:36: 'when' must be true or false, 'p.count' is the number 1" in captured.err
+    assert "never" not in captured.out
+    assert "TASK [anyway]" in captured.out
+    assert "paused" not in place.seen("orders")
+
+
+def test_a_changed_playbook_is_not_resumed(
+    place: Bench, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO(""))
+    assert run("book.yaml", "-l", "orders") == 1
+    run_id = capsys.readouterr().err.rsplit(" ", 1)[1].strip()
+    (place.folder / "book.yaml").write_text(BOOK + "\n# more\n")
+    assert run("--resume", run_id, "--yes") == 4
+    assert f"was changed since run {run_id} began" in capsys.readouterr().err
+
+
+def test_a_server_that_is_not_there(place: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("book.yaml", "--url", f"unix://{place.folder}/none") == 3
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def _start(place: Bench, book: str) -> subprocess.Popen[str]:
+    """The command as a process of its own; the folder above the tests on its path."""
+    (place.folder / "slow.yaml").write_text(book)
+    return subprocess.Popen(
+        [sys.executable, "-m", "emq_ops.cli.main", "play", "slow.yaml"],
+        cwd=place.folder,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+SLOW = """
+- queues: orders
+  tasks:
+    - {pause: , register: p}
+    - wait_for: {pending: 0, timeout: 1h}
+    - {name: told, debug: "{{ p.was_paused }}"}
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_in_the_middle(number: int, place: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+    process = _start(place, SLOW)
+    assert process.stdout is not None
+    seen = ""
+    while "2 pending" not in seen:
+        seen += process.stdout.readline()
+    process.send_signal(number)
+    _, err = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert "interrupted; go on with: emq-ops play --resume RUN" in err
+    run_id = err.rsplit(" ", 1)[1].strip()
+    assert place.seen("orders")["paused"]
+    for name in "AB":
+        place.server.write("ZREM", "emq:{orders}:pending", job(name))
+    assert run("--resume", run_id, "--output", "json") == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["recap"]["orders"] == {
+        "ok": 3, "changed": 1, "skipped": 0, "failed": 0, "rescued": 0, "unknown": 0,
+    }  # fmt: skip
+    assert document["plays"][0]["tasks"][2]["queues"]["orders"]["message"] == "false"
+
+
+def test_a_live_run_is_not_taken_over(place: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+    process = _start(place, SLOW)
+    assert process.stdout is not None
+    run_id = process.stdout.readline().split(" ")[0]
+    try:
+        assert run("--resume", run_id) == 4
+        assert "is still being run by play" in capsys.readouterr().err
+    finally:
+        process.kill()
+        process.communicate()
+    until(lambda: place.seen("orders"), "the server answers")
+
+
+def test_a_server_lost_in_the_middle(
+    place: Bench, valkey: Valkey, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with Valkey(appendonly="yes", appendfsync="always") as own:
+        text = (tmp_path / "config.yaml").read_text().replace(str(valkey.socket), str(own.socket))
+        (tmp_path / "config.yaml").write_text(text)
+        with own.client() as admin:
+            admin.zadd("emq:{orders}:pending", {job("A"): 0})
+        process = _start(place, SLOW)
+        assert process.stdout is not None
+        seen = ""
+        while "1 pending" not in seen:
+            seen += process.stdout.readline()
+        own.kill()
+        _, err = process.communicate(timeout=60)
+        assert process.returncode == 3
+        assert "go on with: emq-ops play --resume RUN" in err
+        own.start()
+        with own.client() as admin:
+            admin.zrem("emq:{orders}:pending", job("A"))
+        assert run("--resume", err.rsplit(" ", 1)[1].strip()) == 0
