@@ -93,5 +93,6 @@ def times_of(chunk: Chunk, kind: str, picker: Picker) -> Any:
     clamped = pc.min_element_wise(chunk.ms, pa.scalar(MAX_TIME_MS, pa.uint64())).cast(pa.int64())
     if kind == "stream":
         return clamped
-    seen = pc.min_element_wise(as_number(picker.get(b"fact:seen_at")), pa.scalar(MAX_TIME_MS, pa.int64()))
+    most = pa.scalar(MAX_TIME_MS, pa.int64())
+    seen = pc.min_element_wise(as_number(picker.get(b"fact:seen_at")), most, skip_nulls=False)
     return pc.coalesce(seen, clamped)
