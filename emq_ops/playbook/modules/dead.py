@@ -144,10 +144,10 @@ class _Act(Module):
     def inspect(self, ctx: Context, options: dict[str, Any]) -> Plan:
         """Which jobs it would touch."""
         chosen = Chosen(ctx.queue.name)
-        # Held jobs and open flow parents are the act's to leave alone, and it will; so they are not predicted.
         blocked = 0
-        for job in selected(ctx, options):
-            if self.leaves(job):
+        found = list(selected(ctx, options))
+        for job, leaves in zip(found, self.leaves(ctx, found), strict=True):
+            if leaves:
                 blocked += 1
             else:
                 chosen.add(job)
@@ -160,9 +160,9 @@ class _Act(Module):
         count = len(ids)
         return Plan(CHANGE if ids else SAME, count, ids, removals, False, message, diff, data, returns)
 
-    def leaves(self, job: DeadJob) -> bool:
-        """Whether the act would leave this job alone."""
-        return job.held
+    def leaves(self, ctx: Context, jobs: list[DeadJob]) -> list[bool]:
+        """Of each job, whether the act would leave it alone."""
+        return [False] * len(jobs)
 
     def act(self, ctx: Context, options: dict[str, Any], plan: Plan, resumed: bool) -> Result:
         """Acts on exactly those jobs that are still as they were; an act that was interrupted is taken up again."""
@@ -240,9 +240,14 @@ class Remove(_Act):
     }
     kind, after = book.REMOVE, None
 
-    def leaves(self, job: DeadJob) -> bool:
-        """Held jobs, and flow children, whose parents would wait for ever."""
-        return job.held or job.parent
+    def leaves(self, ctx: Context, jobs: list[DeadJob]) -> list[bool]:
+        """Held jobs, flow children, whose parents would wait for ever, and flow parents with open children."""
+        keys = [ctx.queue.keys.book(job.job, "dependencies") for job in jobs]
+        left = ctx.queue.server.read_many([("GET", key) for key in keys])
+        return [
+            job.held or job.parent or (open_children or b"0") != b"0"
+            for job, open_children in zip(jobs, left, strict=True)
+        ]
 
 
 class Rehydrate(Module):
