@@ -33,6 +33,14 @@ PAIR_OVERHEAD = 8
 RECORD_OVERHEAD = 24
 
 
+_COUNTING = pa.array(range(65_536), pa.int32())
+
+
+def counting(count: int) -> Any:
+    """0 .. count - 1 (int32)."""
+    return _COUNTING.slice(0, count) if count <= len(_COUNTING) else pa.array(range(count), pa.int32())
+
+
 def _offsets(lengths: pa.Array) -> pa.Array:
     return pa.concat_arrays([pa.array([0], pa.int32()), pc.cumulative_sum(lengths)])
 
@@ -58,7 +66,7 @@ class Chunk:
         if len(parts) != 2 * len(entries):
             raise ValueError("an entry's id is not <ms>-<seq>")
         flat = list(chain.from_iterable([e[1] for e in entries]))
-        index = pa.array(range(0, 2 * len(entries), 2), pa.int32())
+        index = pc.multiply(counting(len(entries)), 2)
         return cls(
             parts.take(index),
             parts.take(pc.add(index, 1)),
@@ -143,7 +151,7 @@ class Chunk:
 
     def take(self, indices: Sequence[int]) -> Chunk:
         """The records at these places, in that order."""
-        if len(indices) == len(self) and all(i == j for i, j in enumerate(indices)):
+        if len(indices) == len(self) and (indices == range(len(self)) or all(i == j for i, j in enumerate(indices))):
             return self
         at = pa.array(indices, pa.int64())
         pairs = pa.array(

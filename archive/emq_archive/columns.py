@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from emq_archive.chunk import Chunk
+from emq_archive.chunk import Chunk, counting
 from emq_archive.codec import MAX_TIME_MS, columns_of
 
 _MAX_EVT = b"EVTAzL8n0Y58m7"
@@ -34,11 +34,17 @@ class Picker:
         at = pc.indices_nonzero(pc.equal(self._codes, code))
         owners = self._owner.take(at)
         if self._records is None:
-            self._records = pa.array(range(self._size), owners.type)
+            self._records = counting(self._size).cast(owners.type)
         if len(at) != self._size or not owners.equals(self._records):
             # index_in answers the first place, so the first of a repeated name.
             at = at.take(pc.index_in(self._records, value_set=owners))
         return self._values.take(at)
+
+
+def job_ends(chunk: Chunk) -> tuple[bytes | None, bytes | None]:
+    """Between which texts the ``job`` fields are; None where there is none."""
+    found = pc.min_max(chunk.values.take(pc.indices_nonzero(pc.equal(chunk.names, b"job")))).as_py()
+    return found["min"], found["max"]
 
 
 def jobs_of(chunk: Chunk) -> Any:

@@ -64,7 +64,7 @@ def table_of(chunk: Chunk, incarnation: int, kind: str) -> pa.Table:
     picker = Picker(chunk)
     fields = pa.StructArray.from_arrays([chunk.names, chunk.values], fields=list(_FIELD))
     if kind == "dead":
-        outcome = pa.array(["dead"], pa.string()).take(pa.array([0] * size, pa.int32()))
+        outcome = pa.repeat(pa.scalar("dead", pa.string()), size)
         names = (b"row:attempts", b"", b"row:last_error", b"row:group")
     else:
         outcome = as_text(picker.get(b"outcome"))
@@ -72,7 +72,7 @@ def table_of(chunk: Chunk, incarnation: int, kind: str) -> pa.Table:
     columns = [
         chunk.ms,
         chunk.seq,
-        pa.array([incarnation], pa.int32()).take(pa.array([0] * size, pa.int32())),
+        pa.repeat(pa.scalar(incarnation, pa.int32()), size),
         times_of(chunk, kind, picker).cast(SCHEMA.field("time").type),
         as_evt(picker.get(b"id")) if kind == "stream" else pa.nulls(size, pa.string()),
         as_text(picker.get(b"job")),

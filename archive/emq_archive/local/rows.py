@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from emq_archive.chunk import Chunk
 from emq_archive.codec import id_key
-from emq_archive.columns import jobs_of
+from emq_archive.columns import job_ends
 
 DAY_MS = 86_400_000
 LAST_DAY = 2_932_896
@@ -55,7 +55,7 @@ def rows_of(chunk: Chunk, *, stream: int, incarnation: int, added_ms: int, lsn: 
     rows = []
     for day, whole in by_day(chunk):
         for part in parts(whole):
-            jobs = pc.min_max(jobs_of(part)).as_py()
+            job_min, job_max = job_ends(part)
             rows.append(
                 {
                     "stream_id": stream,
@@ -65,8 +65,8 @@ def rows_of(chunk: Chunk, *, stream: int, incarnation: int, added_ms: int, lsn: 
                     "day": day,
                     "records": len(part),
                     "weight": part.weight,
-                    "job_min": jobs["min"],
-                    "job_max": jobs["max"],
+                    "job_min": job_min,
+                    "job_max": job_max,
                     "added_ms": added_ms,
                     "lsn": lsn,
                     "body": part.encode(),

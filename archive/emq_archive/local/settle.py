@@ -42,7 +42,7 @@ def above(chunk: Chunk, bound: StreamId) -> Chunk:
 class Sifted:
     """The places of a batch's records by what becomes of them; `reborn` by incarnation."""
 
-    plain: list[int] = field(default_factory=list)
+    plain: Sequence[int] = ()
     reborn: dict[int, list[int]] = field(default_factory=lambda: defaultdict(list))
     known: int = 0
 
@@ -58,7 +58,7 @@ def sift(
     the chunks whose ranges overlap."""
     out = Sifted()
     if not stored:
-        out.plain = list(range(len(fresh)))
+        out.plain = range(len(fresh))
         return out
     if _all_there(fresh, [chunk for _, chunk in stored]):
         out.known = len(fresh)
@@ -72,10 +72,11 @@ def sift(
             if low <= stream_id <= high and stream_id in asked:
                 there[stream_id].append((incarnation, chunk.fields(i)))
     redactions = list(ever)
+    plain: list[int] = []
     for i, stream_id in enumerate(wanted):
         before = there.get(stream_id)
         if not before:
-            out.plain.append(i)
+            plain.append(i)
             continue
         fields = original.fields(i)
         if any(same(old, fields, redactions, kind) for _, old in before):
@@ -83,6 +84,7 @@ def sift(
         else:
             incarnation = max(number for number, _ in before) + 1
             out.reborn[incarnation].append(i)
+    out.plain = plain
     return out
 
 
