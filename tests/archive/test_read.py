@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import io
 import random
 from collections.abc import Callable
+from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
 from emq_archive.errors import DamagedArchiveError
 from emq_archive.live import LiveStream
-from emq_archive.local import SqlStore
+from emq_archive.local import SqlStore, open_local
 from emq_archive.model import FIRST_ID, LAST_ID, Policy, RawEntry, Redact, StreamId, StreamRef, dead_entry, parse_id
 from emq_archive.ports import Remote
 from emq_archive.query import Query, job_asked_for
 from emq_archive.read import Archive
 from emq_archive.remote import open_remote
 from emq_ops.protocol.errors import BadInputError
+from emq_ops.protocol.ids import LOW_BITS, BrandedId
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import Server
-from tests.archive.making import REF, START_MS, add, entry, job_of, plain, settled, shipper
+from tests.archive.making import REF, SNOWFLAKE_START, START_MS, add, entry, job_of, plain, settled, shipper
 
 
 @pytest.fixture
@@ -204,3 +208,41 @@ def test_the_very_ends_of_the_ids(local: SqlStore) -> None:
     assert plain(Archive(local, None, REF).read(FIRST_ID, LAST_ID)) == entries
     with Query(Archive(local, open_remote("file:/nonexistent/never/made"), REF)) as query:
         assert list(query.run("SELECT max(ms) FROM records")[1]) == [(18446744073709551615,)]
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("order", ["minted", "shuffled"])
+def test_one_job_of_2000000_records_reads_at_most_5_percent_of_the_row_groups(tmp_path: Path, order: str) -> None:
+    """Row groups of 65,536 records; also where jobs settle in no order at all, which statistics can't use."""
+    count, page = 2_000_000, 20_000
+    numbers = list(range(count))
+    if order == "shuffled":
+        random.Random(7).shuffle(numbers)
+    remote = open_remote(f"file:{tmp_path}/bucket")
+    with open_local(f"sqlite:///{tmp_path}/a.db") as local:
+        ship = shipper(local, remote)
+        for at in range(0, count, page):
+            rows = []
+            for i in range(at, at + page):
+                job = BrandedId("JOB", (SNOWFLAKE_START + numbers[i]) << LOW_BITS).text
+                rows.append(entry(f"{START_MS + i // 50}-{i % 50}", "job", job, "outcome", "completed"))
+            add(local, rows)
+            if ship.due(START_MS):
+                ship.ship(now_ms=START_MS)
+        ship.ship(now_ms=START_MS, force=True)
+        sizes = []
+        for key in remote.list("queue=mail/"):
+            meta = pq.ParquetFile(io.BytesIO(remote.get(key) or b"")).metadata
+            sizes += [meta.row_group(g).num_rows for g in range(meta.num_row_groups)]
+        assert sum(sizes) == count
+        wanted = BrandedId("JOB", (SNOWFLAKE_START + 1_234_567) << LOW_BITS).text
+        with Query(Archive(local, remote, REF)) as query:
+            _, found = query.run("SELECT job, ms, seq FROM records WHERE job = ?", [wanted])
+            (row,) = found
+        place = numbers.index(1_234_567)
+        assert row == (wanted, START_MS + place // 50, place % 50)
+        assert query.looked.groups <= 0.05 * len(sizes), (query.looked, len(sizes))
+        archive = Archive(open_local(f"sqlite:///{tmp_path}/b.db"), remote, REF)
+        assert [r.job for r in archive.read(job=wanted)] == [wanted]
+        assert archive.looked.groups <= 0.05 * len(sizes)
+        archive.local.close()
