@@ -19,7 +19,7 @@ from emq_ops.daemon.timers import Cue, ordered
 from emq_ops.daemon.work import Done, Worker
 from emq_ops.ledger.runs import IdleBook
 from emq_ops.passes.events import Emit
-from emq_ops.protocol.errors import EmqError, FenceError
+from emq_ops.protocol.errors import DeadlineError, EmqError, FenceError
 from emq_ops.protocol.fence import Fence
 
 Key = tuple[str, str]
@@ -55,6 +55,8 @@ class Dispatcher:
         self._retry_at: dict[Key, float] = {}
         self._running: set[Key] = set()
         self._lock = threading.Lock()
+        self.stopping = False
+        """Nothing that waits is begun any more."""
         self.lateness_ms: list[int] = []
         """Of each run since the list was last emptied; for benchmarks."""
 
@@ -138,7 +140,7 @@ class Dispatcher:
         task = cue.task
         try:
             fence = self._fence_of(task.queue)
-            if fence is None:
+            if fence is None or self.stopping:
                 self._again(cue)
                 return
             self.book.begun(cue)
@@ -148,7 +150,10 @@ class Dispatcher:
                 self._again(cue)  # under the next lease, if it is ours
                 return
             except EmqError as fault:
-                self._failed(cue, str(fault))
+                if self.stopping and isinstance(fault, DeadlineError):
+                    self._again(cue)  # cut short by the end of the process, which is no fault of the task
+                else:
+                    self._failed(cue, str(fault))
                 return
             except Exception as fault:  # noqa: BLE001 - one task's fault must not end the daemon
                 self._failed(cue, f"fault of emq-ops itself: {type(fault).__name__}: {fault}")

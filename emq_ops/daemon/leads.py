@@ -13,7 +13,7 @@ from emq_ops.passes.events import Emit
 from emq_ops.passes.leadership import ForeignQueueError, HeldQueueError
 from emq_ops.passes.leading import Leaderships
 from emq_ops.protocol import deadline
-from emq_ops.protocol.errors import EmqError, FenceError
+from emq_ops.protocol.errors import DeadlineError, EmqError, OutcomeUnknownError, UnreachableError
 from emq_ops.protocol.fence import Fence
 from emq_ops.protocol.server import Server
 
@@ -27,6 +27,7 @@ class Leads:
         self._ledger, self._emit, self._lease_ms = ledger, emit, lease_ms
         self.ours: set[str] = set()
         self._away: dict[str, str] = {}
+        self._slow: set[str] = set()
         self._refused: dict[str, str] = {}
         self._over = threading.Event()
         self._keeper = threading.Thread(target=self._keep, name="leases", daemon=True)
@@ -84,7 +85,7 @@ class Leads:
     def _keep(self) -> None:
         while not self._over.wait(self._lease_ms / 3000):
             # A server that hangs must not take longer than the lease to be noticed.
-            with deadline.deadline(self._lease_ms / 3000):
+            with deadline.deadline(self._lease_ms / 1000):
                 self._renew()
 
     def _renew(self) -> None:
@@ -93,9 +94,13 @@ class Leads:
             faults = self._leases.renew()
         except EmqError as fault:
             faults = dict.fromkeys(held, fault)
-        lost = {q: str(f) for q, f in faults.items() if not isinstance(f, FenceError)}
+        lost = {q: str(f) for q, f in faults.items() if isinstance(f, UnreachableError | OutcomeUnknownError)}
+        # Our own time running out once may be our own slowness; twice in a row the server does not answer.
+        slow = {q: str(f) for q, f in faults.items() if isinstance(f, DeadlineError)}
+        lost |= {q: text for q, text in slow.items() if q in self._slow}
+        self._slow = set(slow)
         fresh = [queue for queue in lost if queue not in self._away]
-        back = [queue for queue in held if queue in self._away and queue not in lost]
+        back = [queue for queue in held if queue in self._away and queue not in lost and queue not in slow]
         if fresh:
             self._away.update({queue: lost[queue] for queue in fresh})
             self._emit(ServerLost("*", queues=len(fresh), error=lost[fresh[0]]))

@@ -1,0 +1,122 @@
+"""A daemon of 1,000 queues with three tasks each: lateness, CPU, memory, start-up, and time from apply to effect.
+
+All queues are idle: the daemon's share of a core is that of looking. Lateness is how late a cue was given; it is read
+from the ledger's marks. Run it on a quiet machine; every number is of one run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from emq_ops.cli.main import main as run_command
+from emq_ops.ledger import marks
+from emq_ops.ledger.ledger import open_ledger
+from emq_ops.protocol import ids
+from emq_ops.protocol.queue import Queue
+from emq_ops.protocol.server import Server, connect
+from tests.support.valkey import Valkey
+
+CONFIG = """
+server: {{url: "unix://{socket}"}}
+state: {{url: "sqlite:///state.db"}}
+archive: {{local: "sqlite:///archive.db", remote: {{url: "file:bucket"}}}}
+queues:
+  "q-*":
+    stalled: {{every: {stalled}}}
+    dead: {{every: 10m, keep: 1000}}
+    streams: {{completions: {{every: 5s, keep: 1000}}}}
+"""
+TICKS = os.sysconf("SC_CLK_TCK")
+
+
+def cpu_seconds(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / TICKS
+
+
+def memory_mib(pid: int) -> float:
+    line = next(s for s in Path(f"/proc/{pid}/status").read_text().splitlines() if s.startswith("VmHWM"))
+    return int(line.split()[1]) / 1024
+
+
+def seed(server: Server, count: int) -> None:
+    for n in range(count):
+        q = Queue(server, f"q-{n:04}")
+        server.write("XADD", q.keys.stream("completions"), "1796000000000-0", "job", "x")
+        server.write("HSET", q.keys.completed, "count", 1)
+
+
+def apply(folder: Path) -> None:
+    here = os.getcwd()
+    os.chdir(folder)
+    try:
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+            code = run_command(["apply", "--yes"])
+        if code:
+            raise SystemExit("apply failed")
+    finally:
+        os.chdir(here)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--queues", type=int, default=1000)
+    parser.add_argument("--seconds", type=float, default=60)
+    args = parser.parse_args()
+    with Valkey() as valkey, connect(valkey.url) as server, tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        seed(server, args.queues)
+        (folder / "config.yaml").write_text(CONFIG.format(socket=valkey.socket, stalled="30s"))
+        apply(folder)
+        started = time.perf_counter()
+        daemon = subprocess.Popen(
+            [sys.executable, "-m", "emq_ops.cli.main", "up", "--ready-file", "ready", "--log", "json"],
+            cwd=folder,
+            stdout=subprocess.DEVNULL,
+            stderr=(folder / "log").open("wb"),
+        )
+        while not (folder / "ready").exists():
+            time.sleep(0.01)
+        ready = time.perf_counter() - started
+        time.sleep(20)  # the first run of every task is behind it
+        before, at = cpu_seconds(daemon.pid), time.perf_counter()
+        time.sleep(args.seconds)
+        share = (cpu_seconds(daemon.pid) - before) / (time.perf_counter() - at)
+        with open_ledger(f"sqlite:///{folder}/state.db") as ledger:
+            late = sorted(mark.late_ms for mark in marks.load(ledger).values())
+        (folder / "config.yaml").write_text(CONFIG.format(socket=valkey.socket, stalled="500ms, max_stalled: 1"))
+        q = Queue(server, "q-0001")
+        job = ids.mint()
+        server.write("HSET", q.keys.row(job), "state", "active", "attempts", "1", "payload", "x")
+        server.write("ZADD", q.keys.active, server.now_ms(q.name) - 1000, job)
+        apply(folder)
+        applied = time.perf_counter()
+        while not server.read("ZSCORE", q.keys.dead, job):
+            time.sleep(0.01)
+        effect = time.perf_counter() - applied
+        peak = memory_mib(daemon.pid)
+        daemon.send_signal(signal.SIGTERM)
+        ended = time.perf_counter()
+        code = daemon.wait(30)
+        print(f"queues        {args.queues}, tasks {len(late)}")
+        print(f"start to ready {ready:8.2f} s")
+        p99 = late[int(len(late) * 0.99)]
+        print(f"lateness       p50 {statistics.median(late)} ms, p99 {p99} ms   (p99 at most 1000 ms)")
+        print(f"CPU            {share:8.1%} of a core, all idle   (at most 20 %)")
+        print(f"memory         {peak:8.0f} MiB at the peak")
+        print(f"apply to effect {effect:7.2f} s   (at most 2 s)")
+        print(f"SIGTERM to end {time.perf_counter() - ended:8.2f} s, exit {code}")
+
+
+if __name__ == "__main__":
+    main()
