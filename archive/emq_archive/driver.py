@@ -266,6 +266,10 @@ class Driver:
         return {"name": group.name, "pending": group.pending, "undelivered": undelivered, "needs": needs}
 
     def _conclude(self, facts: Facts) -> None:
+        if facts.exists:
+            # What stands in the stream is read again by the next process, so its rows stay.
+            gone = facts.first or next_id(facts.last_generated)
+            self.local.prune(self.source.ref, self.policy, now_ms=facts.now_ms, below=gone)
         self.report.unshipped = self.local.outbox(self.source.ref).records
         self.report.lag_records = self.source.behind
         if self.report.lag_records and self.source.position is not None:

@@ -43,7 +43,7 @@ class Query:
         ref, catalog = archive.ref, archive.catalog
         # The tail first: what leaves the stream after this is in the archive before it leaves.
         live = list(_tables(archive.tail(), ref.kind))
-        if archive.log is not None and archive.live is None:
+        if archive.log is not None:
             archive.log.read(deadline=archive.deadline)
         segments, here = catalog.view(everything=archive.remote is None)
         if archive.remote is not None:

@@ -38,10 +38,12 @@ def restore(
     ref: StreamRef,
     *,
     now_ms: int,
+    dry_run: bool = False,
     progress: Progress | None = None,
     deadline: Deadline = NEVER,
 ) -> Restored:
-    """Brings every archived record that the local database lacks into it. Ended early, it goes on where it stood.
+    """Brings every archived record that the local database lacks into it (`dry_run`: only counts them). Ended early, it
+    goes on where it stood.
 
     Raises DamagedArchiveError for what is not as the log says, ArchiveError where there is no such archive, and what
     the stores raise.
@@ -52,7 +54,8 @@ def restore(
         raise ArchiveError(f"the remote holds no archive of {ref}", where=remote.url, fix="check queue, stream, prefix")
     done = Restored(ref.queue, ref.stream, lsn=known.lsn, state=known.state)
     # Records that wait here and are in the remote already must not be there twice.
-    shipper.match_outbox(Shipped(), deadline)
+    if not dry_run:
+        shipper.match_outbox(Shipped(), deadline)
     segments = list(shipper.catalog.segments())
     for number, segment in enumerate(segments, 1):
         if progress is not None:
@@ -60,11 +63,13 @@ def restore(
         if shipper.catalog.held(segment):
             done.here += segment.records
             continue
+        done.segments += 1
+        done.records += segment.records
+        if dry_run:
+            continue
         deadline.check(f"segment {segment.key} was restored")
         body = shipper.read_segment(segment, deadline=deadline)
         shipper.catalog.forget(segment)
         for chunk in row_groups(open_segment(body, segment.key), segment.key):
             shipper.catalog.restored(segment, chunk, now_ms)
-        done.segments += 1
-        done.records += segment.records
     return done

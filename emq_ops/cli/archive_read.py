@@ -128,7 +128,12 @@ def verify(ctx: typer.Context, queue: QueueArg, stream: StreamArg = "completions
         raise typer.Exit(EXIT_ERROR)
 
 
-def restore(ctx: typer.Context, queue: QueueArg, stream: StreamArg = "completions") -> None:
+def restore(
+    ctx: typer.Context,
+    queue: QueueArg,
+    stream: StreamArg = "completions",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Count what would come; restore nothing.")] = False,
+) -> None:
     """Make the local database anew from the remote alone. Run again, it goes on where it ended.
 
     A state database that never led a queue takes over the state that the archive belongs to.
@@ -136,8 +141,8 @@ def restore(ctx: typer.Context, queue: QueueArg, stream: StreamArg = "completion
     options = globals_of(ctx)
     parts, ref = Parts.of(options), ref_of(queue, stream)
     with parts.local() as local, parts.remote() as remote, bar(f"restore {ref}") as progress:
-        done = restore_archive(local, remote, ref, now_ms=now_ms(), progress=progress)
-        if done.state is not None:
+        done = restore_archive(local, remote, ref, now_ms=now_ms(), dry_run=dry_run, progress=progress)
+        if done.state is not None and not dry_run:
             with open_ledger(parts.wiring.state_url) as ledger:
                 if ledger.state != done.state and not adopt_state(ledger, done.state):
                     say(f"emq-ops: this archive belongs to state {done.state}; the state here is {ledger.state}")

@@ -14,7 +14,7 @@ import pytest
 from emq_archive.deadline import Deadline
 from emq_archive.driver import BURST, Allowance, Driver
 from emq_archive.errors import DeadlineError
-from emq_archive.model import Report
+from emq_archive.model import Policy, Report
 from emq_archive.ports import Fence
 from emq_ops.protocol import ids
 from emq_ops.protocol.server import Server, connect
@@ -353,3 +353,18 @@ def test_an_allowance() -> None:
     assert [allowance.take(at) for at in (30_000, 60_000, 60_001, 600_000)] == [False, True, False, True]
     day = Allowance(BURST, 60_000)
     assert sum(day.take(at) for at in range(0, 86_400_000, 5_000)) <= 1_440 + BURST
+
+
+def test_shipped_rows_leave_the_local_database_when_the_policy_says_so(host: Host) -> None:
+    host.anew(keep=3, local_keep_ms=0)
+    host.add(*(f"{i}-0" for i in range(1, 11)))
+    host.driver.cycle(force=True)
+    host.driver.cycle(force=True)
+    assert [seen.ms for seen in host.rows()] == list(range(1, 11))  # one row of the database holds them, and lives on
+    host.add(*(f"{i}-0" for i in range(11, 21)))
+    host.driver.cycle(force=True)
+    host.driver.cycle(force=True)
+    assert [seen.ms for seen in host.rows()] == list(range(11, 21))
+    assert len(host.archived()) == 20
+    host.anew()
+    assert host.driver.cycle(force=True).folded == 0

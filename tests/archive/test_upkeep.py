@@ -115,6 +115,8 @@ def test_an_empty_database_is_restored_from_the_remote_alone(
 ) -> None:
     entries = archived(local, remote, step_ms=DAY_MS // 40)
     anew = new_local()
+    assert restore(anew, remote, REF, now_ms=START_MS, dry_run=True).records == 100
+    assert anew.stats(REF).rows == 0
     done = restore(anew, remote, REF, now_ms=START_MS)
     assert (done.records, done.here, done.state) == (100, 0, STATE)
     assert plain(anew.records(REF)) == entries

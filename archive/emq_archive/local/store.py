@@ -136,14 +136,17 @@ class SqlStore(ChunkReader):
         """See `ports.LocalStore.prune`."""
         if policy.local_keep_ms is None or below is None:
             return 0
-        bound = min(below, (max(0, now_ms - policy.local_keep_ms), 0))
-        with self.write() as connection:
+        bound = id_key(*min(below, (max(0, now_ms - policy.local_keep_ms), 0)))
+        with self.read() as connection:
             stream = self.row(connection, ref)
             if stream is None:
                 return 0
-            old = (chunks.c.stream_id == stream.id) & chunks.c.lsn.is_not(None) & (chunks.c.last < id_key(*bound))
-            count = connection.execute(sa.select(sa.func.coalesce(sa.func.sum(chunks.c.records), 0)).where(old))
-            pruned = int(count.scalar_one())
+            old = (chunks.c.stream_id == stream.id) & chunks.c.lsn.is_not(None) & (chunks.c.last < bound)
+            count = sa.select(sa.func.coalesce(sa.func.sum(chunks.c.records), 0)).where(old)
+            if not connection.execute(count).scalar_one():
+                return 0
+        with self.write() as connection:
+            pruned = int(connection.execute(count).scalar_one())
             connection.execute(sa.delete(chunks).where(old))
         return pruned
 
