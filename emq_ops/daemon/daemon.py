@@ -287,7 +287,7 @@ class Daemon:
         self.ready.down()
         sd_notify("STOPPING=1")
         self.timers.stop()
-        self.dispatcher.stopping = True
+        self.dispatcher.end()
         self.emit(Stopping("*", running=self.dispatcher.running))
         # Every wait below the passes ends by this bound; what they have done so far stands.
         deadline.end_by(within * 0.6)

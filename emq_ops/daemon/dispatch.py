@@ -55,8 +55,7 @@ class Dispatcher:
         self._retry_at: dict[Key, float] = {}
         self._running: set[Key] = set()
         self._lock = threading.Lock()
-        self.stopping = False
-        """Nothing that waits is begun any more."""
+        self._ending = threading.Event()
         self.lateness_ms: list[int] = []
         """Of each run since the list was last emptied; for benchmarks."""
 
@@ -140,7 +139,7 @@ class Dispatcher:
         task = cue.task
         try:
             fence = self._fence_of(task.queue)
-            if fence is None or self.stopping:
+            if fence is None or self._ending.is_set():
                 self._again(cue)
                 return
             self.book.begun(cue)
@@ -150,7 +149,7 @@ class Dispatcher:
                 self._again(cue)  # under the next lease, if it is ours
                 return
             except EmqError as fault:
-                if self.stopping and isinstance(fault, DeadlineError):
+                if self._ending.is_set() and isinstance(fault, DeadlineError):
                     self._again(cue)  # cut short by the end of the process, which is no fault of the task
                 else:
                     self._failed(cue, str(fault))
@@ -227,6 +226,10 @@ class Dispatcher:
         """How many tasks are due and not begun."""
         with self._lock:
             return len(self._pending)
+
+    def end(self) -> None:
+        """Nothing that waits is begun any more."""
+        self._ending.set()
 
     def drain(self, seconds: float) -> bool:
         """Waits for the runs in hand; False when the time ran out first."""

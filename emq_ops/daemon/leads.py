@@ -94,9 +94,10 @@ class Leads:
             faults = self._leases.renew()
         except EmqError as fault:
             faults = dict.fromkeys(held, fault)
-        lost = {q: str(f) for q, f in faults.items() if isinstance(f, UnreachableError | OutcomeUnknownError)}
+        gone = {q: f for q, f in faults.items() if isinstance(f, UnreachableError | OutcomeUnknownError)}
         # Our own time running out once may be our own slowness; twice in a row the server does not answer.
-        slow = {q: str(f) for q, f in faults.items() if isinstance(f, DeadlineError)}
+        slow = {q: str(f) for q, f in gone.items() if isinstance(f, DeadlineError)}
+        lost = {q: str(f) for q, f in gone.items() if q not in slow}
         lost |= {q: text for q, text in slow.items() if q in self._slow}
         self._slow = set(slow)
         fresh = [queue for queue in lost if queue not in self._away]
