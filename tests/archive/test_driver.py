@@ -14,7 +14,7 @@ import pytest
 from emq_archive.deadline import Deadline
 from emq_archive.driver import BURST, Allowance, Driver
 from emq_archive.errors import DeadlineError
-from emq_archive.model import Policy, Report
+from emq_archive.model import Report
 from emq_archive.ports import Fence
 from emq_ops.protocol import ids
 from emq_ops.protocol.server import Server, connect
