@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import random
 import shutil
 import signal
 import stat
@@ -16,7 +17,7 @@ import pytest
 
 from emq_ops.protocol.connection import guardian
 from emq_ops.protocol.connection.embedded import find_binary
-from emq_ops.protocol.errors import BadInputError, UnreachableError
+from emq_ops.protocol.errors import BadInputError, OutcomeUnknownError, UnreachableError
 from emq_ops.protocol.ids import mint
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import Options, Server, connect
@@ -218,6 +219,54 @@ def test_a_start_is_killed_anywhere(tmp_path: Path, milliseconds: int) -> None:
         assert add(server) == 1
     assert time.monotonic() - began < 15  # nothing was stuck
     gone(tmp_path)
+
+
+@pytest.mark.soak
+def test_kills_of_anybody_for_long(tmp_path: Path) -> None:
+    """Users, server and watcher are killed at random: no acknowledged write is lost, nothing is ever stuck."""
+    rng = random.Random(20_26)
+    acks, acked = os.pipe()
+    total = 0
+    for _ in range(80):
+        children = []
+        for _ in range(rng.randint(1, 4)):
+            child = os.fork()
+            if child == 0:
+                try:
+                    _add_for_ever(tmp_path, acked)
+                finally:
+                    os._exit(1)
+            children.append(child)
+        for _ in range(rng.randint(0, 3)):
+            time.sleep(rng.random() / 20)
+            victim = rng.choice(["server", "watcher"])
+            with contextlib.suppress(OSError, ValueError, AssertionError):
+                pid = (
+                    guard_of(tmp_path)
+                    if victim == "watcher"
+                    else int((tmp_path / ".emq" / "server" / "server.pid").read_text())
+                )
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(rng.random() / 20)
+        for child in children:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+        os.set_blocking(acks, False)
+        with contextlib.suppress(BlockingIOError):
+            while got := os.read(acks, 65536):
+                total += len(got)
+        with connect("embedded", base_dir=tmp_path) as server:
+            assert int(server.read("HGET", KEY, "n") or 0) >= total
+    assert total > 100
+    gone(tmp_path)
+
+
+def _add_for_ever(base: Path, acked: int) -> None:
+    with connect("embedded", base_dir=base) as server:
+        while True:
+            with contextlib.suppress(OutcomeUnknownError, UnreachableError):
+                add(server)
+                os.write(acked, b"1")
 
 
 def test_a_long_folder_has_its_socket_elsewhere(tmp_path: Path) -> None:
