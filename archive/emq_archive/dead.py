@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from emq_archive.chunk import Batch
 from emq_archive.deadline import NEVER, Deadline
-from emq_archive.model import FIRST_ID, Pair, Policy, RawEntry, StreamId, StreamRef, dead_entry, next_id, parse_id
+from emq_archive.model import FIRST_ID, Pair, Policy, RawEntry, StreamId, StreamRef, dead_fields, dead_id, next_id
 from emq_archive.ports import Fence, LocalStore, Remote, Shipper
 from emq_archive.ship import open_shipper
 from emq_ops.protocol import ids
@@ -78,8 +78,8 @@ class DeadArchive:
         batch = Batch()
         page: list[RawEntry] = []
         size = 0
-        for job, entry in self._read(jobs, facts, receipt, deadline):
-            found[parse_id(entry[0])] = job
+        for stream_id, job, entry in self._read(jobs, facts, receipt, deadline):
+            found[stream_id] = job
             page.append(entry)
             size += sum(map(len, entry[1]))
             if len(page) >= PAGE_JOBS or size >= READ_BYTES:
@@ -95,14 +95,21 @@ class DeadArchive:
 
     def _read(
         self, jobs: Sequence[str], facts: Mapping[str, Sequence[Pair]], receipt: DeadReceipt, deadline: Deadline
-    ) -> Iterator[tuple[DeadJob, RawEntry]]:
+    ) -> Iterator[tuple[StreamId, DeadJob, RawEntry]]:
         keys, at = self.queue.keys, 0
-        for odd in [job for job in jobs if not (job.startswith("JOB") and ids.is_valid(job))]:
-            receipt.failed[odd] = "no JOB id"
-        jobs = [job for job in jobs if job not in receipt.failed]
-        while at < len(jobs):
+        parsed: dict[str, ids.BrandedId] = {}
+        for job in jobs:
+            try:
+                parsed[job] = ids.parse(job)
+                if parsed[job].namespace != "JOB":
+                    raise BadInputError("no JOB id")
+            except BadInputError:
+                parsed.pop(job, None)
+                receipt.failed[job] = "no JOB id"
+        known = list(parsed)
+        while at < len(known):
             deadline.check("reading dead jobs")
-            asked = jobs[at : at + READ_JOBS]
+            asked = known[at : at + READ_JOBS]
             replies = self.queue.run("dead_read", [keys.dead], keys.base, READ_BYTES, *asked, readonly=True)
             for job, reply in zip(asked, replies, strict=False):
                 if reply[0] == 0:
@@ -111,7 +118,7 @@ class DeadArchive:
                     receipt.failed[job] = "its row or its logs are of another type"
                 else:
                     try:
-                        yield _archived_form(job, reply[1], reply[2], facts.get(job, ()))
+                        yield _archived_form(job, parsed[job], reply[1], reply[2], facts.get(job, ()))
                     except BadInputError as fault:
                         receipt.failed[job] = str(fault)
             at += len(replies)
@@ -140,15 +147,17 @@ class DeadArchive:
 
 
 def _archived_form(
-    job: str, row: Sequence[bytes], logs: Sequence[bytes], facts: Sequence[Pair]
-) -> tuple[DeadJob, RawEntry]:
+    job: str, branded: ids.BrandedId, row: Sequence[bytes], logs: Sequence[bytes], facts: Sequence[Pair]
+) -> tuple[StreamId, DeadJob, RawEntry]:
     """Raises BadInputError for a row whose counts are no numbers."""
-    pairs = list(zip(row[::2], row[1::2], strict=True))
-    values = dict(pairs)
-    attempts, stalls = _count(values, b"attempts"), _count(values, b"stalled")
-    entry = dead_entry(job, pairs, logs, facts, attempts=attempts, stalls=stalls)
-    names = tuple(row[::2])
-    return DeadJob(job, names, dead_digest(row[1::2], logs), attempts, stalls), entry
+    names, values = row[::2], row[1::2]
+    pairs = list(zip(names, values, strict=True))
+    counts = dict(pairs)
+    attempts, stalls = _count(counts, b"attempts"), _count(counts, b"stalled")
+    stream_id = dead_id(branded, attempts, stalls)
+    flat = dead_fields(job, pairs, logs, facts)
+    digest = dead_digest(values, logs)
+    return stream_id, DeadJob(job, tuple(names), digest, attempts, stalls), [b"%d-%d" % stream_id, flat]
 
 
 def _count(values: Mapping[bytes, bytes], name: bytes) -> int:
