@@ -71,7 +71,8 @@ def _job(
 ) -> Callable[[], None]:
     def run() -> None:
         try:
-            done = worker.run(task, fence, lease_ms=lease_ms, trigger="request", force=True)
+            only = request.options.get("only")
+            done = worker.run(task, fence, lease_ms=lease_ms, trigger="request", force=True, only=only)
         except EmqError as fault:
             _answer(ledger, request, error=str(fault))
         except Exception as fault:  # noqa: BLE001 - the asker must learn of it, and the daemon go on

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -101,9 +101,11 @@ class Worker:
         trigger: str = "daemon",
         force: bool = False,
         policy: Policy | None = None,
+        only: Collection[str] | None = None,
     ) -> Done:
         """One run of `task` under its queue's lease, within its timeout. `lease_ms`: the queue's longest lease;
-        `policy`: another than the task's (a command's flags); `force`: a stream ships and trims all that may go.
+        `policy`: another than the task's (a command's flags); `force`: a stream ships and trims all that may go;
+        `only`: a trim removes none but these.
 
         Raises what the passes raise.
         """
@@ -123,12 +125,22 @@ class Worker:
                 )
                 return Done(report, report.idle, seen)
             if isinstance(policy, DeadPolicy):
-                return self._trim(task.queue, policy, fence, lease_ms, trigger)
+                return self._trim(task.queue, policy, fence, lease_ms, trigger, only)
             return self._archive(task, policy, fence, trigger, force)
 
-    def _trim(self, queue: str, policy: DeadPolicy, fence: Fence, lease_ms: int, trigger: str) -> Done:
+    def _trim(
+        self,
+        queue: str,
+        policy: DeadPolicy,
+        fence: Fence,
+        lease_ms: int,
+        trigger: str,
+        only: Collection[str] | None,
+    ) -> Done:
         with self.ledger.read() as connection:
             bound = bounds.of(connection, queue)
+        if bound is not None:
+            only = bound.ids if only is None else set(only) & set(bound.ids)
         report = trim(
             self.server,
             queue,
@@ -136,7 +148,7 @@ class Worker:
             self.ledger,
             fence,
             archiver=self._dead_archive(queue, policy, fence) if policy.archive else None,
-            only=bound.ids if bound is not None else None,
+            only=only,
             lease_ms=lease_ms,
             trigger=trigger,
             emit=self.emit,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -136,10 +136,11 @@ def act(
     protect: bool = False,
     trigger: str = "command",
     emit: Emit = nowhere,
+    sleep: Callable[[float], None] = time.sleep,
 ) -> ActReport:
     """Requeues (`acts.REQUEUE`) or takes away (`acts.REMOVE`) exactly the jobs of `chosen` that are still as they were,
     at most `rate` a second. `why` and `meant` (the filters) are recorded with who did it. A run that ends early is
-    resumed by `resume`.
+    resumed by `resume`. `sleep` waits between slices; whatever it raises ends the run early.
 
     Raises BadInputError (kind, rate, nothing chosen), ProtectedError (`protect`, and it would remove),
     ForeignQueueError, and what the server and the ledger raise.
@@ -164,10 +165,18 @@ def act(
     emit(PassStarted(chosen.queue, run, kind=kind))
     report = ActReport(kind, chosen.queue, run, selected=len(chosen.jobs), last_attempt=chosen.last_attempt)
     _warn(report, chosen)
-    return _carry_out(server, ledger, report, Pace(rate, slice_size), emit)
+    return _carry_out(server, ledger, report, Pace(rate, slice_size, sleep), emit)
 
 
-def resume(server: Server, run: str, ledger: Ledger, *, rate: int | None = None, emit: Emit = nowhere) -> ActReport:
+def resume(
+    server: Server,
+    run: str,
+    ledger: Ledger,
+    *,
+    rate: int | None = None,
+    emit: Emit = nowhere,
+    sleep: Callable[[float], None] = time.sleep,
+) -> ActReport:
     """Goes on with an act that was killed or failed, from where it stood. Raises BadInputError: it is no act, it is
     over, or the process that runs it still lives."""
     found = runs.get(ledger, run)
@@ -183,7 +192,7 @@ def resume(server: Server, run: str, ledger: Ledger, *, rate: int | None = None,
     check_owner(server, found.queue, ledger)
     take_over(ledger, found)
     report = ActReport(found.kind, found.queue, run, selected=int(found.counts.get("selected", 0)))
-    pace = Pace(rate or int(found.policy.get("rate", RATE)), int(found.policy.get("slice", SLICE)))
+    pace = Pace(rate or int(found.policy.get("rate", RATE)), int(found.policy.get("slice", SLICE)), sleep)
     return _carry_out(server, ledger, report, pace, emit)
 
 
@@ -237,8 +246,8 @@ def _warn(report: ActReport, chosen: Chosen) -> None:
 class Pace:
     """Lets through at most `rate` jobs a second, in slices."""
 
-    def __init__(self, rate: int, most: int = SLICE) -> None:
-        self.rate = rate
+    def __init__(self, rate: int, most: int = SLICE, sleep: Callable[[float], None] = time.sleep) -> None:
+        self.rate, self._sleep = rate, sleep
         self.slice = max(1, min(most, rate // 4))
         self._next = time.monotonic()
 
@@ -246,7 +255,7 @@ class Pace:
         """Waits until the jobs that went through before are paid for, then takes `jobs` more."""
         now = time.monotonic()
         if self._next > now:
-            time.sleep(self._next - now)
+            self._sleep(self._next - now)
         self._next = max(self._next, now) + jobs / self.rate
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from emq_ops.playbook.modules import archive, control, dead, jobs, logic, operate, recover
+from emq_ops.playbook.modules import acts, archive, control, dead, jobs, logic, operate, recover
 from emq_ops.playbook.registry import Module
 
 MODULES: dict[str, Module] = {
@@ -14,8 +14,8 @@ MODULES: dict[str, Module] = {
         archive.TrimDead(),
         archive.ArchiveStreams(),
         dead.Audit(),
-        dead.Requeue(),
-        dead.Remove(),
+        acts.Requeue(),
+        acts.Remove(),
         dead.Rehydrate(),
         control.Pause(),
         control.Resume(),

@@ -1,4 +1,4 @@
-"""Modules about dead jobs: audit, requeue, remove, rehydrate; with the filters of `emq_ops.passes.selection`."""
+"""Modules about dead jobs, and how they are selected: audit, rehydrate."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from itertools import islice
 from typing import Any, ClassVar
 
 from emq_ops.ledger import acts as book
-from emq_ops.ledger import deaths, runs
+from emq_ops.ledger import deaths
 from emq_ops.passes import acts
-from emq_ops.passes.acts import ActReport, Chosen
 from emq_ops.passes.deadset import DeadJob
 from emq_ops.passes.selection import CAUSES, Selection, select
 from emq_ops.passes.undo import rehydrate
@@ -34,10 +33,9 @@ FILTERS = (
     Option("killed_by", TEXT, "killed by that run", empty_is_error=True),
     Option("suspect", BOOLEAN, "restart suspects: stalled, by a lease that an interruption may have cut"),
 )
-_LIMIT = Option("limit", POSITIVE, "at most so many, by id")
-_ALL = Option("all", BOOLEAN, "every dead job; the filters exclude it")
-_RATE = Option("rate", POSITIVE, "jobs a second", acts.RATE)
-_NAMES = tuple(option.name for option in FILTERS)
+LIMIT = Option("limit", POSITIVE, "at most so many, by id")
+RATE = Option("rate", POSITIVE, "jobs a second", acts.RATE)
+NAMES = tuple(option.name for option in FILTERS)
 
 
 def selection_of(options: dict[str, Any]) -> Selection:
@@ -81,7 +79,7 @@ class Audit(Module):
     summary = "Looks at dead jobs: how many, why, by which errors. Without filters at all of them."
     check = "would not change; looks in check mode too"
     acts = False
-    options = (*FILTERS, _LIMIT)
+    options = (*FILTERS, LIMIT)
     returns: ClassVar = {
         "ids": f"the jobs, the first {MAX_IDS:,}",
         "causes": "how many died of each cause",
@@ -132,124 +130,6 @@ class Audit(Module):
         )
 
 
-class _Act(Module):
-    """What requeue and remove share: a selection, an act that the ledger keeps."""
-
-    exclusive = tuple(("all", name) for name in _NAMES)
-    needs_one = (*_NAMES, "all")
-    check = "would change (how many, which), or would not; exact for the dead set at that moment"
-    kind: ClassVar[str]
-    after: ClassVar[str | None]
-
-    def inspect(self, ctx: Context, options: dict[str, Any]) -> Plan:
-        """Which jobs it would touch."""
-        chosen = Chosen(ctx.queue.name)
-        blocked = 0
-        found = list(selected(ctx, options))
-        for job, leaves in zip(found, self.leaves(ctx, found), strict=True):
-            if leaves:
-                blocked += 1
-            else:
-                chosen.add(job)
-        ids = [job for job, _, _ in chosen.jobs]
-        returns = {"ids": ids, "last_attempt": chosen.last_attempt, "left": blocked + chosen.damaged}
-        message = "; ".join(acts.preview(self.kind, chosen).notes)
-        removals = len(ids) if self.destructive else 0
-        diff: list[tuple[str, Any, Any]] = [(job, "dead", self.after) for job in ids[:NAMED]]
-        data = {"jobs": [list(job) for job in chosen.jobs]}
-        count = len(ids)
-        return Plan(CHANGE if ids else SAME, count, ids, removals, False, message, diff, data, returns)
-
-    def leaves(self, ctx: Context, jobs: list[DeadJob]) -> list[bool]:
-        """Of each job, whether the act would leave it alone."""
-        return [False] * len(jobs)
-
-    def act(self, ctx: Context, options: dict[str, Any], plan: Plan, resumed: bool) -> Result:
-        """Acts on exactly those jobs that are still as they were; an act that was interrupted is taken up again."""
-        report = self._resumed(ctx, options) if resumed else None
-        if report is None:
-            chosen = Chosen(ctx.queue.name, [tuple(job) for job in plan.data["jobs"]])
-            chosen.last_attempt = plan.returns["last_attempt"]
-            meant = {"play": ctx.run, "step": ctx.step}
-            report = acts.act(
-                ctx.ops.server,
-                self.kind,
-                chosen,
-                ctx.ops.ledger,
-                why=f"playbook {ctx.run}",
-                meant=meant,
-                rate=options["rate"],
-                protect=ctx.policy.protect,
-                trigger="playbook",
-            )
-        left = {reason: n for reason, n in report.left.items() if n}
-        returns = {**plan.returns, "left": plan.returns["left"] + sum(left.values()), "run": report.run}
-        notes = [*report.notes, *(f"{n} left: {acts.WHY_LEFT.get(reason, reason)}" for reason, n in left.items())]
-        gone = {skipped.job for skipped in report.left_jobs}
-        ids = [job for job in plan.items if job not in gone]
-        return Result(report.done > 0, report.done, ids, "; ".join(notes), returns | {"ids": ids})
-
-    def _resumed(self, ctx: Context, options: dict[str, Any]) -> ActReport | None:
-        """The act that this step began in an earlier life, brought to its end; None where it began none."""
-        for run in runs.latest(ctx.ops.ledger, queue=ctx.queue.name, kind=self.kind):
-            if run.policy.get("selection") != {"play": ctx.run, "step": ctx.step}:
-                continue
-            if run.status in (runs.RUNNING, runs.INTERRUPTED) and run.slices:
-                return acts.resume(ctx.ops.server, run.id, ctx.ops.ledger, rate=options["rate"])
-            if run.status == runs.DONE:
-                return self._ended(run)
-        return None
-
-    def _ended(self, run: runs.Run) -> ActReport:
-        report = ActReport(
-            self.kind, run.queue, run.id, selected=run.counts["selected"], done=run.counts.get(book.DONE, 0)
-        )
-        report.left = {k: v for k, v in run.counts.items() if k not in ("selected", book.DONE)}
-        return report
-
-
-class Requeue(_Act):
-    """Dead jobs wait again."""
-
-    name = "requeue"
-    summary = (
-        "Puts dead jobs back to wait, in their lane where they had one. Attempts stay, the stall count is cleared."
-    )
-    options = (*FILTERS, _ALL, _LIMIT, _RATE)
-    returns: ClassVar = {
-        "ids": "the jobs",
-        "last_attempt": "how many died of an error: their next error kills them again",
-        "left": "how many were left alone",
-        "run": "the act's run, for `emq-ops runs show`",
-    }
-    kind, after = book.REQUEUE, "pending"
-
-
-class Remove(_Act):
-    """Dead jobs go."""
-
-    name = "remove"
-    summary = "Removes dead jobs, whole; `emq-ops undo` brings them back."
-    destructive = True
-    options = (*FILTERS, _ALL, _LIMIT, _RATE)
-    returns: ClassVar = {
-        "ids": "the jobs",
-        "left": "how many were left alone (held, flow children ...)",
-        "run": "the act's run, for `emq-ops undo`",
-        "last_attempt": "how many died of an error",
-    }
-    kind, after = book.REMOVE, None
-
-    def leaves(self, ctx: Context, jobs: list[DeadJob]) -> list[bool]:
-        """Held jobs, flow children, whose parents would wait for ever, and flow parents with open children."""
-        keys = [ctx.queue.keys.book(job.job, "dependencies") for job in jobs]
-        left = ctx.queue.server.read_many([("GET", key) for key in keys])
-        return [
-            job.held or job.parent or (open_children or b"0") != b"0"
-            for job, open_children in zip(jobs, left, strict=True)
-        ]
-
-
 class Rehydrate(Module):
     """Removed jobs come back."""
 
@@ -259,7 +139,7 @@ class Rehydrate(Module):
     options = (
         Option("ids", JOBS, "the jobs", REQUIRED, empty_is_error=True),
         Option("to", TEXT, "where to", "dead", choices=("dead", "pending")),
-        _RATE,
+        RATE,
     )
     returns: ClassVar = {"ids": "the jobs that are back", "lost": "ids that are kept nowhere", "alive": "ids that live"}
 
