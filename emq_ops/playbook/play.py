@@ -13,7 +13,7 @@ from typing import Any
 
 from emq_ops.playbook import events, source, store
 from emq_ops.playbook.context import Ops
-from emq_ops.playbook.errors import Pos, did_you_mean, wrong
+from emq_ops.playbook.errors import PlaybookError, Pos, did_you_mean, wrong
 from emq_ops.playbook.evaluator import ENV_PREFIX, Evaluator
 from emq_ops.playbook.grammar import Grammar
 from emq_ops.playbook.model import Playbook, Vars
@@ -24,6 +24,7 @@ from emq_ops.playbook.queues import Finder
 from emq_ops.playbook.runner import Asks, Runner
 from emq_ops.playbook.sandbox import Compiler
 from emq_ops.playbook.scope import Renderer, Scope
+from emq_ops.playbook.secrets import Secrets
 from emq_ops.playbook.select import select
 from emq_ops.playbook.source import Node, node_of
 from emq_ops.protocol.errors import one_line
@@ -137,7 +138,8 @@ def _ready(
 ) -> Prepared:
     env = os.environ if environment is None else environment
     allowed: dict[str, str | None] = {k: v for k, v in env.items() if k.startswith(ENV_PREFIX)}
-    evaluator = Evaluator(allowed | {name: env.get(name) for name in options.env})
+    allowed |= {name: env.get(name) for name in options.env}
+    evaluator, secrets = Evaluator(allowed), Secrets(allowed)
     try:
         renderer = Renderer(compiler, evaluator)
         selection = select(playbook, options.tags, options.skip_tags, options.start_at)
@@ -145,6 +147,7 @@ def _ready(
             queues = find_queues(playbook, renderer, extra, Finder(ops.server, ops.configured), options.queues)
         else:
             record = store.claim(ops.ledger, run)
+            record.steps = secrets.resolved(record.steps)
             queues = {int(index): names for index, names in record.queues.items()}
         magic = {"check_mode": options.check}
         Preflight(playbook, renderer, extra, selection.takes, queues, magic).check()
@@ -152,8 +155,10 @@ def _ready(
             kept = {**asdict(options), "extra": {k: node.data() for k, node in extra.items()}}
             names = {str(index): found for index, found in queues.items()}
             record = store.begin(ops.ledger, str(path.resolve()), playbook.sha256, kept, names)
-    except BaseException:
+    except BaseException as fault:
         evaluator.close()
+        if isinstance(fault, PlaybookError):
+            raise PlaybookError(secrets.shown(fault.what), where=fault.where, fix=fault.fix) from None
         raise
     runner = Runner(
         ops,
@@ -164,6 +169,7 @@ def _ready(
         queues,
         record,
         options.check,
+        secrets,
         emit,
         asks or Asks(),
         stopping or threading.Event(),

@@ -16,6 +16,7 @@ from emq_ops.playbook.execute import Executor, Place
 from emq_ops.playbook.model import Play, Playbook, Task, Vars
 from emq_ops.playbook.outcome import SKIPPED, Outcome, Tally
 from emq_ops.playbook.scope import Renderer
+from emq_ops.playbook.secrets import Secrets
 from emq_ops.playbook.select import Selection
 from emq_ops.playbook.store import WHOLE, Recorder, RunRecord, Step
 from emq_ops.playbook.walk import QueueWalk
@@ -76,12 +77,13 @@ class Runner:
     queues: dict[int, list[str]]
     record: RunRecord
     check: bool = False
+    secrets: Secrets = field(default_factory=lambda: Secrets({}))
     emit: say.Emit = say.nowhere
     asks: Asks = field(default_factory=Asks)
     stopping: threading.Event = field(default_factory=threading.Event)
 
     def __post_init__(self) -> None:
-        self._recorder = Recorder(self.ops.ledger, self.record)
+        self._recorder = Recorder(self.ops.ledger, self.record, self.secrets)
         self._facts: dict[str, dict[str, Any]] = {}
         self._tallies: dict[str, Tally] = {}
         self._stepping = self.asks.step is not None
@@ -119,7 +121,7 @@ class Runner:
         return Ended(self.record.run, status, self._tallies, reason, fault)
 
     def _progress(self, task: Task, queue: str, text: str) -> None:
-        self.emit(say.Progress(task, queue, text))
+        self.emit(say.Progress(task, queue, self.secrets.shown(text)))
 
     def _plays(self) -> None:
         out: set[str] = set()  # queues that fell out of an earlier play
@@ -259,9 +261,9 @@ class Runner:
 
     def _feed(self, play: Play, task: Task, walk: QueueWalk, outcome: Outcome, *, replayed: bool) -> None:
         if outcome.bad_input and not self._fault:
-            self._fault = outcome.message
+            self._fault = self.secrets.shown(outcome.message)
         walk.feed(outcome)
-        self.emit(say.TaskEnded(play, task, walk.queue, outcome, replayed))
+        self.emit(say.TaskEnded(play, task, walk.queue, self.secrets.shown(outcome), replayed))
 
     def _magic(self, play: Play, queue: str) -> dict[str, Any]:
         names = self.queues[play.index]

@@ -20,6 +20,7 @@ from emq_ops.ledger.schema import metadata, runs
 from emq_ops.passes.holder import Holder, machine_id, who
 from emq_ops.playbook.outcome import Outcome
 from emq_ops.playbook.registry import Plan
+from emq_ops.playbook.secrets import Secrets
 from emq_ops.protocol.errors import BadInputError, EmqError
 from emq_ops.protocol.ids import mint, require
 
@@ -188,8 +189,8 @@ def _step(row: Any) -> Step:
 class Recorder:
     """Writes what a run does. Thread-safe; writers that wait at the same time share one transaction."""
 
-    def __init__(self, ledger: Ledger, record: RunRecord) -> None:
-        self._ledger, self._record = ledger, record
+    def __init__(self, ledger: Ledger, record: RunRecord, secrets: Secrets | None = None) -> None:
+        self._ledger, self._record, self._secrets = ledger, record, secrets or Secrets({})
         self._guard, self._turn = threading.Lock(), threading.Lock()
         self._waiting: dict[tuple[str, str, int], Step] = {}
         self._beat_ms = host_ms()
@@ -240,7 +241,7 @@ class Recorder:
                 "plan": json.dumps(step.plan.as_row()) if step.plan is not None else None,
                 "outcome": json.dumps(step.outcome.as_row()) if step.outcome is not None else None,
             }
-            for step in steps
+            for step in map(self._secrets.stored, steps)
         ]
         with self._ledger.write() as connection:
             self._own(connection)

@@ -97,7 +97,7 @@ ELSEWHERE = {
     "forks": "leave it out",
     "async": "leave it out",
     "poll": "use 'wait_for'",
-    "no_log": "leave it out; what comes from the environment is never shown",
+    "no_log": "leave it out; a value that lookup('env', NAME) read is never shown or stored",
     "listen": "notify a handler by its name",
     "meta": "leave it out; handlers run at the end of the play",
     "action": "write the module's name as the key",

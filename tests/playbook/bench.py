@@ -87,9 +87,9 @@ class Bench:
         ) as ready:
             return ready.runner.run()
 
-    def resume(self, run: str, **kwargs: Any) -> Ended:
+    def resume(self, run: str, *, environ: dict[str, str] | None = None, **kwargs: Any) -> Ended:
         self.said = []
-        with resume(self.ops, run, environment={}, emit=self.said.append, **kwargs) as ready:
+        with resume(self.ops, run, environment=environ or {}, emit=self.said.append, **kwargs) as ready:
             return ready.runner.run()
 
     def outcomes(self, queue: str = "orders") -> list[tuple[str, str]]:
