@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -153,7 +154,9 @@ def test_two_drivers_at_once_from_two_hosts(in_s3: World, zygotes: dict[str, Zyg
         in_s3.converged(host)
 
 
-def test_killed_again_and_again_beside_a_writer(in_folder: World, zygotes: dict[str, Zygote]) -> None:
+@pytest.mark.parametrize("kills", [6, pytest.param(60, marks=pytest.mark.soak)])
+def test_killed_again_and_again_beside_a_writer(kills: int, in_folder: World, zygotes: dict[str, Zygote]) -> None:
+    moments = random.Random(kills)
     over = threading.Event()
     in_folder.policy |= {"segment_bytes": 20_000, "batch": 50, "page": 25}
 
@@ -164,10 +167,10 @@ def test_killed_again_and_again_beside_a_writer(in_folder: World, zygotes: dict[
     writer = threading.Thread(target=write)
     writer.start()
     try:
-        for number in range(6):
+        for number in range(kills):
             host = "ab"[number % 2]
             with RespProxy(in_folder.url) as resp:
-                fault = resp.arm("hold", at=3 + 4 * number, match=asked)
+                fault = resp.arm("hold", at=moments.randint(3, 25), match=asked)
                 run = zygotes[host].start(in_folder.spec(host, resp.url, cycles=50))
                 fault.wait()
                 run.signal(9)
