@@ -4,5 +4,5 @@
 -- Replies: {how many would be deleted, id and reason of each that would stay, in turn}. EMQDATA.
 --#include lib/check.lua
 --#include lib/dead_trim.lua
-local go, stay = doomed(KEYS[1], ARGV[1], 2)
+local go, _, _, stay = doomed(KEYS[1], ARGV[1], 2)
 return { #go, stay }

@@ -8,20 +8,24 @@
 check_fence(KEYS[1], ARGV[1], ARGV[2], ARGV[3])
 expect(KEYS[3], 'hash')
 local base = ARGV[4]
-local go, stay = doomed(KEYS[2], base, 5)
+local go, rows, books, stay = doomed(KEYS[2], base, 5)
 
--- The first write is below this line.
-local BOOKS = { '', ':logs', ':lock', ':dependencies', ':processed', ':failed', ':unsuccessful' }
-local JOBS = 70 -- a call: 490 keys
+-- The first write is below this line. No lock stands on a job that goes, and which books of dependencies there are is
+-- known.
+local BOOKS = ARGV[5] == 'flow' and { ':logs', ':processed', ':failed', ':unsuccessful' } or { ':logs' }
+local JOBS = 100 -- a call: at most 500 keys
+local exempted = redis.call('EXISTS', KEYS[3]) == 1
 for first = 1, #go, JOBS do
   local last = math.min(first + JOBS - 1, #go)
   local keys = {}
   for i = first, last do
-    local row = base .. 'job:' .. go[i]
+    local row = rows[i]
+    keys[#keys + 1] = row
     for _, book in ipairs(BOOKS) do keys[#keys + 1] = row .. book end
   end
   redis.call('ZREM', KEYS[2], unpack(go, first, last))
-  redis.call('UNLINK', unpack(keys))
-  redis.call('HDEL', KEYS[3], unpack(go, first, last))
+  redis.call('DEL', unpack(keys))
+  if exempted then redis.call('HDEL', KEYS[3], unpack(go, first, last)) end
 end
+for first = 1, #books, 500 do redis.call('DEL', unpack(books, first, math.min(first + 499, #books))) end
 return { #go, stay }

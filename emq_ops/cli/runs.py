@@ -37,5 +37,5 @@ def show(ctx: typer.Context, run: Annotated[str, typer.Argument(help="Its id, RU
     options = globals_of(ctx)
     with Passing.of(options).ledger() as ledger:
         found = runs.get(ledger, run)
-        killed = [death.job for death in deaths.iterate(ledger, run=found.id, snapshots=False)]
+        killed = [death.job for death in deaths.iterate(ledger, run=found.id, with_rows=False)]
     emit_one({**found.as_row(), "killed": killed}, options.output)

@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import Connection, bindparam, exists, func, select, update
 
 from emq_ops.ledger.ledger import Ledger, insert, pages
-from emq_ops.ledger.schema import deaths
+from emq_ops.ledger.schema import deaths, snapshots
 from emq_ops.ledger.snapshot import Snapshot, unpack
 
 STALLED, ERROR, FLOW, UNKNOWN = "stalled", "error", "flow", "unknown"
@@ -23,7 +23,8 @@ class Death:
 
     `attempts` is -1 where the row says none. `first_seen_ms` is server time. `killed_by`: our pass that dead-lettered
     it, None where somebody else did; `found_by`: the pass that saw it. Of the lease that lapsed: `deadline_ms`,
-    `epoch`, the `evidence` on which it was counted, and the `interruption` that it may belong to. `snapshot`: see
+    `epoch`, the `evidence` on which it was counted, and the `interruption` that it may belong to. `flow`: it
+    has books of a flow parent. `snapshot`: see
     `snapshot.pack`; None where the row was gone before it could be read.
     """
 
@@ -39,6 +40,7 @@ class Death:
     epoch: str | None = None
     evidence: str | None = None
     interruption: int | None = None
+    flow: bool = False
     snapshot: bytes | None = None
 
 
@@ -73,7 +75,7 @@ def known(connection: Connection, queue: str, jobs: Sequence[str]) -> dict[str, 
         wanted = select(deaths.c.job, deaths.c.attempts, deaths.c.stalls).where(
             deaths.c.queue == queue, deaths.c.gone_ms.is_(None), deaths.c.job.in_(page)
         )
-        found.update({row.job: (row.attempts, row.stalls) for row in connection.execute(wanted)})
+        found.update({job: (attempts, stalls) for job, attempts, stalls in connection.execute(wanted).all()})
     return found
 
 
@@ -83,7 +85,9 @@ def ages(connection: Connection, queue: str, jobs: Sequence[str]) -> dict[tuple[
     found: dict[tuple[str, int, int], int] = {}
     for page in pages(jobs):
         wanted = select(*columns).where(deaths.c.queue == queue, deaths.c.gone_ms.is_(None), deaths.c.job.in_(page))
-        found.update({(row[0], row[1], row[2]): row[3] for row in connection.execute(wanted)})
+        found.update(
+            {(job, attempts, stalls): seen for job, attempts, stalls, seen in connection.execute(wanted).all()}
+        )
     return found
 
 
@@ -99,6 +103,7 @@ def record(connection: Connection, queue: str, seen: Sequence[Death]) -> int:
     if fresh:
         new = insert(connection, deaths).on_conflict_do_nothing()
         connection.execute(new, [{"queue": queue, **_values(death)} for death in fresh])
+        _keep_rows(connection, queue, fresh)
     new_jobs = {death.job for death in fresh}
     explained = [death for death in seen if death.killed_by is not None and death.job not in new_jobs]
     if explained:
@@ -116,11 +121,21 @@ def record(connection: Connection, queue: str, seen: Sequence[Death]) -> int:
 
 
 _EXPLAINING = ("cause", "killed_by", "deadline_ms", "epoch", "evidence", "interruption")
-_NAMES = tuple(Death.__dataclass_fields__)
+_NAMES = tuple(name for name in Death.__dataclass_fields__ if name != "snapshot")
 
 
 def _values(death: Death) -> dict[str, Any]:
     return {name: getattr(death, name) for name in _NAMES}
+
+
+def _keep_rows(connection: Connection, queue: str, fresh: Sequence[Death]) -> None:
+    bodies = {death.job: death.snapshot for death in fresh if death.snapshot is not None}
+    for page in pages(list(bodies)):
+        wanted = select(deaths.c.job, deaths.c.id).where(
+            deaths.c.queue == queue, deaths.c.gone_ms.is_(None), deaths.c.job.in_(page)
+        )
+        rows = [{"death": number, "body": bodies[job]} for job, number in connection.execute(wanted).all()]
+        connection.execute(insert(connection, snapshots).on_conflict_do_nothing(), rows)
 
 
 def close(connection: Connection, queue: str, jobs: Iterable[str], how: str, at_ms: int, by: str | None = None) -> int:
@@ -128,7 +143,7 @@ def close(connection: Connection, queue: str, jobs: Iterable[str], how: str, at_
     gone = 0
     for page in pages(list(jobs)):
         statement = update(deaths).where(deaths.c.queue == queue, deaths.c.gone_ms.is_(None), deaths.c.job.in_(page))
-        gone += connection.execute(statement.values(gone_ms=at_ms, gone_how=how, gone_by=by, listed_by=None)).rowcount
+        gone += connection.execute(statement.values(gone_ms=at_ms, gone_how=how, gone_by=by)).rowcount
     return gone
 
 
@@ -162,16 +177,16 @@ def open_jobs(connection: Connection, queue: str, *, after: str = "", limit: int
         .order_by(deaths.c.job)
         .limit(limit)
     )
-    return [(row.job, row.first_seen_ms) for row in connection.execute(wanted)]
+    return [(job, seen) for job, seen in connection.execute(wanted).all()]
 
 
-def open_deaths(connection: Connection, queue: str, jobs: Sequence[str]) -> list[Recorded]:
-    """What is known of these jobs' deaths, without snapshots; those not dead are left out."""
-    columns = [c for c in deaths.c if c.name not in ("listed_by", "snapshot")]
-    found: list[Recorded] = []
+def told(connection: Connection, queue: str, jobs: Sequence[str], names: Sequence[str]) -> list[tuple[Any, ...]]:
+    """Of each of these jobs that the ledger has as dead now: the job, and the columns of these names."""
+    columns = [deaths.c.job, *(deaths.c[name] for name in names)]
+    found: list[tuple[Any, ...]] = []
     for page in pages(jobs):
         wanted = select(*columns).where(deaths.c.queue == queue, deaths.c.gone_ms.is_(None), deaths.c.job.in_(page))
-        found += [Recorded(**row) for row in connection.execute(wanted).mappings()]
+        found += [tuple(row) for row in connection.execute(wanted).all()]
     return found
 
 
@@ -186,13 +201,16 @@ def iterate(
     run: str | None = None,
     interruption: int | None = None,
     only_open: bool = False,
-    snapshots: bool = True,
+    with_rows: bool = True,
     page: int = 1000,
 ) -> Iterator[Recorded]:
     """Deaths in the order they were recorded, in bounded pages; filters by queue, job, first seen within
-    [since_ms, until_ms), cause, the pass that killed it, interruption. `snapshots` False leaves them out (None)."""
-    columns = [c for c in deaths.c if c.name != "listed_by" and (snapshots or c.name != "snapshot")]
-    wanted = select(*columns).order_by(deaths.c.id).limit(page)
+    [since_ms, until_ms), cause, the pass that killed it, interruption. Without `with_rows` snapshots are left out."""
+    wanted = select(*deaths.c).order_by(deaths.c.id).limit(page)
+    if with_rows:
+        wanted = wanted.add_columns(snapshots.c.body.label("snapshot")).outerjoin(
+            snapshots, snapshots.c.death == deaths.c.id
+        )
     equal = {"queue": queue, "job": job, "cause": cause, "killed_by": run, "interruption": interruption}
     for name, value in equal.items():
         if value is not None:
@@ -206,81 +224,8 @@ def iterate(
     last = 0
     while True:
         with ledger.read() as connection:
-            found = [Recorded(**row) for row in connection.execute(wanted.where(deaths.c.id > last)).mappings()]
+            found = [Recorded(**row) for row in connection.execute(wanted.where(deaths.c.id > last)).mappings().all()]
         yield from found
         if len(found) < page:
             return
         last = found[-1].id
-
-
-@dataclass(frozen=True, slots=True)
-class Victim:
-    """A job that a trim may remove: `attempts` and `stalls` as they were when it was last seen dead."""
-
-    job: str
-    attempts: int
-    stalls: int
-    first_seen_ms: int
-
-
-def victims(
-    connection: Connection,
-    queue: str,
-    *,
-    keep: int | None,
-    seen_before_ms: int | None = None,
-    minted_before: str | None = None,
-    by_mint: bool = False,
-) -> list[Victim]:
-    """Who goes, oldest first: all but the newest `keep`, and whoever was first seen dead before `seen_before_ms`. With
-    `by_mint` ages are those of the ids: the order is theirs, and `minted_before` (an id) is the bound."""
-    rank = [deaths.c.job] if by_mint else [deaths.c.first_seen_ms, deaths.c.job]
-    here = (deaths.c.queue == queue, deaths.c.gone_ms.is_(None))
-    count = 0 if keep is None else max(0, count_open(connection, queue) - keep)
-    aged = []
-    if seen_before_ms is not None and not by_mint:
-        aged.append(deaths.c.first_seen_ms < seen_before_ms)
-    if minted_before is not None and by_mint:
-        aged.append(deaths.c.job < minted_before)
-    if aged:
-        # Age and rank go the same way: whoever is too old comes first, so the larger number holds both.
-        old = select(func.count()).select_from(deaths).where(*here, *aged)
-        count = max(count, int(connection.execute(old).scalar_one()))
-    wanted = select(deaths.c.job, deaths.c.attempts, deaths.c.stalls, deaths.c.first_seen_ms).where(*here)
-    return [Victim(*row) for row in connection.execute(wanted.order_by(*rank).limit(count))]
-
-
-def list_victims(connection: Connection, queue: str, jobs: Sequence[str], run: str) -> None:
-    """Notes that `run` is about to remove these, so that the next pass can tell whose work it was if `run` dies."""
-    for page in pages(jobs):
-        statement = update(deaths).where(deaths.c.queue == queue, deaths.c.gone_ms.is_(None), deaths.c.job.in_(page))
-        connection.execute(statement.values(listed_by=run))
-
-
-def listed(connection: Connection, queue: str) -> dict[str, str]:
-    """Jobs that a trim was about to remove and that are not closed yet: job and run."""
-    wanted = select(deaths.c.job, deaths.c.listed_by).where(
-        deaths.c.queue == queue, deaths.c.gone_ms.is_(None), deaths.c.listed_by.is_not(None)
-    )
-    return {row.job: row.listed_by for row in connection.execute(wanted)}
-
-
-def unlist(connection: Connection, queue: str, jobs: Sequence[str] | None = None) -> None:
-    """Takes back the note of `list_victims` on these jobs, or on all of the queue that are still dead."""
-    statement = update(deaths).where(
-        deaths.c.queue == queue, deaths.c.gone_ms.is_(None), deaths.c.listed_by.is_not(None)
-    )
-    if jobs is None:
-        connection.execute(statement.values(listed_by=None))
-        return
-    for page in pages(jobs):
-        connection.execute(statement.where(deaths.c.job.in_(page)).values(listed_by=None))
-
-
-def close_listed(connection: Connection, queue: str, at_ms: int) -> int:
-    """Marks as trimmed every job still listed, each by the run that listed it."""
-    statement = update(deaths).where(
-        deaths.c.queue == queue, deaths.c.gone_ms.is_(None), deaths.c.listed_by.is_not(None)
-    )
-    values = {"gone_ms": at_ms, "gone_how": TRIMMED, "gone_by": deaths.c.listed_by, "listed_by": None}
-    return connection.execute(statement.values(values)).rowcount

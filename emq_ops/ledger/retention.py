@@ -6,12 +6,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, Table, delete, func, or_, select, update
+from sqlalchemy import Table, delete, func, or_, select
 
 from emq_ops.ledger import runs as run_words
 from emq_ops.ledger.acts import act_items
 from emq_ops.ledger.ledger import Ledger
-from emq_ops.ledger.schema import alerts, census, deaths, holds, interruptions, requests, runs, windows
+from emq_ops.ledger.schema import alerts, census, deaths, holds, interruptions, requests, runs, snapshots, windows
 from emq_ops.ledger.stalls import stalls
 
 _DAY = 86_400_000
@@ -41,9 +41,11 @@ def prune(ledger: Ledger, now_ms: int, keep: Retention | None = None) -> dict[st
     no pass waits long for it."""
     keep = keep or Retention()
     newest = select(func.max(interruptions.c.id)).group_by(interruptions.c.queue)
+    gone_deaths = select(deaths.c.id).where(deaths.c.gone_ms < now_ms - keep.snapshots_ms)
     idle = runs.c.status == run_words.IDLE
     old_census = select(interruptions.c.id).where(interruptions.c.ended_ms < now_ms - keep.census_ms)
     rules: list[tuple[str, Table, list[Any]]] = [
+        ("snapshots", snapshots, [snapshots.c.death.in_(gone_deaths)]),
         ("deaths", deaths, [deaths.c.gone_ms < now_ms - keep.deaths_ms]),
         (
             "runs",
@@ -68,9 +70,7 @@ def prune(ledger: Ledger, now_ms: int, keep: Retention | None = None) -> dict[st
         ("stalls", stalls, [stalls.c.at_ms < now_ms - keep.stalls_ms]),
         ("acts", act_items, [act_items.c.at_ms < now_ms - keep.acts_ms]),
     ]
-    gone = {name: _in_pages(ledger, table, where) for name, table, where in rules}
-    gone["snapshots"] = _drop_snapshots(ledger, now_ms - keep.snapshots_ms)
-    return gone
+    return {name: _in_pages(ledger, table, where) for name, table, where in rules}
 
 
 def _in_pages(ledger: Ledger, table: Table, where: list[Any]) -> int:
@@ -86,21 +86,3 @@ def _in_pages(ledger: Ledger, table: Table, where: list[Any]) -> int:
         total += len(page)
         if len(page) < _PAGE:
             return total
-
-
-def _drop_snapshots(ledger: Ledger, before_ms: int) -> int:
-    total = 0
-    while True:
-        with ledger.write() as connection:
-            done = _page_of_snapshots(connection, before_ms)
-        total += done
-        if done < _PAGE:
-            return total
-
-
-def _page_of_snapshots(connection: Connection, before_ms: int) -> int:
-    old = select(deaths.c.id).where(deaths.c.gone_ms < before_ms, deaths.c.snapshot.is_not(None)).limit(_PAGE)
-    rows = connection.execute(old).scalars().all()
-    if rows:
-        connection.execute(update(deaths).where(deaths.c.id.in_(rows)).values(snapshot=None))
-    return len(rows)

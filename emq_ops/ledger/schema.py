@@ -144,11 +144,10 @@ deaths = Table(
     Column("epoch", String(64)),
     Column("evidence", String(64)),
     Column("interruption", _Serial),
-    Column("snapshot", LargeBinary),
+    Column("flow", Boolean, nullable=False, server_default=text("false")),  # it has books of a flow parent
     Column("gone_ms", BigInteger),
     Column("gone_how", String(16)),  # trimmed, revived, removed, vanished
     Column("gone_by", _Id),
-    Column("listed_by", _Id),  # the trim that is about to remove it
 )
 Index(
     "deaths_open",
@@ -163,16 +162,30 @@ Index(
     deaths.c.queue,
     deaths.c.first_seen_ms,
     deaths.c.job,
+    deaths.c.attempts,  # with these three a trim reads its victims from the index alone
+    deaths.c.stalls,
+    deaths.c.flow,
     sqlite_where=deaths.c.gone_ms.is_(None),
     postgresql_where=deaths.c.gone_ms.is_(None),
 )
 Index("deaths_by_job", deaths.c.job)
-Index("deaths_gone", deaths.c.gone_ms)
-Index(
-    "deaths_listed",
-    deaths.c.listed_by,
-    sqlite_where=deaths.c.listed_by.is_not(None),
-    postgresql_where=deaths.c.listed_by.is_not(None),
+snapshots = Table(
+    "death_rows",
+    metadata,
+    # Apart from `deaths`, whose rows are looked through and changed by the hundred thousand.
+    Column("death", _Serial, ForeignKey("deaths.id", ondelete="CASCADE"), primary_key=True, autoincrement=False),
+    Column("body", LargeBinary, nullable=False),
+)
+
+listings = Table(
+    "trim_listings",
+    metadata,
+    # Whom a trim is about to remove: every dead job up to this rank.
+    Column("queue", String(255), primary_key=True),
+    Column("run", _Id, nullable=False),
+    Column("by_mint", Boolean, nullable=False),
+    Column("until_ms", BigInteger, nullable=False),
+    Column("until_job", _Id, nullable=False),
 )
 
 watches = Table(

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 
 from emq_ops.ledger import deaths as book
 from emq_ops.ledger import interruptions as cuts
-from emq_ops.ledger.deaths import Victim
 from emq_ops.ledger.holds import Window
 from emq_ops.ledger.ledger import Ledger
+from emq_ops.ledger.victims import Victim
 from emq_ops.passes.evidence import Lease, Scene, judge
 from emq_ops.passes.guard import bound
 from emq_ops.passes.interruptions import compare, describe, scene_for

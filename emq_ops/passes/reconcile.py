@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from emq_ops.ledger import deaths as book
 from emq_ops.ledger import interruptions as cuts
+from emq_ops.ledger import victims
 from emq_ops.ledger.deaths import NO_ATTEMPTS, Death
 from emq_ops.ledger.interruptions import Contact, Interruption
 from emq_ops.ledger.ledger import Ledger
@@ -14,7 +15,7 @@ from emq_ops.ledger.snapshot import pack
 from emq_ops.passes.budget import Budget
 from emq_ops.passes.events import Died, Emit, nowhere
 from emq_ops.passes.sight import Sight
-from emq_ops.passes.slices import read_dead
+from emq_ops.passes.slices import flow_parents, read_dead
 from emq_ops.protocol.fence import Fence
 from emq_ops.protocol.ids import is_valid
 from emq_ops.protocol.keyspace import Keys
@@ -80,6 +81,8 @@ def reconcile(
         known = book.count_open(connection, fence.keys.queue)
     if known != agreed.dead - len(agreed.malformed):
         _forget(server, ledger, fence, now_ms, newest, agreed)
+    with ledger.write() as connection:
+        victims.forget(connection, fence.keys.queue)  # what a trim that was killed had removed is settled now
     return agreed
 
 
@@ -101,13 +104,11 @@ def _learn(
     if not fresh:
         return 0
     rows = read_dead(server, fence, fresh)
-    flows = flow_parents(
-        server, fence, [job for job in fresh if job in rows and b"last_error" not in rows[job][0][::2]]
-    )
-    seen = [_death(job, *rows[job], run, now_ms, job in flows) for job in fresh if job in rows]
+    flows = flow_parents(server, keys, fresh)
+    seen = [_death(job, *rows[job], run, now_ms, flows.get(job)) for job in fresh if job in rows]
     # Dead, with a row or logs that can't be read: known by their names alone.
     seen += [
-        Death(job, *stands[job], first_seen_ms=now_ms, found_by=run)
+        Death(job, *stands[job], first_seen_ms=now_ms, found_by=run, flow=True)
         for job in fresh
         if job not in rows and server.read("ZSCORE", keys.dead, job) is not None
     ]
@@ -118,13 +119,7 @@ def _learn(
     return new
 
 
-def flow_parents(server: Server, fence: Fence, jobs: Sequence[str]) -> set[str]:
-    """Those of `jobs` that have failed children on their books."""
-    replies = server.read_many([("EXISTS", fence.keys.book(job, "failed")) for job in jobs])
-    return {job for job, reply in zip(jobs, replies, strict=True) if reply == 1}
-
-
-def _death(job: str, row: list[bytes], logs: list[bytes], run: str | None, now_ms: int, flow: bool) -> Death:
+def _death(job: str, row: list[bytes], logs: list[bytes], run: str | None, now_ms: int, flow: bool | None) -> Death:
     fields = dict(zip(row[::2], row[1::2], strict=True))
     stalls, error = number_of(fields.get(b"stalled"), 0), fields.get(b"last_error")
     return Death(
@@ -132,10 +127,11 @@ def _death(job: str, row: list[bytes], logs: list[bytes], run: str | None, now_m
         attempts=number_of(fields.get(b"attempts"), NO_ATTEMPTS),
         stalls=stalls,
         first_seen_ms=now_ms,
-        cause=book.cause_of(error, stalls, flow=flow),
+        cause=book.cause_of(error, stalls, flow=flow or False),
         last_error=error,
         found_by=run,
         epoch=fields[b"lease_epoch"].decode("utf-8", "replace")[:64] if b"lease_epoch" in fields else None,
+        flow=flow is not None,
         snapshot=pack(row, logs),
     )
 
@@ -146,7 +142,7 @@ def _forget(
     """Closes the deaths of jobs that are dead no more: revived (the row lives), removed, or lost by the server."""
     queue, keys, after = fence.keys.queue, fence.keys, ""
     with ledger.read() as connection:
-        listed = book.listed(connection, queue)
+        listing = victims.noted(connection, queue)
     while True:
         with ledger.read() as connection:
             page = book.open_jobs(connection, queue, after=after, limit=PAGE)
@@ -160,8 +156,8 @@ def _forget(
         for (job, seen), row in zip(absent, rows, strict=True):
             if row:
                 end: tuple[str, str | None] = (book.REVIVED, None)
-            elif job in listed:
-                end = (book.TRIMMED, listed[job])
+            elif listing is not None and listing.covers(job, seen):
+                end = (book.TRIMMED, listing.run)
             elif newest is not None and newest.went_back and seen <= newest.seen_ms:
                 end = (book.VANISHED, None)
             else:

@@ -11,18 +11,20 @@ from sqlalchemy import Connection
 from emq_ops.ledger import interruptions as book
 from emq_ops.ledger import runs, stalls
 from emq_ops.ledger.deaths import NO_ATTEMPTS, STALLED, Death, record
-from emq_ops.ledger.ledger import Ledger
+from emq_ops.ledger.ledger import Ledger, pages
 from emq_ops.ledger.snapshot import pack
 from emq_ops.passes.evidence import Lease, Scene, Verdict, judge
 from emq_ops.passes.policy import StalledPolicy
 from emq_ops.protocol.errors import StateError
 from emq_ops.protocol.fence import Fence
+from emq_ops.protocol.keyspace import Keys
 from emq_ops.protocol.scripts import load
 from emq_ops.protocol.server import Arg, Server
 
 SWEPT, UNRECORDED, BURST = "swept", "unrecorded", "burst"
 RECOVERED, DEAD, EXEMPT, GHOST, FORCED = "recovered", "dead", "exempt", "ghost", "forced"
 _COLUMNS = 8
+FLOW_BOOKS = ("dependencies", "processed", "failed", "unsuccessful")
 _READ_BUDGET = 4 * 1024 * 1024
 
 
@@ -144,6 +146,18 @@ def read_dead(server: Server, fence: Fence, jobs: Sequence[str]) -> dict[str, tu
     return found
 
 
+def flow_parents(server: Server, keys: Keys, jobs: Sequence[str]) -> dict[str, bool]:
+    """Those of `jobs` that have books of a flow parent; True where failed children are on them."""
+    parents: list[str] = []
+    for page in pages(jobs):
+        books = [[keys.book(job, book) for book in FLOW_BOOKS] for job in page]
+        if server.read("EXISTS", *(key for of_job in books for key in of_job)):  # hardly ever
+            found = server.read_many([("EXISTS", *of_job) for of_job in books])
+            parents += [job for job, count in zip(page, found, strict=True) if count]
+    failed = server.read_many([("EXISTS", keys.book(job, "failed")) for job in parents])
+    return {job: count == 1 for job, count in zip(parents, failed, strict=True)}
+
+
 def verdicts_of(connection: Connection, scene: Scene, settled: Sequence[Settled]) -> dict[str, Verdict]:
     """Which life each lease was of, with the census entries that this takes."""
     return judge_all(connection, scene, [s.lease for s in settled])
@@ -184,9 +198,11 @@ def record_slice(ledger: Ledger, server: Server, fence: Fence, scene: Scene, don
     for one in done.settled:
         names[one.outcome].append(one.lease.job)
     rows = read_dead(server, fence, names[DEAD])
+    flows = flow_parents(server, fence.keys, names[DEAD])
     with ledger.write() as connection:
         verdicts = verdicts_of(connection, scene, done.settled)
-        dead = [_death(one, done, verdicts[one.lease.job], rows) for one in done.settled if one.outcome == DEAD]
+        dying = [one for one in done.settled if one.outcome == DEAD]
+        dead = [_death(s, done, verdicts[s.lease.job], rows, flow=s.lease.job in flows) for s in dying]
         back = names[RECOVERED] + names[EXEMPT] + names[FORCED]
         tally = Tally(True, back, names[EXEMPT], names[FORCED], dead, names[GHOST])
         runs.adopt(connection, done.run, "sweep", queue)
@@ -219,7 +235,9 @@ def _stall(one: Settled, done: Slice, verdict: Verdict) -> stalls.Stall:
     )
 
 
-def _death(one: Settled, done: Slice, verdict: Verdict, rows: Mapping[str, tuple[list[bytes], list[bytes]]]) -> Death:
+def _death(
+    one: Settled, done: Slice, verdict: Verdict, rows: Mapping[str, tuple[list[bytes], list[bytes]]], *, flow: bool
+) -> Death:
     row = rows.get(one.lease.job)
     attempts = NO_ATTEMPTS if one.lease.attempts is None else one.lease.attempts
     return Death(
@@ -235,5 +253,6 @@ def _death(one: Settled, done: Slice, verdict: Verdict, rows: Mapping[str, tuple
         epoch=one.lease.epoch or None,
         evidence="max-exempt" if one.exemptions else verdict.evidence,
         interruption=verdict.interruption,
+        flow=flow,
         snapshot=pack(row[0], row[1]) if row is not None else None,
     )

@@ -10,16 +10,18 @@ from emq_ops.ledger import deaths as book
 from emq_ops.ledger import holds, runs
 from emq_ops.ledger import interruptions as cuts
 from emq_ops.ledger.alerts import Alert
-from emq_ops.ledger.deaths import Recorded, Victim
+from emq_ops.ledger.interruptions import Interruption
 from emq_ops.ledger.ledger import Ledger
+from emq_ops.ledger.victims import Listing, Victim, close_trimmed, note, up_to
+from emq_ops.ledger.victims import victims as find_victims
 from emq_ops.passes.archiver import ArchivedJob, DeadArchiver
 from emq_ops.passes.budget import Budget, at_the_end
 from emq_ops.passes.events import Emit, PassEnded, PassStarted, SliceTrimmed, alert, nowhere
 from emq_ops.passes.holder import DAEMON, who
 from emq_ops.passes.interruptions import notice
 from emq_ops.passes.policy import DeadPolicy, as_row
-from emq_ops.passes.reconcile import Agreement, agreed, reconcile
-from emq_ops.passes.report import TrimReport, name_some
+from emq_ops.passes.reconcile import agreed, reconcile
+from emq_ops.passes.report import NAMED, TrimReport, name_some
 from emq_ops.passes.sight import Sight, look
 from emq_ops.protocol.errors import BadInputError, EmqError, OutcomeUnknownError, ReconnectedError
 from emq_ops.protocol.fence import Fence
@@ -28,8 +30,18 @@ from emq_ops.protocol.keyspace import Keys
 from emq_ops.protocol.scripts import load
 from emq_ops.protocol.server import Arg, Server
 
-ARCHIVE_PAGE = 2_000
+ARCHIVE_PAGE = 5_000
 """Victims handed to the archive at a time."""
+FLUSH = 4
+"""Slices sent at once. The server does them one after the other; between flushes it serves others first."""
+_FACTS = {
+    "first_seen_ms": b"seen_at",
+    "cause": b"cause",
+    "killed_by": b"killed_by",
+    "deadline_ms": b"deadline",
+    "evidence": b"evidence",
+    "interruption": b"interruption",
+}
 _LIVES = 3
 _LEASE_MS = 30_000
 _REASONS = {
@@ -56,7 +68,8 @@ class _Trim:
     emit: Emit
     report: TrimReport
     run: str
-    gone: set[str] = field(default_factory=set)
+    done: int = 0  # victims whose turn came, in order
+    stay: set[str] = field(default_factory=set)  # of those, who were not removed
     budget: Budget = field(default_factory=Budget)
 
     @property
@@ -132,17 +145,19 @@ def _pass(
         report.notes.append(f"held by {hold.holder}")
         return report
     newest = notice(server, ledger, sight, lease_ms, emit)
-    if trigger == DAEMON and _nothing_to_do(ledger, policy, sight, only):
+    with ledger.read() as connection:
+        known = agreed(cuts.contact_of(connection, queue), sight)
+    victims = plan_victims(ledger, queue, policy, sight.now_ms, only) if known else None
+    if trigger == DAEMON and victims == []:
         report.dead_before = report.left = sight.dead
-        return report
+        return report  # the daemon counts its idle passes together
     run = report.run = runs.start(
         ledger, "trim", queue, holder=who(), trigger=trigger, token=fence.token, policy=as_row(policy)
     )
     emit(PassStarted(queue, run, kind="trim", token=fence.token))
     state = _Trim(server, ledger, fence, policy, archiver, emit, report, run)
     try:
-        agreement = reconcile(server, ledger, fence, run, sight.now_ms, newest, emit, state.budget)
-        _work(state, agreement, sight, only)
+        _work(state, sight, newest, victims, only)
     except EmqError as fault:
         told = str(fault)
         at_the_end(lambda: runs.fail(ledger, run, told, report.counts()))
@@ -153,14 +168,6 @@ def _pass(
     return report
 
 
-def _nothing_to_do(ledger: Ledger, policy: DeadPolicy, sight: Sight, only: Collection[str] | None) -> bool:
-    """Whether the dead set is as the ledger knows it and the policy lets nobody go. The daemon counts its idle passes
-    together."""
-    with ledger.read() as connection:
-        contact = cuts.contact_of(connection, sight.queue)
-    return agreed(contact, sight) and not plan_victims(ledger, sight.queue, policy, sight.now_ms, only)
-
-
 def plan_victims(
     ledger: Ledger, queue: str, policy: DeadPolicy, now_ms: int, only: Collection[str] | None = None
 ) -> list[Victim]:
@@ -168,7 +175,7 @@ def plan_victims(
     by_mint = policy.age_by == "minted"
     oldest = None if policy.max_age_ms is None else now_ms - policy.max_age_ms
     with ledger.read() as connection:
-        found = book.victims(
+        found = find_victims(
             connection,
             queue,
             keep=policy.keep,
@@ -179,34 +186,57 @@ def plan_victims(
     return found if only is None else [victim for victim in found if victim.job in only]
 
 
-def _work(state: _Trim, agreement: Agreement, sight: Sight, only: Collection[str] | None) -> None:
+def _work(
+    state: _Trim,
+    sight: Sight,
+    newest: Interruption | None,
+    victims: list[Victim] | None,
+    only: Collection[str] | None,
+) -> None:
     report = state.report
-    report.found_dead, report.dead_before, report.malformed = agreement.new, agreement.dead, len(agreement.malformed)
-    if agreement.malformed:
-        report.notes.append(f"{len(agreement.malformed)} members of the dead set are no job ids; they are left alone")
-    report.more = not agreement.whole
-    victims = plan_victims(state.ledger, report.queue, state.policy, sight.now_ms, only) if agreement.whole else []
+    report.dead_before = sight.dead
+    whole = victims is not None
+    if victims is None:
+        whole = _bring_in_line(state, sight, newest)
+        # By halves known, the oldest can't be told.
+        victims = plan_victims(state.ledger, report.queue, state.policy, sight.now_ms, only) if whole else []
+        report.more = not whole
     report.victims = len(victims)
     name_some(report.victim_jobs, [victim.job for victim in victims])
     most = state.policy.max_removals
     if most is not None and len(victims) > most:
         _stop(state, len(victims), most, sight.now_ms)
+        victims = []
     elif victims:
         with state.ledger.write() as connection:
-            # Whom we are about to remove: should we die, the next pass knows whose work it was.
-            book.unlist(connection, report.queue)
-            book.list_victims(connection, report.queue, [victim.job for victim in victims], state.run)
+            note(connection, _listing(state, victims))
         _remove(state, victims, sight.now_ms)
-    _close(state, agreement, sight, victims)
+    _close(state, sight, victims, whole=whole)
+
+
+def _bring_in_line(state: _Trim, sight: Sight, newest: Interruption | None) -> bool:
+    """Whether the ledger knows the whole dead set now."""
+    agreement = reconcile(
+        state.server, state.ledger, state.fence, state.run, sight.now_ms, newest, state.emit, state.budget
+    )
+    report = state.report
+    report.found_dead, report.malformed = agreement.new, len(agreement.malformed)
+    if agreement.malformed:
+        report.notes.append(f"{len(agreement.malformed)} members of the dead set are no job ids; they are left alone")
+    return agreement.whole
+
+
+def _listing(state: _Trim, victims: Sequence[Victim]) -> Listing:
+    return up_to(state.report.queue, state.run, victims[-1], by_mint=state.policy.age_by == "minted")
 
 
 def _remove(state: _Trim, victims: Sequence[Victim], now_ms: int) -> None:
-    page = ARCHIVE_PAGE if state.archiver is not None else len(victims)
+    page = ARCHIVE_PAGE if state.archiver is not None else max(1, len(victims))
     for first in range(0, len(victims), page):
+        some = victims[first : first + page]
         if state.budget.up:
             state.report.more = True
             return
-        some = victims[first : first + page]
         proven: Mapping[str, ArchivedJob] | None = None
         if state.archiver is not None:
             receipt = state.archiver.archive([v.job for v in some], _facts(state, some), now_ms=now_ms)
@@ -215,7 +245,6 @@ def _remove(state: _Trim, victims: Sequence[Victim], now_ms: int) -> None:
             for job, reason in receipt.failed.items():
                 state.report.skip(job, f"not archived: {reason}")
             state.report.survived += len(receipt.gone)
-            some = [victim for victim in some if victim.job in proven]
         _delete(state, some, proven)
 
 
@@ -223,52 +252,59 @@ def _facts(state: _Trim, victims: Sequence[Victim]) -> dict[str, list[Pair]]:
     """What goes into the archive of each death besides row and logs."""
     facts: dict[str, list[Pair]] = {}
     with state.ledger.read() as connection:
-        for death in book.open_deaths(connection, state.report.queue, [victim.job for victim in victims]):
-            facts[death.job] = _told(death)
+        told = book.told(connection, state.report.queue, [victim.job for victim in victims], tuple(_FACTS))
+    for job, *values in told:
+        named = zip(_FACTS.values(), values, strict=True)
+        facts[job] = [(name, str(value).encode("utf-8")) for name, value in named if value is not None]
     return facts
 
 
-def _told(death: Recorded) -> list[Pair]:
-    words = {
-        "seen_at": death.first_seen_ms,
-        "cause": death.cause,
-        "killed_by": death.killed_by,
-        "deadline": death.deadline_ms,
-        "evidence": death.evidence,
-        "interruption": death.interruption,
-    }
-    return [(name.encode("ascii"), str(v).encode("utf-8")) for name, v in words.items() if v is not None]
-
-
 def _delete(state: _Trim, victims: Sequence[Victim], proven: Mapping[str, ArchivedJob] | None) -> None:
-    keys, report = state.keys, state.report
-    for first in range(0, len(victims), state.policy.slice):
+    size = state.policy.slice
+    for first in range(0, len(victims), size * FLUSH):
         if state.budget.up:
-            report.more = True
+            state.report.more = True
             return
-        some = victims[first : first + state.policy.slice]
-        args = [*state.fence.args, keys.base, *call_tail(some, proven)]
-        count, stay = state.server.run(load("dead_trim"), [state.fence.key, keys.dead, keys.exempt], args)
+        stop = min(first + size * FLUSH, len(victims))
+        _flush(state, [victims[at : min(at + size, stop)] for at in range(first, stop, size)], proven)
+
+
+def _flush(state: _Trim, slices: list[Sequence[Victim]], proven: Mapping[str, ArchivedJob] | None) -> None:
+    """Sends some slices at once, and takes their replies in turn up to the first that failed, which is raised."""
+    keys, report = state.keys, state.report
+    calls: list[tuple[list[str], list[Arg]]] = []
+    for some in slices:
+        going = some if proven is None else [victim for victim in some if victim.job in proven]
+        args = [*state.fence.args, keys.base, *call_tail(going, proven)]
+        calls.append(([state.fence.key, keys.dead, keys.exempt], args))
+    for some, reply in zip(slices, state.server.run_many(load("dead_trim"), calls), strict=True):
+        if isinstance(reply, EmqError):
+            raise reply
+        count, stay = reply
         note_stay(report, stay)
         left = {job.decode("ascii") for job in stay[::2]}
-        removed = [victim.job for victim in some if victim.job not in left]
-        state.gone.update(removed)
+        if proven is not None:
+            left.update(victim.job for victim in some if victim.job not in proven)
+        state.stay |= left
+        state.done += len(some)
         report.removed += int(count)
-        name_some(report.removed_jobs, removed)
-        state.emit(SliceTrimmed(report.queue, state.run, removed=len(removed), skipped=len(left)))
+        if len(report.removed_jobs) < NAMED:
+            name_some(report.removed_jobs, [victim.job for victim in some if victim.job not in left])
+        state.emit(SliceTrimmed(report.queue, state.run, removed=int(count), skipped=len(left)))
 
 
 def call_tail(victims: Sequence[Victim], proven: Mapping[str, ArchivedJob] | None) -> list[Arg]:
     """The jobs as ``lua/lib/dead_trim.lua`` takes them; without `proven` there is no digest to compare."""
+    flows = "flow" if any(victim.flow for victim in victims) else "flat"
+    if proven is None:
+        return [flows, 0, *(x for victim in victims for x in victim[:3])]
     shapes: dict[tuple[bytes, ...], int] = {}
     jobs: list[Arg] = []
     for victim in victims:
-        shape, digest = 0, ""
-        if proven is not None:
-            archived = proven[victim.job]
-            shape, digest = shapes.setdefault(archived.names, len(shapes) + 1), archived.digest
-        jobs += [victim.job, victim.attempts, victim.stalls, shape, digest]
-    head: list[Arg] = [len(shapes)]
+        archived = proven[victim.job]
+        shape = shapes.setdefault(archived.names, len(shapes) + 1)
+        jobs += [victim.job, victim.attempts, victim.stalls, shape, archived.digest]
+    head: list[Arg] = [flows, len(shapes)]
     for names in shapes:
         head += [len(names), *names]
     return head + jobs
@@ -293,17 +329,18 @@ def _stop(state: _Trim, victims: int, most: int, now_ms: int) -> None:
     alert(state.ledger, state.emit, Alert(report.queue, "removals_stopped", text, now_ms, facts, state.run))
 
 
-def _close(state: _Trim, agreement: Agreement, sight: Sight, victims: Sequence[Victim]) -> None:
-    report = state.report
+def _close(state: _Trim, sight: Sight, victims: Sequence[Victim], *, whole: bool) -> None:
+    report, done = state.report, victims[: state.done]
     after = look(state.server, report.queue)
     report.left = after.dead
     values: dict[str, int] = {"seen_ms": after.now_ms, "completed": after.completed, "failed": after.failed}
-    quiet = (after.dead, after.failed) == (sight.dead - report.removed, sight.failed)
-    if agreement.whole and quiet:
-        values |= {"agreed_dead": after.dead, "agreed_failed": after.failed}
+    # A victim that was no longer dead means that others are at work: then the next pass looks again.
+    quiet = (after.dead, after.failed) == (sight.dead - report.removed, sight.failed) and not report.survived
+    values |= {"agreed_dead": after.dead, "agreed_failed": after.failed} if whole and quiet else {"agreed_dead": -1}
     with state.ledger.write() as connection:
-        book.unlist(connection, report.queue, [v.job for v in victims if v.job not in state.gone])
-        book.close_listed(connection, report.queue, after.now_ms)
+        if done:
+            removed = [victim.job for victim in done if victim.job not in state.stay]
+            close_trimmed(connection, _listing(state, done), removed, state.stay, after.now_ms)
         cuts.save_contact(connection, report.queue, **values)
         status = runs.STOPPED if report.status == "stopped" else runs.DONE
         runs.finish(connection, state.run, status, counts=report.counts())

@@ -15,6 +15,7 @@ from emq_ops.ledger import acts, deaths, runs
 from emq_ops.ledger.ledger import Ledger, host_ms
 from emq_ops.ledger.runs import Run
 from emq_ops.ledger.schema import deaths as deaths_table
+from emq_ops.ledger.schema import snapshots
 from emq_ops.ledger.snapshot import unpack as unpack_snapshot
 from emq_ops.ledger.whole import Whole
 from emq_ops.passes.acts import RATE, SLICE, ActReport, Pace, check_dead, check_owner, process, settle_acted, take_over
@@ -147,13 +148,19 @@ class _OfTrim:
 
     def pages(self, size: int) -> Iterator[dict[str, Whole | None]]:
         d, last = deaths_table, 0
-        wanted = select(d.c.id, d.c.job, d.c.snapshot).where(d.c.gone_by == self.trim.id).order_by(d.c.id).limit(size)
+        wanted = (
+            select(d.c.id, d.c.job, snapshots.c.body)
+            .outerjoin(snapshots, snapshots.c.death == d.c.id)
+            .where(d.c.gone_by == self.trim.id)
+            .order_by(d.c.id)
+            .limit(size)
+        )
         while True:
             with self.ledger.read() as connection:
                 rows = connection.execute(wanted.where(d.c.id > last)).all()
             if not rows:
                 return
-            yield {row.job: self._whole(row.job, row.snapshot) for row in rows}
+            yield {row.job: self._whole(row.job, row.body) for row in rows}
             last = rows[-1].id
 
     def _whole(self, job: str, snapshot: bytes | None) -> Whole | None:

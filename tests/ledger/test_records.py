@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from emq_ops.ledger import alerts, deaths, holds, interruptions, requests, retention, runs, snapshot
+from emq_ops.ledger import alerts, deaths, holds, interruptions, requests, retention, runs, snapshot, victims
 from emq_ops.ledger.deaths import Death
 from emq_ops.ledger.holds import Hold, Window
 from emq_ops.ledger.interruptions import Counted, Interruption
@@ -113,9 +113,9 @@ def test_victims_are_the_oldest(ledger: Ledger, keep: int | None, before: int | 
     aged = list(reversed(jobs))  # the last minted died first
     with ledger.write() as connection:
         deaths.record(connection, "mail", [death(job, first_seen_ms=NOW + i) for i, job in enumerate(aged)])
-        found = deaths.victims(connection, "mail", keep=keep, seen_before_ms=before)
+        found = victims.victims(connection, "mail", keep=keep, seen_before_ms=before)
         assert [victim.job for victim in found] == aged[:gone]
-        by_mint = deaths.victims(connection, "mail", keep=keep, minted_before=jobs[2], by_mint=True)
+        by_mint = victims.victims(connection, "mail", keep=keep, minted_before=jobs[2], by_mint=True)
         assert [victim.job for victim in by_mint] == jobs[: max(2, 0 if keep is None else 10 - keep)]
 
 
@@ -123,22 +123,32 @@ def test_ids_sort_by_byte_whatever_the_locale(ledger: Ledger) -> None:
     jobs = ["JOB0STJaaaaaaa", "JOB0STJAAAAAAA", "JOB0STJBBBBBBB", "JOB0STJ0000000"]
     with ledger.write() as connection:
         deaths.record(connection, "mail", [death(job) for job in jobs])
-        assert [v.job for v in deaths.victims(connection, "mail", keep=0)] == sorted(jobs)
+        assert [v.job for v in victims.victims(connection, "mail", keep=0)] == sorted(jobs)
         assert [job for job, _ in deaths.open_jobs(connection, "mail")] == sorted(jobs)
 
 
-def test_whom_a_trim_listed_is_known_to_the_next(ledger: Ledger) -> None:
-    jobs = [mint() for _ in range(5)]
+@pytest.mark.parametrize("by_mint", [False, True])
+@pytest.mark.parametrize("many", [False, True])
+def test_whom_a_trim_listed_is_known_to_the_next(ledger: Ledger, by_mint: bool, many: bool) -> None:
+    jobs = [mint() for _ in range(1200 if many else 6)]
     run = mint("RUN")
     with ledger.write() as connection:
-        deaths.record(connection, "mail", [death(job) for job in jobs])
-        deaths.list_victims(connection, "mail", jobs[:3], run)
+        deaths.record(connection, "mail", [death(job, first_seen_ms=NOW + i // 2) for i, job in enumerate(jobs)])
+        deaths.record(connection, "orders", [death(job) for job in jobs[:2]])
+        found = victims.victims(connection, "mail", keep=2, by_mint=by_mint)
+        listing = victims.up_to("mail", run, found[-1], by_mint=by_mint)
+        victims.note(connection, listing)
     with ledger.write() as connection:
-        assert deaths.listed(connection, "mail") == dict.fromkeys(jobs[:3], run)
-        deaths.unlist(connection, "mail", jobs[2:3])
-        assert deaths.close_listed(connection, "mail", NOW + 1) == 2
-    ends = {d.job: (d.gone_how, d.gone_by) for d in deaths.iterate(ledger)}
-    assert ends == {**dict.fromkeys(jobs[:2], ("trimmed", run)), **dict.fromkeys(jobs[2:], (None, None))}
+        assert victims.noted(connection, "mail") == listing
+        assert victims.noted(connection, "orders") is None
+        covered = [job for i, job in enumerate(jobs) if listing.covers(job, NOW + i // 2)]
+        assert covered == [victim.job for victim in found] == jobs[:-2]
+        stay = set(covered[::2]) if many else {covered[1]}
+        removed = [job for job in covered if job not in stay]
+        assert victims.close_trimmed(connection, listing, removed, stay, NOW + 1) == len(removed)
+        assert victims.noted(connection, "mail") is None
+    ends = {d.job: (d.gone_how, d.gone_by) for d in deaths.iterate(ledger, queue="mail")}
+    assert ends == {job: ("trimmed", run) if job in set(removed) else (None, None) for job in jobs}
 
 
 @given(st.lists(st.binary(max_size=700)), st.lists(st.binary(max_size=300)))
@@ -268,7 +278,7 @@ def test_retention_forgets_what_is_old_and_nothing_else(ledger: Ledger) -> None:
     holds.open_window(ledger, Window("*", NOW, NOW + 1000))
     gone = retention.prune(ledger, NOW + year)
     told = {name: count for name, count in gone.items() if count}
-    assert told == {"deaths": 1, "snapshots": 1, "census": 1, "interruptions": 1, "alerts": 1, "windows": 1}
+    assert told == {"deaths": 1, "snapshots": 2, "census": 1, "interruptions": 1, "alerts": 1, "windows": 1}
     left = {d.job: d.snapshot for d in deaths.iterate(ledger)}
     assert left == {dead: None, fresh: None}
     assert [i.id for i in interruptions.listing(ledger)] == [last]

@@ -80,16 +80,11 @@ def upgrade() -> None:
         sa.Column("epoch", sa.String(length=64), nullable=True),
         sa.Column("evidence", sa.String(length=64), nullable=True),
         sa.Column("interruption", SERIAL, nullable=True),
-        sa.Column("snapshot", sa.LargeBinary(), nullable=True),
+        sa.Column("flow", sa.Boolean(), server_default=sa.text("false"), nullable=False),
         sa.Column("gone_ms", sa.BigInteger(), nullable=True),
         sa.Column("gone_how", sa.String(length=16), nullable=True),
         sa.Column(
             "gone_by",
-            sa.String(length=14).with_variant(sa.VARCHAR(length=14, collation="C"), "postgresql"),
-            nullable=True,
-        ),
-        sa.Column(
-            "listed_by",
             sa.String(length=14).with_variant(sa.VARCHAR(length=14, collation="C"), "postgresql"),
             nullable=True,
         ),
@@ -98,21 +93,12 @@ def upgrade() -> None:
     op.create_index(
         "deaths_by_age",
         "deaths",
-        ["queue", "first_seen_ms", "job"],
+        ["queue", "first_seen_ms", "job", "attempts", "stalls", "flow"],
         unique=False,
         sqlite_where=sa.text("gone_ms IS NULL"),
         postgresql_where=sa.text("gone_ms IS NULL"),
     )
     op.create_index("deaths_by_job", "deaths", ["job"], unique=False)
-    op.create_index("deaths_gone", "deaths", ["gone_ms"], unique=False)
-    op.create_index(
-        "deaths_listed",
-        "deaths",
-        ["listed_by"],
-        unique=False,
-        sqlite_where=sa.text("listed_by IS NOT NULL"),
-        postgresql_where=sa.text("listed_by IS NOT NULL"),
-    )
     op.create_index(
         "deaths_open",
         "deaths",
@@ -214,6 +200,21 @@ def upgrade() -> None:
     op.create_index("runs_by_queue", "runs", ["queue", "id"], unique=False)
     op.create_index("runs_by_status", "runs", ["status", "ended_ms"], unique=False)
     op.create_table(
+        "trim_listings",
+        sa.Column("queue", sa.String(length=255), nullable=False),
+        sa.Column(
+            "run", sa.String(length=14).with_variant(sa.VARCHAR(length=14, collation="C"), "postgresql"), nullable=False
+        ),
+        sa.Column("by_mint", sa.Boolean(), nullable=False),
+        sa.Column("until_ms", sa.BigInteger(), nullable=False),
+        sa.Column(
+            "until_job",
+            sa.String(length=14).with_variant(sa.VARCHAR(length=14, collation="C"), "postgresql"),
+            nullable=False,
+        ),
+        sa.PrimaryKeyConstraint("queue"),
+    )
+    op.create_table(
         "watches",
         sa.Column("queue", sa.String(length=255), nullable=False),
         sa.Column(
@@ -235,6 +236,13 @@ def upgrade() -> None:
         sa.Column("outcome", sa.String(length=16), nullable=True),
         sa.ForeignKeyConstraint(["interruption"], ["interruptions.id"], ondelete="CASCADE"),
         sa.PrimaryKeyConstraint("interruption", "job"),
+    )
+    op.create_table(
+        "death_rows",
+        sa.Column("death", SERIAL, autoincrement=False, nullable=False),
+        sa.Column("body", sa.LargeBinary(), nullable=False),
+        sa.ForeignKeyConstraint(["death"], ["deaths.id"], ondelete="CASCADE"),
+        sa.PrimaryKeyConstraint("death"),
     )
     op.create_table(
         "vanished",
