@@ -124,9 +124,10 @@ def test_c12_a_commit_between_reading_and_writing_does_no_harm(tmp_path: Path) -
         assert plain(one.records(REF)) == entries
 
 
-def test_c12_archive_and_status_side_by_side_for_1000_rounds(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("writers", "rounds"), [(1, 1000), (3, 60)])
+def test_c12_archive_and_status_side_by_side(tmp_path: Path, writers: int, rounds: int) -> None:
     url = f"sqlite:///{tmp_path}/a.db"
-    entries = settled(1000)
+    entries = settled(rounds)
     faults: list[BaseException] = []
     done = threading.Event()
     looks = 0
@@ -141,10 +142,10 @@ def test_c12_archive_and_status_side_by_side_for_1000_rounds(tmp_path: Path) -> 
             except BaseException as fault:
                 faults.append(fault)
 
-    def archive(mine: list[list[object]]) -> None:
+    def archive(number: int) -> None:
         try:
             with open_local(url) as store:
-                for raw in mine:
+                for raw in entries[number::writers]:
                     store.frontier(REF)
                     add(store, [raw])
         except BaseException as fault:
@@ -152,11 +153,10 @@ def test_c12_archive_and_status_side_by_side_for_1000_rounds(tmp_path: Path) -> 
 
     with open_local(url) as store:
         watcher = threading.Thread(target=status)
-        # A second writer for a tenth of the rounds: SQLite's waiting for a lock is slow.
-        writers = [threading.Thread(target=archive, args=(part,)) for part in (entries[:900], entries[850:])]
-        for thread in (watcher, *writers):
+        threads = [threading.Thread(target=archive, args=(i,)) for i in range(writers)]
+        for thread in (watcher, *threads):
             thread.start()
-        for thread in writers:
+        for thread in threads:
             thread.join()
         done.set()
         watcher.join()

