@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from typing import Any
 
 from emq_archive.ports import LocalStore, Remote
 from emq_ops.ledger.holds import Window
@@ -55,7 +56,7 @@ class Ops:
 @dataclass(frozen=True)
 class Context:
     """One task on one queue. `step` names this very doing within `run`; `check`: nothing may be changed; `say`: a word
-    of progress; `stopping`: set when the run is to end."""
+    of progress; `stopping`: set when the run is to end; `fetched`: what the module's `fetch` saw of the queue."""
 
     ops: Ops
     queue: Queue
@@ -65,6 +66,7 @@ class Context:
     say: Callable[[str], None]
     beat: Callable[[], None]
     stopping: threading.Event
+    fetched: Any = None
 
     @property
     def policy(self) -> QueuePolicy:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from emq_ops.playbook import shapes
@@ -45,13 +46,29 @@ class Executor:
     stopping: threading.Event
     say: Callable[[Task, str, str], None]
 
-    def run(self, task: Task, place: Place, *, predict: bool = False, approved: list[Plan] | None = None) -> Outcome:
+    def context(self, task: Task, queue: str, *, predict: bool, fetched: Any = None) -> Context:
+        """What the task's module gets to work with on one queue."""
+        say = partial(self.say, task, queue)
+        there = Queue(self.ops.server, queue)
+        beat = self.recorder.beat
+        return Context(self.ops, there, self.record.run, task.key, predict, say, beat, self.stopping, fetched)
+
+    def run(
+        self,
+        task: Task,
+        place: Place,
+        *,
+        predict: bool = False,
+        approved: list[Plan] | None = None,
+        fetched: Any = None,
+    ) -> Outcome:
         """The outcome of `task`. `predict`: only say what would be; `approved`: what a prediction said, to be done as
-        it was said. Raises Stopped, UnreachableError (the server is lost), and what the state database raises."""
+        it was said; `fetched`: see `Module.fetch`. Raises Stopped, UnreachableError (the server is lost), and what the
+        state database raises."""
         predict = predict or self.check
         try:
             if task.loop is None:
-                return self._item(task, place, {}, 0, predict, approved)
+                return self._item(task, place, {}, 0, predict, approved, fetched)
             return self._loop(task, place, predict, approved)
         except PlaybookError as fault:
             return failed(str(fault), bad_input=True)
@@ -100,6 +117,7 @@ class Executor:
         number: int,
         predict: bool,
         approved: list[Plan] | None,
+        fetched: Any = None,
     ) -> Outcome:
         if self.stopping.is_set():
             raise Stopped
@@ -107,9 +125,7 @@ class Executor:
         skipped = self._skips(task, scope)
         if skipped is not None:
             return replace(skipped, plans=[Plan()])
-        queue = Queue(self.ops.server, place.queue)
-        say = lambda text: self.say(task, place.queue, text)  # noqa: E731  # a name for it would say no more
-        ctx = Context(self.ops, queue, self.record.run, task.key, predict, say, self.recorder.beat, self.stopping)
+        ctx = self.context(task, place.queue, predict=predict, fetched=fetched)
         tries = self._number(task.retries, scope, 3, "retries") if task.until else 0
         begun = None if predict else self.record.steps.get((task.key, place.queue, number))
         attempt = begun.attempt if begun else 1

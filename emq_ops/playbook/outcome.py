@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from emq_ops.playbook.registry import CHANGE, UNKNOWN, Plan, Result
@@ -47,9 +47,7 @@ class Outcome:
 
     def as_row(self) -> dict[str, Any]:
         """As plain data."""
-        row = asdict(self)
-        del row["plans"]
-        return row
+        return {name: getattr(self, name) for name in self.__dataclass_fields__ if name != "plans"}
 
     @classmethod
     def from_row(cls, row: dict[str, Any]) -> Outcome:
@@ -81,7 +79,7 @@ class Tally:
 
     def as_row(self) -> dict[str, int]:
         """As plain data."""
-        return asdict(self)
+        return {name: getattr(self, name) for name in self.__dataclass_fields__}
 
 
 def failed(message: str, seen: Outcome | None = None, *, bad_input: bool = False) -> Outcome:

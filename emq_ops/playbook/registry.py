@@ -7,8 +7,8 @@ before the first request that changes something, and a resumed run acts on it ag
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from emq_ops.playbook.context import Context
@@ -38,7 +38,7 @@ class Plan:
 
     def as_row(self) -> dict[str, Any]:
         """As plain data."""
-        return asdict(self)
+        return {name: getattr(self, name) for name in self.__dataclass_fields__}
 
     @classmethod
     def from_row(cls, row: dict[str, Any]) -> Plan:
@@ -81,6 +81,12 @@ class Module:
     """Sets of options of which one at most may be given."""
     needs_one: ClassVar[tuple[str, ...]] = ()
     """Options of which one at least must be given."""
+    offline: ClassVar[bool] = False
+    """Whether it touches no queue, so that threads would only cost."""
+
+    def fetch(self, ctxs: Sequence[Context]) -> list[Any] | None:
+        """What `inspect` will want to see of each queue, in one flush (`Context.fetched`); None: it asks itself."""
+        return None
 
     def inspect(self, ctx: Context, options: dict[str, Any]) -> Plan:
         """What there is to do. Changes nothing. Raises TaskFailure where it can't be done."""

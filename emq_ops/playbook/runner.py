@@ -24,6 +24,8 @@ from emq_ops.protocol.errors import EmqError, UnreachableError
 
 FORKS = 8
 """Queues that are worked on at once."""
+FLUSH = 250
+"""Queues that are looked at in one flush."""
 DONE, FAILED, BAD_INPUT, INTERRUPTED, DECLINED, LOST = "done", "failed", "bad_input", "interrupted", "declined", "lost"
 
 
@@ -235,12 +237,16 @@ class Runner:
         predict: bool = False,
         approved: dict[str, Outcome] | None = None,
     ) -> list[Outcome | BaseException]:
+        fetched = self._fetch(task, walks) if not predict and not approved else {}
+
         def one(walk: QueueWalk) -> Outcome | BaseException:
             seen = (approved or {}).get(walk.queue)
             plans = seen.plans if seen is not None and not seen.failed else None
             place = Place(play, walk.queue, walk.facts, self._magic(play, walk.queue))
             try:
-                outcome = self._executor.run(task, place, predict=predict, approved=plans)
+                outcome = self._executor.run(
+                    task, place, predict=predict, approved=plans, fetched=fetched.get(walk.queue)
+                )
                 if not predict:
                     self._keep(task, [walk.queue], [outcome])
                     if task.module.acts and outcome.status != SKIPPED:
@@ -249,10 +255,23 @@ class Runner:
             except BaseException as fault:  # noqa: BLE001  # given back, so that the other queues' outcomes are kept
                 return fault
 
-        if len(walks) == 1:
-            return [one(walks[0])]
+        if len(walks) == 1 or task.module.offline or fetched:
+            return [one(walk) for walk in walks]
         futures: list[Future[Outcome | BaseException]] = [pool.submit(one, walk) for walk in walks]
         return [future.result() for future in futures]
+
+    def _fetch(self, task: Task, walks: list[QueueWalk]) -> dict[str, Any]:
+        """What the module wants to see of many queues, in flushes of some; empty where it asks one by one."""
+        if len(walks) == 1 or task.loop is not None or task.until is not None:
+            return {}
+        out: dict[str, Any] = {}
+        for first in range(0, len(walks), FLUSH):
+            some = walks[first : first + FLUSH]
+            found = task.module.fetch([self._executor.context(task, walk.queue, predict=self.check) for walk in some])
+            if found is None:
+                return {}
+            out |= {walk.queue: seen for walk, seen in zip(some, found, strict=True)}
+        return out
 
     def _keep(self, task: Task, queues: Sequence[str], outcomes: Sequence[Outcome | BaseException]) -> None:
         for queue, outcome in zip(queues, outcomes, strict=True):

@@ -15,7 +15,7 @@ from typing import Any
 from sqlalchemy import BigInteger, Column, Connection, ForeignKey, String, Table, Text, select, update
 
 from emq_ops.ledger import runs as words
-from emq_ops.ledger.ledger import Ledger, host_ms, insert, pages
+from emq_ops.ledger.ledger import Ledger, host_ms, insert
 from emq_ops.ledger.schema import metadata, runs
 from emq_ops.passes.holder import Holder, machine_id, who
 from emq_ops.playbook.outcome import Outcome
@@ -245,11 +245,11 @@ class Recorder:
         ]
         with self._ledger.write() as connection:
             self._own(connection)
-            for page in pages(rows, 100):
-                new = insert(connection, play_steps).values(page)
+            if rows:
+                new = insert(connection, play_steps)
                 kept = {name: new.excluded[name] for name in ("attempt", "plan", "outcome")}
                 keys = ["run", "task", "queue", "item"]
-                connection.execute(new.on_conflict_do_update(index_elements=keys, set_=kept))
+                connection.execute(new.on_conflict_do_update(index_elements=keys, set_=kept), rows)
 
     def _own(self, connection: Connection) -> None:
         """Refuses to go on where the run was taken over; gives a sign of life otherwise."""

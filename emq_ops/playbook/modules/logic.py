@@ -18,6 +18,7 @@ class Assert(Module):
     summary = "Fails unless every condition holds."
     check = "would not change; fails in check mode too"
     acts = False
+    offline = True
     primary = "that"
     options = (
         Option("that", CONDITIONS, "expression(s) that must all be true", REQUIRED),
@@ -42,6 +43,7 @@ class Debug(Module):
     summary = "Says a message or shows a value."
     check = "would not change"
     acts = False
+    offline = True
     primary = "msg"
     options = (
         Option("msg", ANY, "what to say: a text, or any value"),
@@ -63,6 +65,7 @@ class Fail(Module):
     summary = "Fails with a message; guard it with `when`."
     check = "would not change; fails in check mode too"
     acts = False
+    offline = True
     primary = "msg"
     options = (Option("msg", TEXT, "what to say", "failed as the playbook asked"),)
 
@@ -78,6 +81,7 @@ class SetFact(Module):
     summary = "Sets variables of this queue, for the rest of the run."
     check = "would not change; the variables are set in check mode too"
     acts = False
+    offline = True
     free = True
     returns: ClassVar = {"facts": "the variables and their values"}
 

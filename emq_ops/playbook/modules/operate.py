@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from emq_ops.ledger import holds
@@ -11,10 +12,10 @@ from emq_ops.ledger.holds import Window
 from emq_ops.passes.holder import who
 from emq_ops.playbook.context import Context
 from emq_ops.playbook.errors import TaskFailure
-from emq_ops.playbook.modules.facts import look
+from emq_ops.playbook.modules.facts import look, look_many
 from emq_ops.playbook.options import BOOLEAN, COUNT, DURATION, JOBS, TEXT, Option
 from emq_ops.playbook.registry import CHANGE, UNKNOWN, Module, Plan, Result
-from emq_ops.protocol.errors import UnreachableError
+from emq_ops.protocol.errors import EmqError, UnreachableError
 from emq_ops.protocol.transitions.reads import JobState, job_state
 
 NAMED = 1000
@@ -105,9 +106,15 @@ class Health(Module):
         "led": "whether a daemon or command holds the queue's lease",
     }
 
+    def fetch(self, ctxs: Sequence[Context]) -> list[Any] | None:
+        """One look at each."""
+        return list(look_many(ctxs[0].ops.server, [(ctx.queue, list(ctx.policy.streams)) for ctx in ctxs]))
+
     def inspect(self, ctx: Context, options: dict[str, Any]) -> Plan:
         """One look."""
-        found = look(ctx.queue, list(ctx.policy.streams))
+        if isinstance(ctx.fetched, EmqError):
+            raise ctx.fetched
+        found = ctx.fetched or look(ctx.queue, list(ctx.policy.streams))
         words = ("waiting", "active", "scheduled", "dead")
         return Plan(message=", ".join(f"{found[word]} {word}" for word in words), returns=found)
 

@@ -1,0 +1,146 @@
+"""500 queues through `health-check.yaml`, against the bare commands that it must send (redis-py with hiredis).
+
+Bare: what finds the queues, and one look at each: (a) the look as the playbook sends it, a script call a queue, one
+after the other; (b) the same in one pipeline; (c) without the script, the single commands it stands for, pipelined a
+queue at a time. Start-up and imports are not counted; the ledger is (SQLite, synchronous FULL). Medians of rounds.
+"""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import redis
+
+from emq_ops.ledger.ledger import open_ledger
+from emq_ops.playbook.context import Ops
+from emq_ops.playbook.play import Options, prepare
+from emq_ops.protocol import ids
+from emq_ops.protocol.keyspace import Keys, keys_of
+from emq_ops.protocol.scripts import load
+from emq_ops.protocol.server import connect
+from tests.support.valkey import Valkey
+
+QUEUES, JOBS, ROUNDS = 500, 10, 7
+NAMES = [f"queue-{n:03}" for n in range(QUEUES)]
+
+
+def fill(client: redis.Redis) -> None:
+    """Queues with some pending and dead jobs each."""
+    pipe = client.pipeline(transaction=False)
+    for name in NAMES:
+        k = keys_of(name)
+        for place in (k.pending, k.dead):
+            pipe.zadd(place, {ids.mint(): 0 for _ in range(JOBS)})
+        pipe.hset(k.completed, "count", 5)
+    pipe.execute()
+
+
+def timed(call: Callable[[], Any]) -> float:
+    """Seconds."""
+    started = time.perf_counter()
+    call()
+    return time.perf_counter() - started
+
+
+def find(client: redis.Redis) -> None:
+    """The scan that finds the queues."""
+    cursor: Any = b"0"
+    while True:
+        cursor, _ = client.execute_command("SCAN", cursor, "MATCH", "emq:{*}:*", "COUNT", 1000)
+        if cursor in (b"0", 0):
+            return
+
+
+def script_call(k: Keys) -> tuple[Any, ...]:
+    """The look at one queue, as a command."""
+    keys = [k.pending, k.active, k.schedule, k.dead, k.completed, k.failed, k.meta, k.repeat, k.wake, k.ring, k.paused]
+    keys += [k.glimit, k.gactive, k.gweight, k.lease]
+    return ("EVALSHA_RO", load("health").sha, len(keys), *keys, k.base)
+
+
+def single_calls(k: Keys) -> list[tuple[Any, ...]]:
+    """The same without the script."""
+    now = int(time.time() * 1000)
+    return [
+        ("TIME",),
+        *(("ZCARD", key) for key in (k.pending, k.active, k.schedule, k.dead)),
+        ("HGET", k.completed, "count"),
+        ("HGET", k.failed, "count"),
+        ("HEXISTS", k.meta, "paused"),
+        ("LRANGE", k.ring, 0, -1),
+        ("SMEMBERS", k.paused),
+        ("HKEYS", k.glimit),
+        ("HKEYS", k.gactive),
+        ("EXISTS", k.completed, k.failed, k.meta, k.repeat, k.wake, k.ring, k.paused, k.glimit, k.gactive, k.gweight),
+        ("ZCOUNT", k.active, "-inf", now),
+        ("ZCOUNT", k.schedule, "-inf", now),
+        ("ZRANGE", k.pending, 0, 0),
+        ("ZRANGE", k.active, 0, 0, "WITHSCORES"),
+        ("ZRANGE", k.schedule, 0, 0, "WITHSCORES"),
+        ("HGET", k.lease, "until"),
+    ]
+
+
+def one_by_one(client: redis.Redis) -> None:
+    """(a)"""
+    find(client)
+    for name in NAMES:
+        client.execute_command(*script_call(keys_of(name)))
+
+
+def piped(client: redis.Redis) -> None:
+    """(b)"""
+    find(client)
+    pipe = client.pipeline(transaction=False)
+    for name in NAMES:
+        pipe.execute_command(*script_call(keys_of(name)))
+    pipe.execute()
+
+
+def singly(client: redis.Redis) -> None:
+    """(c)"""
+    find(client)
+    for name in NAMES:
+        pipe = client.pipeline(transaction=False)
+        for command in single_calls(keys_of(name)):
+            pipe.execute_command(*command)
+        pipe.execute()
+
+
+def main() -> None:
+    """Prints the medians and the ratios."""
+    with Valkey() as valkey, connect(valkey.url) as server, tempfile.TemporaryDirectory() as folder:
+        client = valkey.client()
+        client.response_callbacks.clear()
+        fill(client)
+        client.script_load(load("health").source)
+        with open_ledger(f"sqlite:///{Path(folder)}/state.db") as ledger:
+            times: dict[str, list[float]] = {"play": [], "a": [], "b": [], "c": []}
+
+            def play() -> None:
+                with prepare(Ops(server, ledger), "health-check", Options(), environment={}) as ready:
+                    ended = ready.runner.run()
+                assert (ended.status, len(ended.tallies)) == ("done", QUEUES)
+
+            for _ in range(ROUNDS):
+                times["play"].append(timed(play))
+                for name, call in (("a", one_by_one), ("b", piped), ("c", singly)):
+                    times[name].append(timed(lambda call=call: call(client)))
+        client.close()
+    median = {name: statistics.median(found) for name, found in times.items()}
+    print(f"health-check.yaml on {QUEUES} queues: {1000 * median['play']:.0f} ms")
+    for name, text in (
+        ("a", "one call after the other"),
+        ("b", "one pipeline"),
+        ("c", "single commands, a pipeline a queue"),
+    ):
+        print(f"  bare ({text}): {1000 * median[name]:.0f} ms, ratio {median['play'] / median[name]:.1f}")
+
+
+if __name__ == "__main__":
+    main()
