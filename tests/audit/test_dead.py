@@ -308,7 +308,7 @@ def test_memory_is_flat(server: Server, valkey: Valkey) -> None:
     """Many times the dead jobs, no more memory."""
     q = Queue(server, "orders")
     peaks = []
-    for count in (1_200, 5_000):
+    for count in (2_500, 7_500):  # several pages each
         bury(valkey, q, count)
         audit_dead(server, ["orders"], Selection())
         tracemalloc.start()

@@ -78,7 +78,7 @@ def really(server: Server, ledger: Ledger, history: History, max_stalled: int) -
         else:
             continue
         effective.append((number, op))
-    died = {n for n, q in enumerate(queues) if list(deaths.iterate(ledger, queue=q.name, snapshots=False))}
+    died = {n for n, q in enumerate(queues) if list(deaths.iterate(ledger, queue=q.name, with_rows=False))}
     return [q.name for q in queues], died, effective
 
 
