@@ -19,7 +19,7 @@ def test_refused(bench: Bench, case: dict[str, Any]) -> None:
     for name, text in case.get("files", {}).items():
         bench.write(text, name)
     repeat = case.get("playbook_repeat")
-    text = repeat["text"] * repeat["times"] + "\n" if repeat else case["playbook"]
+    text = repeat["text"] * repeat["times"] + repeat["shut"] * repeat["times"] + "\n" if repeat else case["playbook"]
     text = spelled(text.replace("@DEEP", "(" * 5000 + "1" + ")" * 5000))
     with pytest.raises(PlaybookError) as caught:
         bench.play(text, **case.get("options", {}))

@@ -90,7 +90,7 @@ def _finish(bench: Bench, book: str) -> Ended:
 def test_killed_anywhere(
     book: str, server: Server, valkey: Valkey, zygote: PlayZygote, tmp_path: Path, empty_state: Path
 ) -> None:
-    _kill(book, server, valkey, zygote, tmp_path, empty_state, sample=30)
+    _kill(book, server, valkey, zygote, tmp_path, empty_state, sample=12)
 
 
 @pytest.mark.soak
