@@ -12,7 +12,7 @@ from emq_ops.ledger.ledger import Ledger
 from emq_ops.ledger.requests import Request
 from emq_ops.passes.events import Emit, nowhere
 from emq_ops.passes.holder import DAEMON, who
-from emq_ops.passes.leadership import WAIT_SECONDS, HeldQueueError, Leadership
+from emq_ops.passes.leadership import LEASE_MS, WAIT_SECONDS, HeldQueueError, Leadership
 from emq_ops.protocol.errors import EmqError, FenceError
 from emq_ops.protocol.fence import Fence
 from emq_ops.protocol.server import Server
@@ -43,6 +43,7 @@ def run_once(
     *,
     wait_seconds: float = WAIT_SECONDS,
     answer_seconds: float = ANSWER_SECONDS,
+    lease_ms: int = LEASE_MS,
     emit: Emit = nowhere,
 ) -> dict[str, Any]:
     """The report (as a row) of one pass of `kind` on `queue`: `run` under a lease that is waited for `wait_seconds`, at
@@ -50,7 +51,7 @@ def run_once(
     (with ``through`` naming the daemon). A pass that is fenced off (the server restarted) begins again under a new
     lease. Raises HeldQueueError, ForeignQueueError, RequestFailedError, and what `run` raises."""
     for life in range(_LIVES):
-        leadership = Leadership(server, ledger, queue, emit=emit)
+        leadership = Leadership(server, ledger, queue, lease_ms=lease_ms, emit=emit)
         asked = _lead_or_ask(leadership, kind, options, wait_seconds, answer_seconds)
         if asked is not None:
             return asked

@@ -1,0 +1,179 @@
+"""Every pass killed before and after every request and every commit: the next one ends in the same state as an
+undisturbed one, on the server and in the ledger."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from emq_ops.ledger import deaths, runs, stalls
+from emq_ops.ledger import interruptions as book
+from emq_ops.ledger.ledger import Ledger, open_ledger
+from emq_ops.passes.leadership import Leadership
+from emq_ops.protocol.ids import mint
+from emq_ops.protocol.queue import Queue
+from emq_ops.protocol.server import Server
+from tests.faults.passes.zygote import QUEUE, PassZygote, one_pass
+from tests.support.keyspace import dump
+from tests.support.passing import add, kill_row, swept, take
+from tests.support.proxy import RespProxy, anything, scripted
+from tests.support.valkey import Valkey
+
+GROUP = "GRP0SSBKAh61tG"
+
+
+@pytest.fixture(scope="module")
+def zygote() -> Iterator[PassZygote]:
+    with PassZygote() as opened:
+        yield opened
+
+
+def lapsed(mail: Queue) -> None:
+    """Leases that lapsed long since: some at their last stall, one in a lane, one ghost."""
+    mine = add(mail, 3) + add(mail, 1, GROUP)
+    take(mail, 3, 60_000)
+    take(mail, 1, 60_000, lane=True)
+    past = mail.server.now_ms(QUEUE) - 60_000
+    for place, job in enumerate([*mine, mint()]):
+        mail.server.write("ZADD", mail.keys.active, past + place, job)
+    mail.server.write("HSET", mail.keys.row(mine[0]), "stalled", 1)
+    mail.server.write("HSET", mail.keys.row(mine[2]), "stalled", 1)
+    mail.server.write("RPUSH", mail.keys.book(mine[2], "logs"), "a line")
+
+
+def counted(server: Server, ledger: Ledger) -> None:
+    swept(server, ledger, QUEUE)
+    lapsed(Queue(server, QUEUE))
+
+
+def exempted(server: Server, ledger: Ledger) -> None:
+    """After an outage; one job has been exempt as often as it may be."""
+    mail = Queue(server, QUEUE)
+    counted(server, ledger)
+    for member in server.read("ZRANGE", mail.keys.active, 2, 2):
+        server.write("HSET", mail.keys.exempt, member, 1)
+    book.mark_lost(ledger, [QUEUE])
+
+
+def trimmed(server: Server, ledger: Ledger) -> None:
+    mail = Queue(server, QUEUE)
+    kill_row(mail, 5)
+    swept(server, ledger, QUEUE)
+    held, *_ = kill_row(mail, 4)  # these the ledger does not know yet
+    server.write("SET", mail.keys.book(held, "lock"), "w")
+    server.write("SET", mail.keys.book(held, "dependencies"), "0")
+
+
+def _state_of(server: Server, ledger: Ledger) -> tuple[Any, ...]:
+    """All that must come out alike, however often the work was interrupted."""
+    keyspace = {key: value for key, value in dump(server).items() if not key.endswith(":lease")}
+    died = sorted(
+        (d.job, d.attempts, d.stalls, d.cause, d.evidence or "", d.killed_by is not None, d.gone_how or "", d.snapshot)
+        for d in deaths.iterate(ledger)
+    )
+    lost = sorted((s.job, s.outcome, s.stalls, s.evidence) for s in stalls.iterate(ledger))
+    cuts = [(c.kind, c.in_flight, c.recovered, c.exempted, c.died, c.vanished) for c in book.listing(ledger)]
+    trims = {run.id for run in runs.latest(ledger, kind="trim")}
+    ours = all(d.gone_by in trims for d in deaths.iterate(ledger) if d.gone_how == "trimmed")
+    return keyspace, died, lost, cuts, ours
+
+
+class Scenario:
+    """A keyspace and a ledger that can be put back as they were."""
+
+    def __init__(self, server: Server, folder: Path, prepare: Any) -> None:
+        self.server, self.folder = server, folder
+        with open_ledger(f"sqlite:///{folder}/template.db") as ledger:
+            prepare(server, ledger)
+        self._dumps = [(key, server.read("DUMP", key)) for key in sorted(set(server.scan()))]
+
+    def fresh(self, name: str) -> str:
+        """The state's URL."""
+        self.server.write("FLUSHDB")
+        for key, body in self._dumps:
+            self.server.write("RESTORE", key, 0, body)
+        shutil.copy(self.folder / "template.db", self.folder / f"{name}.db")
+        return f"sqlite:///{self.folder}/{name}.db"
+
+
+@pytest.mark.parametrize(
+    ("what", "prepare"),
+    [("sweep", counted), ("sweep", exempted), ("trim", trimmed)],
+    ids=lambda v: getattr(v, "__name__", v),
+)
+def test_killed_anywhere_the_next_pass_ends_in_the_same_state(
+    what: str, prepare: Any, server: Server, valkey: Valkey, zygote: PassZygote, tmp_path: Path
+) -> None:
+    scenario = Scenario(server, tmp_path, prepare)
+    with RespProxy(valkey.url) as proxy:
+        state = scenario.fresh("undisturbed")
+        commits = tmp_path / "commits"
+        proxy.forget()
+        assert zygote.run(what=what, url=proxy.url, state=state, commits=str(commits)) == 0
+        requests, writes = proxy.count(anything), int(commits.read_text())
+        with open_ledger(state) as ledger:
+            one_pass(what, server, ledger)  # a pass that has nothing left to do changes nothing
+            end = _state_of(server, ledger)
+        kills = [("request", how, k) for how in ("before", "after") for k in range(1, requests + 1)]
+        kills += [("commit", how, k) for how in ("before", "after") for k in range(1, writes + 1)]
+        died = 0
+        for number, (where, how, k) in enumerate(kills):
+            state = scenario.fresh(str(number))
+            if where == "request":
+                proxy.arm(f"kill_{how}", at=k, match=anything, pid=zygote.current)
+            code = zygote.run(what=what, url=proxy.url, state=state, kill=[where, how, k])
+            proxy.disarm()
+            assert code in (0, -signal.SIGKILL), (where, how, k)
+            died += code != 0
+            with open_ledger(state) as ledger:
+                one_pass(what, server, ledger)
+                assert _state_of(server, ledger) == end, (where, how, k)
+                assert not [run for run in runs.latest(ledger, kind=what)[1:] if run.status == runs.RUNNING]
+        assert died > 0.9 * len(kills)
+
+
+@pytest.mark.parametrize("what", ["sweep", "trim"])
+def test_a_deposed_leader_that_was_frozen_writes_nothing_more(
+    what: str, server: Server, valkey: Valkey, zygote: PassZygote, tmp_path: Path
+) -> None:
+    """SIGSTOP in the middle of a pass, beyond its lease; another one does the work; SIGCONT: refused."""
+    scenario = Scenario(server, tmp_path, counted if what == "sweep" else trimmed)
+    state = scenario.fresh("state")
+    script = {"sweep": "sweep_pass", "trim": "dead_trim"}[what]
+    with RespProxy(valkey.url) as proxy, open_ledger(state) as ledger:
+        held = proxy.arm("hold", at=2, match=scripted(script))
+        pid = zygote.start(what=what, url=proxy.url, state=state, lease_ms=400)
+        held.wait()
+        os.kill(pid, signal.SIGSTOP)
+        report = one_pass(what, server, ledger)  # waits for the lease to run out: its holder is not dead
+        assert report["status"] == "done"
+        end = _state_of(server, ledger)
+        held.release()
+        os.kill(pid, signal.SIGCONT)
+        assert zygote.wait() == 0  # fenced off, it asked for the lease again, and found nothing to do
+        assert _state_of(server, ledger) == end
+        ends = {run.status for run in runs.latest(ledger, kind=what)}
+        assert ends & {runs.FAILED, runs.INTERRUPTED}
+
+
+def test_two_sweeps_at_once_count_every_stall_once(
+    server: Server, valkey: Valkey, tmp_path: Path, zygote: PassZygote
+) -> None:
+    scenario = Scenario(server, tmp_path, counted)
+    state = scenario.fresh("undisturbed")
+    with open_ledger(state) as ledger:
+        one_pass("sweep", server, ledger)
+        end = _state_of(server, ledger)
+    state = scenario.fresh("two")
+    zygote.start(what="sweep", url=valkey.url, state=state)
+    with open_ledger(state) as ledger:
+        one_pass("sweep", server, ledger)
+        assert zygote.wait() == 0
+        assert _state_of(server, ledger) == end
+        assert Leadership(server, ledger, QUEUE).try_acquire().token >= 3
