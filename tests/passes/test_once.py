@@ -1,0 +1,156 @@
+"""One pass from a command: alone, after a dead one, and through a live daemon."""
+
+from __future__ import annotations
+
+import json
+import threading
+from typing import Any
+
+import pytest
+
+from emq_ops.ledger import requests
+from emq_ops.ledger.ledger import Ledger
+from emq_ops.ledger.requests import Request
+from emq_ops.passes.holder import DAEMON
+from emq_ops.passes.leadership import HeldQueueError, Leadership
+from emq_ops.passes.once import RequestFailedError, run_once, serve_requests
+from emq_ops.passes.policy import DeadPolicy, StalledPolicy, StreamPolicy, as_row, from_row
+from emq_ops.passes.report import SweepReport
+from emq_ops.passes.sweep import sweep
+from emq_ops.protocol.errors import BadInputError, EmqError, FenceError
+from emq_ops.protocol.fence import Fence
+from emq_ops.protocol.queue import Queue
+from emq_ops.protocol.server import Server
+from tests.support.passing import stall, until
+
+
+def once(server: Server, ledger: Ledger, **more: Any) -> dict[str, Any]:
+    policy = StalledPolicy(max_stalled=2)
+
+    def run(fence: Fence) -> SweepReport:
+        return sweep(server, "mail", policy, ledger, fence)
+
+    return run_once(server, ledger, "mail", "sweep", run, {"policy": as_row(policy)}, **more)
+
+
+def test_alone(server: Server, ledger: Ledger, mail: Queue) -> None:
+    stall(mail, 3)
+    report = once(server, ledger)
+    assert (report["recovered"], report["status"]) == (3, "done")
+    assert "through" not in report
+    assert Leadership(server, ledger, "mail").try_acquire().token == 2  # the lease was given up
+
+
+def test_beside_another_command_it_waits(server: Server, ledger: Ledger, mail: Queue) -> None:
+    other = Leadership(server, ledger, "mail")
+    other.acquire()
+    with pytest.raises(HeldQueueError, match="command"):
+        once(server, ledger, wait_seconds=0.05)
+    assert requests.waiting(ledger) == []  # only a daemon is asked
+    threading.Timer(0.1, other.release).start()
+    assert once(server, ledger)["status"] == "done"
+
+
+class Daemon:
+    """A leader that serves requests, as the daemon does."""
+
+    def __init__(self, server: Server, ledger: Ledger) -> None:
+        self.server, self.ledger = server, ledger
+        self.leadership = Leadership(server, ledger, "mail", role=DAEMON, lease_ms=60_000)
+        self.fence = self.leadership.acquire()
+        self.over = threading.Event()
+        self.fault: EmqError | None = None
+        self.thread = threading.Thread(target=self.loop)
+
+    def loop(self) -> None:
+        while not self.over.wait(0.01):
+            serve_requests(self.ledger, ["mail"], self.run, "the daemon")
+
+    def run(self, request: Request) -> SweepReport:
+        if self.fault is not None:
+            raise self.fault
+        policy = from_row(StalledPolicy, request.options["policy"])
+        assert isinstance(policy, StalledPolicy)
+        return sweep(self.server, request.queue, policy, self.ledger, self.fence, trigger="request")
+
+    def __enter__(self) -> Daemon:
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.over.set()
+        self.thread.join()
+
+
+def test_beside_a_live_daemon_the_daemon_runs_it(server: Server, ledger: Ledger, mail: Queue) -> None:
+    stall(mail, 3)
+    with Daemon(server, ledger):
+        report = once(server, ledger)
+    assert (report["recovered"], report["max_stalled"], report["through"]) == (3, 2, "the daemon")
+    assert report["token"] == 1  # under its lease
+
+
+def test_what_fails_in_the_daemon_fails_here(server: Server, ledger: Ledger, mail: Queue) -> None:
+    with Daemon(server, ledger) as daemon:
+        daemon.fault = EmqError("no such luck")
+        with pytest.raises(RequestFailedError, match="no such luck"):
+            once(server, ledger)
+
+
+def test_a_daemon_that_does_not_answer(server: Server, ledger: Ledger, mail: Queue) -> None:
+    Leadership(server, ledger, "mail", role=DAEMON, lease_ms=60_000).acquire()
+    with pytest.raises(HeldQueueError, match="daemon"):
+        once(server, ledger, answer_seconds=0.05)
+    assert requests.waiting(ledger) == []  # it was taken back
+
+
+def test_a_daemon_that_dies_meanwhile(server: Server, ledger: Ledger, mail: Queue) -> None:
+    stall(mail, 2)
+    daemon = Leadership(server, ledger, "mail", role=DAEMON, lease_ms=60_000)
+    daemon.acquire()
+    reports: list[dict[str, Any]] = []
+    asking = threading.Thread(target=lambda: reports.append(once(server, ledger)))
+    asking.start()
+    until(lambda: requests.waiting(ledger), "the request")
+    daemon.release()
+    asking.join()
+    assert reports[0]["recovered"] == 2
+    assert requests.waiting(ledger) == []
+
+
+def test_a_leader_that_is_stopped_in_a_request_puts_it_back(server: Server, ledger: Ledger, mail: Queue) -> None:
+    request = requests.ask(ledger, "sweep", "mail", {}, "cli")
+
+    def stopped(_request: Request) -> SweepReport:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        serve_requests(ledger, ["mail"], stopped, "the daemon")
+    assert [waiting.id for waiting in requests.waiting(ledger)] == [request]
+
+
+def test_a_pass_that_is_fenced_off_begins_again(server: Server, ledger: Ledger, mail: Queue) -> None:
+    tokens: list[int] = []
+
+    def run(fence: Fence) -> SweepReport:
+        tokens.append(fence.token)
+        if len(tokens) < 3:
+            raise FenceError("EMQFENCE the lease is of another life of the server")
+        return SweepReport("mail")
+
+    assert run_once(server, ledger, "mail", "sweep", run, {})["status"] == "done"
+    assert tokens == [1, 2, 3]
+    tokens.clear()
+    with pytest.raises(FenceError):
+        run_once(server, ledger, "mail", "sweep", lambda _fence: _refused(), {})
+
+
+def _refused() -> SweepReport:
+    raise FenceError("EMQFENCE no")
+
+
+@pytest.mark.parametrize("policy", [StalledPolicy(limit=7), DeadPolicy(keep=3, archive=True), StreamPolicy(keep=1)])
+def test_policies_travel_as_json(policy: Any) -> None:
+    assert from_row(type(policy), json.loads(json.dumps(as_row(policy)))) == policy
+    with pytest.raises(BadInputError, match="no policy"):
+        from_row(type(policy), {"unheard_of": 1})
