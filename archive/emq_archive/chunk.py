@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import struct
 import sys
+from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -41,6 +42,13 @@ def counting(count: int) -> Any:
     return _COUNTING.slice(0, count) if count <= len(_COUNTING) else pa.array(range(count), pa.int32())
 
 
+def _halved(fields: Sequence[Sequence[bytes]]) -> Any:
+    """How many pairs each entry has."""
+    lengths = array("i", map(len, fields))
+    texts = pa.Array.from_buffers(pa.int32(), len(lengths), [None, pa.py_buffer(lengths)])
+    return pc.shift_right(texts, pa.scalar(1, pa.int32()))
+
+
 def _offsets(lengths: pa.Array) -> pa.Array:
     return pa.concat_arrays([pa.array([0], pa.int32()), pc.cumulative_sum(lengths)])
 
@@ -65,12 +73,13 @@ class Chunk:
         parts = pc.split_pattern(pa.array([e[0] for e in entries], pa.string()), "-").flatten().cast(pa.uint64())
         if len(parts) != 2 * len(entries):
             raise ValueError("an entry's id is not <ms>-<seq>")
-        flat = list(chain.from_iterable([e[1] for e in entries]))
+        fields = [e[1] for e in entries]
+        flat = list(chain.from_iterable(fields))
         index = pc.multiply(counting(len(entries)), 2)
         return cls(
             parts.take(index),
             parts.take(pc.add(index, 1)),
-            pa.array([len(e[1]) >> 1 for e in entries], pa.int32()),
+            _halved(fields),
             pa.array(flat[::2], pa.binary()),
             pa.array(flat[1::2], pa.binary()),
         )
