@@ -1,0 +1,139 @@
+"""Stories of the sweep on real processes, with fixed numbers: (d) a poison job, (e) a failover with unequal leases,
+(f) a deploy in a maintenance window. (a) to (c) are told, and told back, in ``test_told_back``."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from emq_ops.ledger import deaths, holds
+from emq_ops.ledger import interruptions as book
+from emq_ops.ledger.holds import Window
+from emq_ops.ledger.ledger import Ledger, open_ledger
+from emq_ops.protocol.queue import Queue
+from emq_ops.protocol.server import Server, connect
+from emq_ops.protocol.transitions.reads import counts
+from tests.support.passing import add, dead_of, lapse, swept, take, until
+from tests.support.sentinel import Sentinel
+from tests.support.valkey import Valkey
+from tests.support.zygote import Zygote
+
+WAITS = "tests.support.handlers:waits"
+
+
+@pytest.fixture(scope="module")
+def zygote() -> Iterator[Zygote]:
+    with Zygote() as opened:
+        yield opened
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Iterator[Ledger]:
+    with open_ledger(f"sqlite:///{tmp_path}/state.db") as opened:
+        yield opened
+
+
+@pytest.fixture
+def durable() -> Iterator[Valkey]:
+    with Valkey(appendonly="yes", appendfsync="always") as valkey:
+        yield valkey
+
+
+def active(server: Server, queue: Queue) -> int:
+    return int(server.read("ZCARD", queue.keys.active))
+
+
+def work(zygote: Zygote, url: str, *, lease: int, concurrency: int = 8) -> int:
+    """A worker that recovers nothing, and whose jobs wait for the key ``go``."""
+    return zygote.fork(
+        url, "orders", WAITS, lease=lease, concurrency=concurrency, recovery="none", until_idle=False, beat=50
+    )
+
+
+def kill(zygote: Zygote, pid: int) -> None:
+    os.kill(pid, signal.SIGKILL)
+    assert zygote.wait(pid) == -signal.SIGKILL
+
+
+def test_d_a_poison_job_takes_the_server_down_each_time_and_dies_in_the_end(
+    durable: Valkey, ledger: Ledger, zygote: Zygote
+) -> None:
+    with connect(durable.url) as server:
+        orders = Queue(server, "orders")
+        swept(server, ledger, "orders")
+        [poison] = add(orders)
+        told: list[tuple[int, int, int]] = []
+        while not dead_of(orders):
+            assert len(told) < 9
+            worker = work(zygote, durable.url, lease=300)
+            until(lambda: active(server, orders) == 1, "the claim")
+            durable.kill()
+            kill(zygote, worker)
+            durable.start()
+            lapse(orders)
+            report = swept(server, ledger, "orders", max_stalled=2, max_exempt=3)
+            told.append((report.exempted, report.forced, report.dead))
+        assert told == [(1, 0, 0)] * 3 + [(0, 1, 0), (0, 0, 1)]
+        [death] = deaths.iterate(ledger)
+        assert (death.job, death.stalls, death.evidence) == (poison, 2, "max-exempt")
+        assert len(book.listing(ledger)) == 5
+
+
+def test_e_a_failover_with_unequal_leases(ledger: Ledger) -> None:
+    """Short and long leases on both sides of it: no lease of this life is exempted, none of the earlier is counted. The
+    policy believes in leases of 500 ms, so the clock alone would be wrong about most of them."""
+    policy = {"max_stalled": 1, "lease_ms": 500}
+    short, long = 400, 4000
+    with Sentinel() as watched, connect(watched.url) as server:
+        orders = Queue(server, "orders")
+        swept(server, ledger, "orders", **policy)
+        before = add(orders, 10)
+        take(orders, 5, short)
+        take(orders, 5, long)
+        until(lambda: _in_step(watched, orders, 10), "the replica")
+        watched.fail_over()
+        first = swept(server, ledger, "orders", **policy)  # first contact: the census
+        add(orders, 10)
+        after = take(orders, 5, short) + take(orders, 5, long)  # whoever is first: some of the earlier life again
+        lapse(orders)
+        second = swept(server, ledger, "orders", **policy)
+        [cut] = book.listing(ledger)
+        assert (cut.kind, cut.in_flight) == ("failover", 10)
+        assert sorted(first.exempted_jobs + second.exempted_jobs) == before
+        assert sorted(second.dead_jobs) == sorted(after)
+        assert first.dead == 0
+        assert (cut.exempted, cut.recovered, cut.died) == (10, 10, 0)
+
+
+def _in_step(watched: Sentinel, orders: Queue, count: int) -> bool:
+    with watched.replica.client() as replica:
+        return bool(replica.zcard(orders.keys.active) == count)
+
+
+def test_f_a_deploy_in_a_maintenance_window(durable: Valkey, ledger: Ledger, zygote: Zygote) -> None:
+    """20 in flight when the old workers are killed; the new ones complete them. Without the window all would die."""
+    with connect(durable.url) as server:
+        orders = Queue(server, "orders")
+        swept(server, ledger, "orders")
+        add(orders, 20, payload=b"complete")
+        old = work(zygote, durable.url, lease=400, concurrency=20)
+        until(lambda: active(server, orders) == 20, "the claims")
+        now = server.now_ms("orders")
+        holds.open_window(ledger, Window("orders", now, now + 300_000, why="deploy"))
+        kill(zygote, old)
+        lapse(orders)
+        report = swept(server, ledger, "orders", max_stalled=1)
+        assert (report.exempted, report.dead) == (20, 0)
+        holds.close_windows(ledger, server.now_ms("orders"))
+        server.write("SET", "go", 1)
+        new = work(zygote, durable.url, lease=400, concurrency=20)
+        until(lambda: counts(orders).completed == 20, "the new workers")
+        os.kill(new, signal.SIGTERM)
+        assert zygote.wait(new) == 0
+        assert swept(server, ledger, "orders", max_stalled=1).dead == 0
+        assert (counts(orders).dead, counts(orders).active, counts(orders).pending) == (0, 0, 0)
+        assert list(deaths.iterate(ledger)) == []
