@@ -290,13 +290,15 @@ def _warn_of_burst(state: _Sweep, now_ms: int) -> None:
 
 
 def _tidy(state: _Sweep) -> None:
-    """Forgets the exemptions of some jobs that are gone; over the passes of all."""
-    keys = state.fence.keys
-    if not state.server.read("EXISTS", keys.exempt):
-        return
-    names = state.server.read("HRANDFIELD", keys.exempt, _TIDY_PAGE)
-    args = [*state.fence.args, keys.base, *names]
-    state.server.run(load("exempt_tidy"), [state.fence.key, keys.exempt], args)
+    """Forgets the exemptions of jobs that are gone."""
+    keys, cursor = state.fence.keys, b"0"
+    while True:
+        cursor, flat = state.server.read("HSCAN", keys.exempt, cursor, "COUNT", _TIDY_PAGE)
+        for first in range(0, len(flat), 2 * _TIDY_PAGE):  # a small hash comes whole, whatever COUNT says
+            args = [*state.fence.args, keys.base, *flat[first : first + 2 * _TIDY_PAGE : 2]]
+            state.server.run(load("exempt_tidy"), [state.fence.key, keys.exempt], args)
+        if cursor == b"0":
+            return
 
 
 def _close(
