@@ -88,7 +88,9 @@ class HttpServer:
 
     def _bind(self, config: uvicorn.Config) -> Any:
         try:
-            return config.bind_socket()
+            bound = config.bind_socket()
+            bound.listen()  # from here on nobody is turned away, though the thread may still be starting
+            return bound
         except SystemExit:  # the library's answer to an address that is taken
             raise BadInputError(f"can't listen on {self.listen}", where="http.listen", fix="is it taken?") from None
 

@@ -237,7 +237,7 @@ def test_c08_late_runs_run_once_and_missed_ones_are_told(tmp_path: Path, valkey:
     text = config(valkey, every="5m").replace("every: 1s", "every: 1h, max_late: 15m")
     with site(tmp_path / "s", text) as here:
         here.run("apply", "--yes")
-        _mark(here, "stalled", 30 * 60_000)  # down for 30 minutes
+        _mark(here, "stalled", 32 * 60_000)  # down for half an hour
         _mark(here, "dead", 3_600_000 + 10 * 60_000)  # due ten minutes ago: within max_late
         daemon = here.up()
         wait_for(lambda: len(daemon.events("task_late")) == 2)

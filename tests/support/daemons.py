@@ -17,7 +17,7 @@ from typing import Any
 
 from emq_ops.cli.main import main
 
-WAIT_SECONDS = 90.0
+WAIT_SECONDS = 60.0
 
 
 def wait_for(what: Callable[[], Any], seconds: float = WAIT_SECONDS, why: str = "") -> Any:
