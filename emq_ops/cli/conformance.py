@@ -25,7 +25,11 @@ def _server(url: str | None) -> Iterator[Server]:
         with connect(url) as server:
             yield server
         return
-    with tempfile.TemporaryDirectory(prefix="emq-") as folder, connect(f"embedded:{folder}") as server:
+    # The server's watcher may still be tidying up when the folder goes.
+    with (
+        tempfile.TemporaryDirectory(prefix="emq-", ignore_cleanup_errors=True) as folder,
+        connect(f"embedded:{folder}") as server,
+    ):
         server.write("CONFIG", "SET", "appendonly", "no")  # nothing here is worth a disk
         yield server
 

@@ -158,9 +158,13 @@ def _scene(
     if cut is not None:
         found, leases = describe(server, sight, contact, cut, policy.lease_ms)
         census = {lease.job: lease for lease in leases}
-        begun = [w for w in windows if w.covers(sight.queue) and w.start_ms <= sight.now_ms]
         proves = contact is None or contact.run_id != sight.run_id
-        return Scene(sight.run_id, begun, found, proves, census, policy.lease_ms)
+        if ledger is None:
+            begun = [w for w in windows if w.covers(sight.queue) and w.start_ms <= sight.now_ms]
+            return Scene(sight.run_id, begun, found, proves, census, policy.lease_ms)
+        with ledger.read() as connection:
+            scene = scene_for(connection, sight, contact, found, policy.lease_ms, windows)
+        return scene if scene.interruption is None else replace(scene, epoch_proves=proves, census=census)
     if ledger is None:
         return Scene(sight.run_id, [w for w in windows if w.covers(sight.queue)], lease_ms=policy.lease_ms)
     with ledger.read() as connection:

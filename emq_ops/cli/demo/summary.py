@@ -52,8 +52,8 @@ def summary(stage: Stage, server: Server, tally: Tally) -> Iterator[str]:
     yield ""
     yield "Next:"
     yield f"  {tool} audit dead"
-    yield f"  {tool} archive status"
-    yield f"  {tool} archive query 'select outcome, count(*) from records group by 1' orders completions"
+    yield f"  {tool} archive status orders"
+    yield f"  {tool} archive query orders completions 'select outcome, count(*) from records group by 1'"
     yield f"  {tool} runs ls"
 
 
