@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 WORKERS ?= 2
+# What `make soak` soaks: everything, or some paths (CI takes a bounded part).
+SOAK ?= tests
 
 .PHONY: setup test demo bench lint soak browser clean
 
@@ -18,7 +20,7 @@ test: setup
 	$(BIN)/python -m pytest -n $(WORKERS) -m "not soak and not browser"
 
 soak: setup
-	$(BIN)/python -m pytest -n $(WORKERS) -m soak
+	$(BIN)/python -m pytest -n $(WORKERS) -m soak $(SOAK)
 
 browser: setup
 	$(BIN)/python -m pytest -m browser

@@ -215,6 +215,6 @@ def test_random_transitions_for_long(server: Server) -> None:
         run_state_machine_as_test(
             machine,
             settings=settings(
-                max_examples=1500, stateful_step_count=80, deadline=None, suppress_health_check=list(HealthCheck)
+                max_examples=400, stateful_step_count=80, deadline=None, suppress_health_check=list(HealthCheck)
             ),
         )
