@@ -58,6 +58,9 @@ def _play(stage: Stage, server: Server, view: View, seconds: float, chance: rand
     next_feed, next_draw = 1.0, 0.0
     # A few seconds longer than jobs come, so that what was in flight is swept and what is old is shipped.
     while (now := time.monotonic() - started) < seconds + 6:
+        if stage.daemon is not None and stage.daemon.poll() is not None:
+            last = stage.log.read_text("utf-8", "replace").strip().splitlines()[-1:]
+            raise EmqError(f"the daemon ended: {' '.join(last)}", where=str(stage.log), fix="see its log")
         if now >= next_feed and now < seconds:
             feed(server, 12, chance)
             next_feed = now + 1.0
