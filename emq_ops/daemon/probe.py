@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from emq_archive.facts import Facts
 from emq_archive.model import Report
+from emq_ops.daemon import clock
 from emq_ops.daemon.tasks import STALLED, Task
 from emq_ops.passes.policy import StreamPolicy
 from emq_ops.passes.sight import Sight, look_many
@@ -18,10 +19,12 @@ from emq_ops.protocol.server import Server
 
 @dataclass(frozen=True, slots=True)
 class Rest:
-    """A stream as a cycle left it with nothing more to do."""
+    """A stream as a cycle left it with nothing more to do. `until`: by when (steady clock, s) what is folded and not
+    shipped must be looked at again, None where nothing is."""
 
     facts: Facts
     policy: StreamPolicy
+    until: float | None = None
 
 
 class Probe:
@@ -58,6 +61,8 @@ class Probe:
                 continue
             rest = self._rests[task.key]
             facts = Facts.of(reply)
+            if rest.until is not None and clock.steady() >= rest.until:
+                continue
             if rest.policy == task.policy and _unmoved(rest.facts, facts) and not _aged(facts, rest.policy):
                 found.add(task.key)
         return found
@@ -81,10 +86,11 @@ class Probe:
         if report is None or before is None or not isinstance(policy, StreamPolicy):
             return
         moved = report.folded or report.shipped or report.trimmed
-        left = report.unshipped or report.lag_records or report.refused or report.unstorable
+        left = report.lag_records or report.refused or report.unstorable
         over = policy.keep is not None and before.length > policy.keep
         if not (moved or left or over):
-            self._rests[task.key] = Rest(before, policy)
+            ship_s = policy.archiving.ship_after_ms / 1000
+            self._rests[task.key] = Rest(before, policy, clock.steady() + ship_s if report.unshipped else None)
 
     def forget(self, queues: Mapping[str, object] | Sequence[str] | None = None) -> None:
         """What was remembered of these queues (None: of all) proves nothing any more."""
