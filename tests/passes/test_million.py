@@ -1,0 +1,24 @@
+"""A dead set far beyond what a page, a slice or a script holds."""
+
+from __future__ import annotations
+
+import pytest
+
+from emq_ops.ledger import deaths
+from emq_ops.ledger.ledger import Ledger
+from emq_ops.protocol.queue import Queue
+from emq_ops.protocol.server import Server
+from tests.passes.test_trim import trimmed
+from tests.support.passing import dead_of, kill_row
+
+
+@pytest.mark.parametrize("count", [20_000, pytest.param(1_000_000, marks=pytest.mark.soak)])
+def test_keep_ten_of_very_many(server: Server, ledger: Ledger, mail: Queue, count: int) -> None:
+    dead: list[str] = []
+    for _ in range(0, count, 20_000):
+        dead += kill_row(mail, 20_000)
+    report = trimmed(server, ledger, keep=10)
+    assert (report.dead_before, report.removed, report.left) == (count, count - 10, 10)
+    assert dead_of(mail) == sorted(dead)[-10:]
+    with ledger.read() as connection:
+        assert deaths.count_open(connection, "mail") == 10
