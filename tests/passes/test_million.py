@@ -6,10 +6,11 @@ import pytest
 
 from emq_ops.ledger import deaths
 from emq_ops.ledger.ledger import Ledger
+from emq_ops.passes.policy import DeadPolicy
+from emq_ops.passes.trim import trim
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import Server
-from tests.passes.test_trim import trimmed
-from tests.support.passing import dead_of, kill_row
+from tests.support.passing import dead_of, kill_row, leading
 
 
 @pytest.mark.parametrize("count", [20_000, pytest.param(1_000_000, marks=pytest.mark.soak)])
@@ -17,7 +18,8 @@ def test_keep_ten_of_very_many(server: Server, ledger: Ledger, mail: Queue, coun
     dead: list[str] = []
     for _ in range(0, count, 20_000):
         dead += kill_row(mail, 20_000)
-    report = trimmed(server, ledger, keep=10)
+    with leading(server, ledger, "mail", lease_ms=1_800_000) as fence:  # nobody renews it here
+        report = trim(server, "mail", DeadPolicy(keep=10), ledger, fence)
     assert (report.dead_before, report.removed, report.left) == (count, count - 10, 10)
     assert dead_of(mail) == sorted(dead)[-10:]
     with ledger.read() as connection:
