@@ -1,8 +1,9 @@
-"""Stories of the sweep on real processes, with fixed numbers: (d) a poison job, (e) a failover with unequal leases,
-(f) a deploy in a maintenance window. (a) to (c) are told, and told back, in ``test_told_back``."""
+"""Stories of the sweep on real processes, with fixed numbers, told back by the audits: (d) a poison job, (e) a failover
+with unequal leases, (f) a deploy in a maintenance window. (a) to (c) are in ``test_told_back``."""
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 from collections.abc import Iterator
@@ -11,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from emq_ops.ledger import deaths, holds
-from emq_ops.ledger import interruptions as book
 from emq_ops.ledger.holds import Window
 from emq_ops.ledger.ledger import Ledger, open_ledger
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import Server, connect
 from emq_ops.protocol.transitions.reads import counts
+from tests.stories.telling import interruptions, numbers, ops
 from tests.support.passing import add, dead_of, lapse, swept, take, until
 from tests.support.sentinel import Sentinel
 from tests.support.valkey import Valkey
@@ -32,8 +33,13 @@ def zygote() -> Iterator[Zygote]:
 
 
 @pytest.fixture
-def ledger(tmp_path: Path) -> Iterator[Ledger]:
-    with open_ledger(f"sqlite:///{tmp_path}/state.db") as opened:
+def state(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path}/state.db"
+
+
+@pytest.fixture
+def ledger(state: str) -> Iterator[Ledger]:
+    with open_ledger(state) as opened:
         yield opened
 
 
@@ -60,7 +66,7 @@ def kill(zygote: Zygote, pid: int) -> None:
 
 
 def test_d_a_poison_job_takes_the_server_down_each_time_and_dies_in_the_end(
-    durable: Valkey, ledger: Ledger, zygote: Zygote
+    durable: Valkey, ledger: Ledger, state: str, zygote: Zygote
 ) -> None:
     with connect(durable.url) as server:
         orders = Queue(server, "orders")
@@ -80,10 +86,25 @@ def test_d_a_poison_job_takes_the_server_down_each_time_and_dies_in_the_end(
         assert told == [(1, 0, 0)] * 3 + [(0, 1, 0), (0, 0, 1)]
         [death] = deaths.iterate(ledger)
         assert (death.job, death.stalls, death.evidence) == (poison, 2, "max-exempt")
-        assert len(book.listing(ledger)) == 5
+        cuts = interruptions(state)
+        assert [numbers(cut) for cut in cuts] == [
+            *[("restart", 1, 1, 1, 0, 0)] * 3,
+            ("restart", 1, 1, 0, 0, 0),  # recovered, and counted: it had been exempt too often in a row
+            ("restart", 1, 0, 0, 1, 0),
+        ]
+        assert [cut["jobs"] for cut in cuts] == [
+            *[{"exempted": [poison]}] * 3,
+            {"recovered": [poison]},
+            {"died": [poison]},
+        ]
+        assert all(cut["ended"] <= later["started"] for cut, later in itertools.pairwise(cuts))
+        audit = ops("audit", "dead", "orders", "--url", durable.url, "--state", state)
+        [suspect] = audit["suspects"]
+        assert (suspect["job"], suspect["interruption"], suspect["sure"]) == (poison, cuts[-1]["id"], True)
+        assert "it had been exempt too often in a row" in suspect["evidence"]
 
 
-def test_e_a_failover_with_unequal_leases(ledger: Ledger) -> None:
+def test_e_a_failover_with_unequal_leases(ledger: Ledger, state: str) -> None:
     """Short and long leases on both sides of it: no lease of this life is exempted, none of the earlier is counted. The
     policy believes in leases of 500 ms, so the clock alone would be wrong about most of them."""
     policy = {"max_stalled": 1, "lease_ms": 500}
@@ -101,12 +122,14 @@ def test_e_a_failover_with_unequal_leases(ledger: Ledger) -> None:
         after = take(orders, 5, short) + take(orders, 5, long)  # whoever is first: some of the earlier life again
         lapse(orders)
         second = swept(server, ledger, "orders", **policy)
-        [cut] = book.listing(ledger)
-        assert (cut.kind, cut.in_flight) == ("failover", 10)
+        [cut] = interruptions(state)
+        assert numbers(cut) == ("failover", 10, 10, 10, 0, 0)
+        assert (cut["jobs"], cut["others"]) == ({"exempted": before}, 0)
         assert sorted(first.exempted_jobs + second.exempted_jobs) == before
         assert sorted(second.dead_jobs) == sorted(after)
         assert first.dead == 0
-        assert (cut.exempted, cut.recovered, cut.died) == (10, 10, 0)
+        audit = ops("audit", "dead", "orders", "--url", watched.url, "--state", state)
+        assert (audit["dead"], audit["suspects"]) == (10, [])  # proven to be of this life
 
 
 def _in_step(watched: Sentinel, orders: Queue, count: int) -> bool:
@@ -114,7 +137,7 @@ def _in_step(watched: Sentinel, orders: Queue, count: int) -> bool:
         return bool(replica.zcard(orders.keys.active) == count)
 
 
-def test_f_a_deploy_in_a_maintenance_window(durable: Valkey, ledger: Ledger, zygote: Zygote) -> None:
+def test_f_a_deploy_in_a_maintenance_window(durable: Valkey, ledger: Ledger, state: str, zygote: Zygote) -> None:
     """20 in flight when the old workers are killed; the new ones complete them. Without the window all would die."""
     with connect(durable.url) as server:
         orders = Queue(server, "orders")
@@ -137,3 +160,7 @@ def test_f_a_deploy_in_a_maintenance_window(durable: Valkey, ledger: Ledger, zyg
         assert swept(server, ledger, "orders", max_stalled=1).dead == 0
         assert (counts(orders).dead, counts(orders).active, counts(orders).pending) == (0, 0, 0)
         assert list(deaths.iterate(ledger)) == []
+        told = ops("audit", "restarts", "--state", state)
+        assert (told["interruptions"], told["bursts"]) == ([], [])  # a window is none, nor is who lapsed in it a burst
+        told = ops("audit", "what-if", "--max-stalled", "1", "--state", state)
+        assert (told["jobs"], told["would_die"]) == (20, 0)
