@@ -18,16 +18,17 @@ from typing import IO, Any
 from sqlalchemy import Connection, MetaData, Table, func, insert, inspect, select, text
 
 from emq_ops.deploy.lock import StateLock
-from emq_ops.ledger import migrate, schema
+from emq_ops.ledger import schema
 from emq_ops.ledger.deploy_schema import revisions, state_lock
 from emq_ops.ledger.errors import LedgerError
 from emq_ops.ledger.ledger import Ledger
+from emq_ops.ledger.migrate import STATE
 from emq_ops.ledger.schema import deaths, runs
 from emq_ops.protocol.errors import BadInputError
 
 FORMAT, VERSION = "emq-ops/state", 1
 _PAGE = 500
-_SKIPPED = (migrate.VERSION_TABLE, state_lock.name)
+_SKIPPED = (STATE.version_table, state_lock.name)
 
 
 def _tables(connection: Connection) -> list[Table]:
@@ -80,7 +81,7 @@ def _export(ledger: Ledger, path: Path) -> dict[str, int]:
     with ledger.read() as connection, _written(path) as file:
         if ledger.shared:
             connection.execute(text("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ"))
-        head = {"format": FORMAT, "version": VERSION, "schema": migrate.current(connection), "state": ledger.state}
+        head = {"format": FORMAT, "version": VERSION, "schema": STATE.current(connection), "state": ledger.state}
         file.write(json.dumps(head) + "\n")
         for table in _tables(connection):
             counts[table.name] = 0
@@ -98,9 +99,9 @@ def load(ledger: Ledger, path: Path) -> dict[str, int]:
     try:
         with path.open(encoding="utf-8") as file, ledger.write() as connection:
             head = _head(file.readline(), where)
-            if head["schema"] != migrate.current(connection):
+            if head["schema"] != STATE.current(connection):
                 raise BadInputError(
-                    f"the export is of schema {head['schema']}, this version has {migrate.current(connection)}",
+                    f"the export is of schema {head['schema']}, this version has {STATE.current(connection)}",
                     where=where,
                     fix="export and import with one version of emq-ops",
                 )

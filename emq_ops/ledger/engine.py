@@ -7,8 +7,6 @@ the write lock when it begins, so that it can't fail half-way for having read fi
 from __future__ import annotations
 
 import contextlib
-import sqlite3
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +15,7 @@ from sqlalchemy import Connection, Engine, create_engine, event, make_url
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import ArgumentError, DBAPIError, OperationalError, SQLAlchemyError
 
+from emq_archive.database import to_wal
 from emq_ops.ledger.errors import LedgerError, LedgerFullError, LedgerLockedError, LedgerUnreachableError
 from emq_ops.protocol.deadline import check, remaining, within
 from emq_ops.protocol.errors import BadInputError
@@ -86,7 +85,7 @@ def _sqlite(url: URL, busy_ms: int) -> Engine:
         raw.isolation_level = None  # we say BEGIN ourselves, see below
         cursor = raw.cursor()
         cursor.execute(f"PRAGMA busy_timeout={busy_ms}")
-        _to_wal(cursor, busy_ms)
+        to_wal(cursor, busy_ms / 1000)
         cursor.execute("PRAGMA synchronous=FULL")
         cursor.execute("PRAGMA foreign_keys=ON")
         cursor.close()
@@ -101,21 +100,6 @@ def _sqlite(url: URL, busy_ms: int) -> Engine:
         connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 
     return engine
-
-
-def _to_wal(cursor: Any, busy_ms: int) -> None:
-    """WAL mode. Changing it while another process does the same, or closes as the last one, fails at once, whatever the
-    busy timeout says: so it is tried again for as long."""
-    until = time.monotonic() + busy_ms / 1000
-    while True:
-        try:
-            if cursor.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
-                cursor.execute("PRAGMA journal_mode=WAL").fetchone()
-            return
-        except sqlite3.OperationalError as fault:
-            if fault.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() >= until:
-                raise
-            time.sleep(0.005)
 
 
 @contextlib.contextmanager

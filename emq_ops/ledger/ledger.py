@@ -12,8 +12,9 @@ from sqlalchemy import Connection, Engine, Table, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import SQLAlchemyError
 
-from emq_ops.ledger import migrate, schema
+from emq_ops.ledger import schema
 from emq_ops.ledger.engine import BUSY_MS, as_ours, open_engine, shown, transaction
+from emq_ops.ledger.migrate import STATE
 
 
 class Ledger:
@@ -58,7 +59,7 @@ def open_ledger(url: str, *, busy_ms: int = BUSY_MS) -> Ledger:
     """
     engine = open_engine(url, busy_ms=busy_ms)
     try:
-        migrate.upgrade(engine)
+        STATE.upgrade(engine)
         return Ledger(engine, _state(engine))
     except SQLAlchemyError as fault:
         engine.dispose()

@@ -16,8 +16,9 @@ from sqlalchemy import Engine, event, inspect, text
 
 from emq_archive.deadline import Deadline
 from emq_archive.errors import DiskFullError, LocalError, LocalUnreachableError
-from emq_archive.local import migrate, open_local, tables
+from emq_archive.local import open_local, tables
 from emq_archive.local.engine import open_engine, transaction
+from emq_archive.local.migrate import LOCAL
 from emq_archive.local.store import SqlStore
 from emq_ops.protocol.errors import BadInputError, DeadlineError
 from tests.archive.making import REF, add, plain, settled
@@ -51,9 +52,9 @@ RUN = """
 import sys
 from alembic.config import Config
 from alembic.script import ScriptDirectory
-from emq_archive.local import migrate
+from emq_archive.local.migrate import LOCAL
 from emq_archive.local.engine import open_engine
-migrate.upgrade(open_engine(sys.argv[1]), ScriptDirectory(sys.argv[2]))
+LOCAL.upgrade(open_engine(sys.argv[1]), ScriptDirectory(sys.argv[2]))
 """
 
 
@@ -67,11 +68,11 @@ def test_c21_a_migration_killed_half_way_did_not_happen(new_local_url: Callable[
     assert killed.returncode == -9
     engine = open_engine(url)
     with transaction(engine, writes=False) as connection:
-        assert migrate.current(connection) is None
+        assert LOCAL.current(connection) is None
         assert not [t for t in inspect(connection).get_table_names() if t.startswith(("step", "half"))]
-    migrate.upgrade(engine, ScriptDirectory(str(scripts)))
+    LOCAL.upgrade(engine, ScriptDirectory(str(scripts)))
     with transaction(engine, writes=False) as connection:
-        assert migrate.current(connection) == "s3"
+        assert LOCAL.current(connection) == "s3"
         assert {"step_s1", "step_s2", "step_s3"} <= set(inspect(connection).get_table_names())
         assert "half" not in inspect(connection).get_table_names()
     engine.dispose()
@@ -108,7 +109,7 @@ def test_several_processes_may_open_a_new_database_at_once(new_local_url: Callab
 def test_a_newer_schema_is_refused(new_local_url: Callable[[], str]) -> None:
     url = new_local_url()
     with open_local(url) as store, store.write() as connection:
-        connection.execute(text(f"UPDATE {migrate.VERSION_TABLE} SET version_num = '9999'"))
+        connection.execute(text(f"UPDATE {LOCAL.version_table} SET version_num = '9999'"))
     with pytest.raises(LocalError, match="newer version"):
         open_local(url)
 

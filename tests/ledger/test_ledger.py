@@ -16,10 +16,11 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from sqlalchemy import inspect, text
 
-from emq_ops.ledger import acts, migrate, stalls  # noqa: F401  # their tables are on the metadata
+from emq_ops.ledger import acts, stalls  # noqa: F401  # their tables are on the metadata
 from emq_ops.ledger.engine import BUSY_MS, open_engine, transaction
 from emq_ops.ledger.errors import LedgerError, LedgerFullError, LedgerLockedError, LedgerUnreachableError
 from emq_ops.ledger.ledger import Ledger, open_ledger
+from emq_ops.ledger.migrate import STATE
 from emq_ops.ledger.schema import metadata
 from emq_ops.ledger.tokens import last_token, next_token
 from emq_ops.protocol import deadline
@@ -52,7 +53,7 @@ def test_migrations_end_in_the_models(ledger: Ledger) -> None:
     names = {table.name for table in metadata.sorted_tables}
     with ledger.engine.connect() as connection:
         options = {
-            "version_table": migrate.VERSION_TABLE,
+            "version_table": STATE.version_table,
             "include_object": lambda _o, name, kind, reflected, _c: kind != "table" or not reflected or name in names,
         }
         assert compare_metadata(MigrationContext.configure(connection, opts=options), metadata) == []
@@ -98,7 +99,7 @@ KILLED_MIGRATION = """
 import os, signal, sys
 from sqlalchemy import event
 from emq_ops.ledger.engine import open_engine
-from emq_ops.ledger.migrate import upgrade
+from emq_ops.ledger.migrate import STATE
 engine = open_engine(sys.argv[1])
 seen = 0
 @event.listens_for(engine, "before_cursor_execute")
@@ -108,7 +109,7 @@ def count(connection, cursor, statement, *rest):
         seen += 1
         if seen == int(sys.argv[2]):
             os.kill(os.getpid(), signal.SIGKILL)
-upgrade(engine)
+STATE.upgrade(engine)
 """
 
 
@@ -125,7 +126,7 @@ def test_c21_a_migration_killed_in_the_middle_leaves_nothing(url: str, step: int
 
 def test_a_newer_schema_is_refused(url: str) -> None:
     with open_ledger(url) as ledger, ledger.write() as connection:
-        connection.execute(text(f"UPDATE {migrate.VERSION_TABLE} SET version_num = '9999'"))
+        connection.execute(text(f"UPDATE {STATE.version_table} SET version_num = '9999'"))
     with pytest.raises(LedgerError, match=r"newer version of emq-ops \(schema 9999\)"):
         open_ledger(url)
 

@@ -19,6 +19,7 @@ from sqlalchemy import Connection, Engine, create_engine, event, make_url
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import ArgumentError, DBAPIError, OperationalError, SQLAlchemyError
 
+from emq_archive.database import to_wal
 from emq_archive.deadline import NEVER, Deadline
 from emq_archive.errors import ArchiveError, DiskFullError, LocalError, LocalUnreachableError
 from emq_ops.protocol.errors import BadInputError, EmqError
@@ -79,9 +80,7 @@ def _sqlite(url: URL) -> Engine:
     def _connected(raw: Any, _record: Any) -> None:
         raw.isolation_level = None  # BEGIN is ours to say, see below
         raw.execute(f"PRAGMA busy_timeout={int(BUSY_SECONDS * 1000)}")
-        # Asked first: changing the mode of a file in use fails at once, whatever the timeout.
-        if raw.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
-            raw.execute("PRAGMA journal_mode=WAL")
+        to_wal(raw, BUSY_SECONDS)
         raw.execute("PRAGMA synchronous=FULL")
         raw.execute("PRAGMA foreign_keys=ON")
 

@@ -18,7 +18,7 @@ from emq_archive.codec import id_key, id_of
 from emq_archive.deadline import NEVER, Deadline
 from emq_archive.local import settle, tables
 from emq_archive.local.engine import open_engine
-from emq_archive.local.migrate import upgrade
+from emq_archive.local.migrate import LOCAL
 from emq_archive.local.reading import ChunkReader, insert
 from emq_archive.local.rows import rows_of
 from emq_archive.model import (
@@ -270,7 +270,7 @@ def open_local(url: str) -> SqlStore:
     version where needed. Raises BadInputError, LocalError, LocalUnreachableError, DiskFullError."""
     engine = open_engine(url)
     try:
-        upgrade(engine)
+        LOCAL.upgrade(engine)
     except BaseException:
         engine.dispose()
         raise
