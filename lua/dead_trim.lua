@@ -10,18 +10,15 @@ expect(KEYS[3], 'hash')
 local base = ARGV[4]
 local go, rows, books, stay = doomed(KEYS[2], base, 5)
 
--- The first write is below this line. No lock stands on a job that goes, and which books of dependencies there are is
--- known.
-local BOOKS = ARGV[5] == 'flow' and { ':logs', ':processed', ':failed', ':unsuccessful' } or { ':logs' }
-local JOBS = 100 -- a call: at most 500 keys
+-- The first write is below this line. No lock stands on a job that goes, and which books there are is known.
+local JOBS = 250 -- a call: 500 keys
 local exempted = redis.call('EXISTS', KEYS[3]) == 1
 for first = 1, #go, JOBS do
   local last = math.min(first + JOBS - 1, #go)
   local keys = {}
   for i = first, last do
-    local row = rows[i]
-    keys[#keys + 1] = row
-    for _, book in ipairs(BOOKS) do keys[#keys + 1] = row .. book end
+    keys[#keys + 1] = rows[i]
+    keys[#keys + 1] = rows[i] .. ':logs'
   end
   redis.call('ZREM', KEYS[2], unpack(go, first, last))
   redis.call('DEL', unpack(keys))

@@ -11,11 +11,12 @@ from emq_archive.ports import Remote
 from emq_archive.read import Archive
 from emq_ops.audit.life import TEXT, Event
 from emq_ops.ledger.whole import Whole
+from emq_ops.passes.books import of_facts
 from emq_ops.passes.errortext import text_of
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import Server
 
-_ROW, _LOG = b"row:", b"log"
+_ROW, _LOG, _FACT = b"row:", b"log", b"fact:"
 
 
 class Archived:
@@ -34,7 +35,9 @@ class Archived:
         if newest is None:
             return None
         row = [x for n, v in newest.fields if n.startswith(_ROW) for x in (n[len(_ROW) :], v)]
-        return Whole(tuple(row), tuple(value for name, value in newest.fields if name == _LOG))
+        logs = [value for name, value in newest.fields if name == _LOG]
+        facts = [(name[len(_FACT) :], value) for name, value in newest.fields if name.startswith(_FACT)]
+        return of_facts(row, logs, facts)
 
     def events(self, job: str) -> Iterator[Event]:
         """Every record of the job, of every stream that the archive knows, and of its live tail."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -136,6 +136,19 @@ def _keep_rows(connection: Connection, queue: str, fresh: Sequence[Death]) -> No
         )
         rows = [{"death": number, "body": bodies[job]} for job, number in connection.execute(wanted).all()]
         connection.execute(insert(connection, snapshots).on_conflict_do_nothing(), rows)
+
+
+def keep_whole(connection: Connection, queue: str, bodies: Mapping[str, bytes]) -> None:
+    """Puts these snapshots (job -> body) in place of those that the open deaths have."""
+    for page in pages(list(bodies)):
+        wanted = select(deaths.c.job, deaths.c.id).where(
+            deaths.c.queue == queue, deaths.c.gone_ms.is_(None), deaths.c.job.in_(page)
+        )
+        rows = [{"death": number, "body": bodies[job]} for job, number in connection.execute(wanted).all()]
+        if rows:
+            new = insert(connection, snapshots)
+            taken = new.on_conflict_do_update(index_elements=[snapshots.c.death], set_={"body": new.excluded.body})
+            connection.execute(taken, rows)
 
 
 def close(connection: Connection, queue: str, jobs: Iterable[str], how: str, at_ms: int, by: str | None = None) -> int:

@@ -1,7 +1,8 @@
 """A row with its logs as one value: what a job was when it was seen dead.
 
 Packed by the archive's codec as ``[number of fields, name, value, ..., log line, ...]``; led by ``z`` and deflated
-where that pays, else by ``p``.
+where that pays, else by ``p``. A flow parent that was trimmed stands there whole, with its books: led by ``w``, and
+packed as `whole` says.
 """
 
 from __future__ import annotations
@@ -11,9 +12,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from emq_archive import codec
+from emq_ops.ledger import whole as wholes
+from emq_ops.ledger.whole import Whole
 
 _WORTH_DEFLATING = 512
 _CHEAP = 1
+_WHOLE = b"w"
 
 Pair = tuple[bytes, bytes]
 
@@ -40,8 +44,24 @@ def pack(flat_row: Sequence[bytes], logs: Sequence[bytes]) -> bytes:
 
 
 def unpack(packed: bytes) -> Snapshot:
-    """Back from `pack`. Raises ValueError for what `pack` did not make."""
+    """Back from `pack`, without the books of `pack_whole`. Raises ValueError for what these did not make."""
+    if packed[:1] == _WHOLE:
+        whole = wholes.unpack(packed[1:])
+        return Snapshot(tuple(zip(whole.row[::2], whole.row[1::2], strict=True)), whole.logs)
     body = zlib.decompress(packed[1:]) if packed[:1] == b"z" else packed[1:]
     count, *flat = codec.unpack(body)
     fields = 2 * int(count)
     return Snapshot(tuple(zip(flat[:fields:2], flat[1:fields:2], strict=True)), tuple(flat[fields:]))
+
+
+def pack_whole(whole: Whole) -> bytes:
+    """A job with its books, to stand in place of its snapshot."""
+    return _WHOLE + wholes.pack(whole)
+
+
+def unpack_whole(packed: bytes) -> Whole:
+    """Back from `pack_whole`, or from `pack`: then it has no books. Raises ValueError for what these did not make."""
+    if packed[:1] == _WHOLE:
+        return wholes.unpack(packed[1:])
+    snapshot = unpack(packed)
+    return Whole(tuple(text for pair in snapshot.row for text in pair), snapshot.logs)

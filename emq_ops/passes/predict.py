@@ -53,7 +53,7 @@ def predict_trim(
     victims = [victim for victim in dead[:count] if only is None or victim.job in only]
     staying: set[str] = set()
     for first in range(0, len(victims), policy.slice):
-        args = [keys.base, *call_tail(victims[first : first + policy.slice], None)]
+        args = [keys.base, *call_tail(victims[first : first + policy.slice], None, None)]
         _, stay = server.run(load("dead_check"), [keys.dead], args, readonly=True)
         note_stay(report, stay)
         staying.update(job.decode("ascii") for job in stay[::2])

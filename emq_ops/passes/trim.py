@@ -15,6 +15,7 @@ from emq_ops.ledger.ledger import Ledger
 from emq_ops.ledger.victims import Listing, Victim, close_trimmed, note, up_to
 from emq_ops.ledger.victims import victims as find_victims
 from emq_ops.passes.archiver import ArchivedJob, DeadArchiver
+from emq_ops.passes.books import Books, digests, keep_books
 from emq_ops.passes.budget import Budget, at_the_end
 from emq_ops.passes.events import Emit, PassEnded, PassStarted, SliceTrimmed, alert, nowhere
 from emq_ops.passes.holder import DAEMON, who
@@ -48,7 +49,7 @@ _REASONS = {
     "held": "held: a worker's lock stands on it",
     "child": "flow child: its parent would wait for ever",
     "parent": "flow parent with open children",
-    "damaged": "its row or logs are of another type",
+    "damaged": "its row, logs or books are of another type",
 }
 
 
@@ -238,17 +239,18 @@ def _remove(state: _Trim, victims: Sequence[Victim], now_ms: int) -> None:
             state.report.more = True
             return
         proven: Mapping[str, ArchivedJob] | None = None
+        books = keep_books(state.server, state.ledger, state.keys, some)
         if state.archiver is not None:
-            receipt = state.archiver.archive([v.job for v in some], _facts(state, some), now_ms=now_ms)
+            receipt = state.archiver.archive([v.job for v in some], _facts(state, some, books), now_ms=now_ms)
             proven = receipt.proven
             state.report.archived += receipt.folded
             for job, reason in receipt.failed.items():
                 state.report.skip(job, f"not archived: {reason}")
             state.report.survived += len(receipt.gone)
-        _delete(state, some, proven)
+        _delete(state, some, proven, books)
 
 
-def _facts(state: _Trim, victims: Sequence[Victim]) -> dict[str, list[Pair]]:
+def _facts(state: _Trim, victims: Sequence[Victim], books: Mapping[str, Books]) -> dict[str, list[Pair]]:
     """What goes into the archive of each death besides row and logs."""
     facts: dict[str, list[Pair]] = {}
     with state.ledger.read() as connection:
@@ -256,26 +258,38 @@ def _facts(state: _Trim, victims: Sequence[Victim]) -> dict[str, list[Pair]]:
     for job, *values in told:
         named = zip(_FACTS.values(), values, strict=True)
         facts[job] = [(name, str(value).encode("utf-8")) for name, value in named if value is not None]
+    for job, kept in books.items():
+        facts.setdefault(job, []).extend(kept.facts)
     return facts
 
 
-def _delete(state: _Trim, victims: Sequence[Victim], proven: Mapping[str, ArchivedJob] | None) -> None:
+def _delete(
+    state: _Trim,
+    victims: Sequence[Victim],
+    proven: Mapping[str, ArchivedJob] | None,
+    books: Mapping[str, Books],
+) -> None:
     size = state.policy.slice
     for first in range(0, len(victims), size * FLUSH):
         if state.budget.up:
             state.report.more = True
             return
         stop = min(first + size * FLUSH, len(victims))
-        _flush(state, [victims[at : min(at + size, stop)] for at in range(first, stop, size)], proven)
+        _flush(state, [victims[at : min(at + size, stop)] for at in range(first, stop, size)], proven, books)
 
 
-def _flush(state: _Trim, slices: list[Sequence[Victim]], proven: Mapping[str, ArchivedJob] | None) -> None:
+def _flush(
+    state: _Trim,
+    slices: list[Sequence[Victim]],
+    proven: Mapping[str, ArchivedJob] | None,
+    books: Mapping[str, Books],
+) -> None:
     """Sends some slices at once, and takes their replies in turn up to the first that failed, which is raised."""
     keys, report = state.keys, state.report
     calls: list[tuple[list[str], list[Arg]]] = []
     for some in slices:
         going = some if proven is None else [victim for victim in some if victim.job in proven]
-        args = [*state.fence.args, keys.base, *call_tail(going, proven)]
+        args = [*state.fence.args, keys.base, *call_tail(going, proven, books)]
         calls.append(([state.fence.key, keys.dead, keys.exempt], args))
     for some, reply in zip(slices, state.server.run_many(load("dead_trim"), calls), strict=True):
         if isinstance(reply, EmqError):
@@ -293,18 +307,22 @@ def _flush(state: _Trim, slices: list[Sequence[Victim]], proven: Mapping[str, Ar
         state.emit(SliceTrimmed(report.queue, state.run, removed=int(count), skipped=len(left)))
 
 
-def call_tail(victims: Sequence[Victim], proven: Mapping[str, ArchivedJob] | None) -> list[Arg]:
-    """The jobs as ``lua/lib/dead_trim.lua`` takes them; without `proven` there is no digest to compare."""
-    flows = "flow" if any(victim.flow for victim in victims) else "flat"
-    if proven is None:
-        return [flows, 0, *(x for victim in victims for x in victim[:3])]
+def call_tail(
+    victims: Sequence[Victim], proven: Mapping[str, ArchivedJob] | None, books: Mapping[str, Books] | None
+) -> list[Arg]:
+    """The jobs as ``lua/lib/dead_trim.lua`` takes them; without `proven` there is no digest to compare, without `books`
+    none of these."""
+    flows = any(victim.flow for victim in victims)
+    ends: list[list[Arg]] = [[digest] for digest in digests(victims, books)] if flows else [[] for _ in victims]
     shapes: dict[tuple[bytes, ...], int] = {}
     jobs: list[Arg] = []
-    for victim in victims:
-        archived = proven[victim.job]
-        shape = shapes.setdefault(archived.names, len(shapes) + 1)
-        jobs += [victim.job, victim.attempts, victim.stalls, shape, archived.digest]
-    head: list[Arg] = [flows, len(shapes)]
+    for victim, end in zip(victims, ends, strict=True):
+        jobs += victim[:3]
+        if proven is not None:
+            archived = proven[victim.job]
+            jobs += [shapes.setdefault(archived.names, len(shapes) + 1), archived.digest]
+        jobs += end
+    head: list[Arg] = ["flow" if flows else "flat", len(shapes)]
     for names in shapes:
         head += [len(names), *names]
     return head + jobs

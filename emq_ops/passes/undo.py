@@ -16,7 +16,7 @@ from emq_ops.ledger.ledger import Ledger, host_ms
 from emq_ops.ledger.runs import Run
 from emq_ops.ledger.schema import deaths as deaths_table
 from emq_ops.ledger.schema import snapshots
-from emq_ops.ledger.snapshot import unpack as unpack_snapshot
+from emq_ops.ledger.snapshot import unpack_whole
 from emq_ops.ledger.whole import Whole
 from emq_ops.passes.acts import RATE, SLICE, ActReport, Pace, check_dead, check_owner, process, settle_acted, take_over
 from emq_ops.passes.events import Emit, PassEnded, PassStarted, nowhere
@@ -165,7 +165,7 @@ class _OfTrim:
 
     def _whole(self, job: str, snapshot: bytes | None) -> Whole | None:
         if snapshot is not None:
-            return _of_snapshot(snapshot)
+            return unpack_whole(snapshot)
         return self.find(self.trim.queue, job) if self.find is not None else None
 
     def back(self, connection: Connection, jobs: Sequence[str], by: str) -> None:
@@ -191,7 +191,7 @@ class _Named:
     def _whole(self, job: str) -> Whole | None:
         kept = [acts.last_whole(self.ledger, self.queue, job)]
         kept += [
-            _of_snapshot(death.snapshot)
+            unpack_whole(death.snapshot)
             for death in deaths.iterate(self.ledger, queue=self.queue, job=job)
             if death.snapshot is not None
         ]
@@ -211,11 +211,6 @@ class _Named:
 def _attempts(whole: Whole) -> int:
     text = whole.get(b"attempts") or b""
     return int(text) if text.isdigit() and len(text) < 19 else -1
-
-
-def _of_snapshot(packed: bytes) -> Whole:
-    snapshot = unpack_snapshot(packed)
-    return Whole(tuple(text for pair in snapshot.row for text in pair), snapshot.logs)
 
 
 def _end(server: Server, ledger: Ledger, removal: Run) -> None:

@@ -34,6 +34,8 @@ def test_undo_of_a_trim(server: Server, valkey: Valkey, tmp_path: Path) -> None:
     dead = [failed(q, b"boom \xff %d" % n, payload=b"\x00payload %d" % n) for n in range(8)]
     for job in dead[:4]:
         jobs.add_log(q, job, b"a line \xff")
+    server.write("SET", q.keys.book(dead[1], "dependencies"), 1)  # a flow parent whose children have settled
+    server.write("HSET", q.keys.book(dead[1], "failed"), "JOB0STBBIRAKHo", b"why \xff", "JOB0STBBIRAKHp", "")
     before = of_the_wire(server)
     first = ops("trim", "orders", "--keep", "3", "--archive")
     assert first["removed"] == 5
