@@ -1,6 +1,6 @@
 """YAML 1.2 text as a tree in which every value knows its file, line and column.
 
-Built from the parser's nodes rather than from constructed objects: keys stay the text that was written, a key given
+Built from the parser's events rather than from constructed objects: keys stay the text that was written, a key given
 twice is refused with both lines, aliases share one immutable value (overriding one user of an alias never touches
 another), and what they would expand to is counted before anything is expanded.
 """
@@ -8,21 +8,29 @@ another), and what they would expand to is counted before anything is expanded.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError, YAMLStreamError
 
 from emq_ops.config.errors import ConfigError, Mark
+from emq_ops.config.yamlevents import Event, UnsureError, fast, sure
 
 MAX_BYTES = 4 << 20
 MAX_VALUES = 250_000
 MAX_DEPTH = 60
 
 _PREFIX = "tag:yaml.org,2002:"
+_NULL = frozenset(("", "~", "null", "Null", "NULL"))
+_BOOL = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
 _INT = re.compile(r"-?(?:0|[1-9][0-9]*)")
 _FLOAT = re.compile(r"-?(?:0|[1-9][0-9]*)\.[0-9]+")
+_NUMBER = re.compile(
+    r"[-+]?(?:0b[01_]+|0o[0-7_]+|0x[0-9a-fA-F_]+|[0-9][0-9_]*(?:\.[0-9_]*)?(?:[eE][-+]?[0-9]+)?"
+    r"|\.[0-9_]+(?:[eE][-+]?[0-9]+)?|\.(?:inf|Inf|INF))|\.(?:nan|NaN|NAN)"
+)
+"""What YAML 1.2, 1.1 or a common reader takes for a number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,33 +93,14 @@ def parse(text: bytes, file: str) -> Tree:
     if directive := re.search(r"^%YAML\s+(?!1\.2\b)(\S+)", decoded, re.MULTILINE):
         line = decoded.count("\n", 0, directive.start()) + 1
         raise ConfigError(f"YAML {directive[1]} is not read", Mark(file, line, 1), fix="take the %YAML line out")
-    _check_depth(decoded, file)
-    reader = YAML(typ="safe", pure=True)
     try:
-        node = reader.compose(decoded)
-    except RecursionError:
-        raise ConfigError("nested too deeply", Mark(file, 1, 1), fix=f"at most {MAX_DEPTH} levels") from None
+        return _Builder(file, fast(decoded)).document()
+    except UnsureError:
+        pass
+    try:
+        return _Builder(file, sure(decoded)).document()
     except (YAMLError, YAMLStreamError) as fault:
         raise _syntax(fault, decoded, file) from None
-    if node is None:
-        return Mapping(Mark(file, 1, 1), {}, 1)
-    return _Builder(file).build(node, "", 0)
-
-
-_BRACKETS = re.compile(r"\"(?:\\.|[^\"\\])*\"|'[^'\n]*'|#[^\n]*|[\[\]{}]", re.DOTALL)
-
-
-def _check_depth(text: str, file: str) -> None:
-    """Refuses brackets that are nested beyond reason before the parser sees them: it takes quadratic time over them."""
-    depth = 0
-    for token in _BRACKETS.finditer(text):
-        if token[0] in "[{":
-            depth += 1
-            if depth > 2 * MAX_DEPTH:
-                line = text.count("\n", 0, token.start()) + 1
-                raise ConfigError("nested too deeply", Mark(file, line, 1), fix=f"at most {MAX_DEPTH} levels")
-        elif token[0] in "]}":
-            depth = max(0, depth - 1)
 
 
 def _syntax(fault: YAMLError | YAMLStreamError, text: str, file: str) -> ConfigError:
@@ -125,10 +114,6 @@ def _syntax(fault: YAMLError | YAMLStreamError, text: str, file: str) -> ConfigE
         problem, fix = "a tab indents this line", "YAML takes spaces only"
     elif "${" in shown and ("{" in shown.replace("${", "") or "[" in shown):
         fix = 'inside { } and [ ] put a reference in quotes: "${NAME}"'
-    elif "undefined alias" in problem:
-        fix = "an alias *name stands after its anchor &name, in the same file"
-    elif "single document" in problem or "document" in problem:
-        fix = "one document a file: take out the --- lines"
     return ConfigError(problem, Mark(file, line + 1, column + 1), fix=fix)
 
 
@@ -141,44 +126,68 @@ def _unprintable(fault: object, text: str) -> tuple[int, int]:
 
 
 class _Builder:
-    """Turns parser nodes into a tree; a node that several aliases name is built once and shared."""
+    """Turns events into a tree. What several aliases name is built once and shared."""
 
-    def __init__(self, file: str) -> None:
+    def __init__(self, file: str, events: Iterator[Event]) -> None:
         self._file = file
-        self._done: dict[int, Tree] = {}
-        self._open: set[int] = set()
+        self._next = events.__next__
+        self._events = events
+        self._anchored: dict[str, tuple[Tree | None, str]] = {}  # the value (None: not whole yet), its text
 
-    def build(self, node: Any, path: str, depth: int) -> Tree:
-        known = self._done.get(id(node))
-        if known is not None:
-            return known
-        mark = self._mark(node)
-        if id(node) in self._open:
-            raise ConfigError("an alias stands inside its own anchor", mark, path=path, fix="take it out")
-        if depth > MAX_DEPTH:
-            raise ConfigError("nested too deeply", mark, path=path, fix=f"at most {MAX_DEPTH} levels")
-        self._open.add(id(node))
-        tree: Tree
-        if node.id == "mapping":
-            tree = self._mapping(node, mark, path, depth)
-        elif node.id == "sequence":
-            self._core_tag(node, ("seq",), mark, path)
-            items = tuple(self.build(n, f"{path}[{i}]", depth + 1) for i, n in enumerate(node.value))
-            tree = Sequence(mark, items, self._counted(1 + sum(i.size for i in items), mark, path))
-        else:
-            tree = self._scalar(node, mark, path)
-        self._open.discard(id(node))
-        self._done[id(node)] = tree
+    def document(self) -> Tree:
+        """The one document; an empty mapping where there is none. Raises ConfigError, and what the events raise."""
+        if next(self._events, None) is None:
+            return Mapping(Mark(self._file, 1, 1), {}, 1)
+        tree = self._build(self._next(), "", 0, Mark(self._file, 1, 1))
+        self._next()
+        second = next(self._events, None)
+        if second is not None:
+            fix = "one document a file: take out the --- lines"
+            raise ConfigError("a second document begins", self._mark(second), fix=fix)
         return tree
 
-    def _mark(self, node: Any) -> Mark:
-        return Mark(self._file, node.start_mark.line + 1, node.start_mark.column + 1)
+    def _mark(self, event: Event) -> Mark:
+        return Mark(self._file, event.line, event.column)
 
-    def _core_tag(self, node: Any, names: tuple[str, ...], mark: Mark, path: str) -> str:
-        tag = str(node.tag)
-        name = tag.removeprefix(_PREFIX)
-        if name not in names or name == tag:
-            shown = tag.replace(_PREFIX, "!!")
+    def _build(self, event: Event, path: str, depth: int, above: Mark) -> Tree:
+        """The value that `event` begins. `above`: the place of its key, where a value that is not there stands."""
+        if event.kind == "alias":
+            return self._named(event, path)[0]
+        mark = above if event.plain and not event.text else self._mark(event)
+        if depth > MAX_DEPTH:
+            raise ConfigError("nested too deeply", mark, path=path, fix=f"at most {MAX_DEPTH} levels")
+        if event.anchor is not None:
+            self._anchored[event.anchor] = None, ""
+        tree: Tree
+        if event.kind == "scalar":
+            tree = self._scalar(event, mark, path)
+        elif event.kind == "sequence":
+            tree = self._sequence(event, mark, path, depth)
+        else:
+            tree = self._mapping(event, mark, path, depth)
+        if event.anchor is not None:
+            self._anchored[event.anchor] = tree, event.text
+        return tree
+
+    def _named(self, event: Event, path: str) -> tuple[Tree, str]:
+        """What an alias names, and its text."""
+        name = event.anchor or ""
+        if name not in self._anchored:
+            fix = "an alias *name stands after its anchor &name, in the same file"
+            raise ConfigError(f"found undefined alias '{name}'", self._mark(event), path=path, fix=fix)
+        tree, text = self._anchored[name]
+        if tree is None:
+            fix = "take it out"
+            raise ConfigError("an alias stands inside its own anchor", self._mark(event), path=path, fix=fix)
+        return tree, text
+
+    def _core_tag(self, event: Event, names: tuple[str, ...], mark: Mark, path: str) -> str | None:
+        """The core type that a tag names; None where no tag is written."""
+        if event.tag is None or event.tag == "!":
+            return None if event.tag is None else names[0]
+        name = event.tag.removeprefix(_PREFIX)
+        if name not in names or name == event.tag:
+            shown = event.tag.replace(_PREFIX, "!!")
             raise ConfigError(f"the tag {shown} is not taken", mark, path=path, fix="take it out")
         return name
 
@@ -189,16 +198,18 @@ class _Builder:
             )
         return size
 
-    def _scalar(self, node: Any, mark: Mark, path: str) -> Scalar:
+    def _scalar(self, event: Event, mark: Mark, path: str) -> Scalar:
         names = ("str", "int", "float", "bool", "null", "timestamp")
-        kind = self._core_tag(node, names, mark, path)
-        text: str = node.value
-        if node.style in ("'", '"', "|", ">") or kind in ("str", "timestamp"):
+        kind = None if event.tag is None else self._core_tag(event, names, mark, path)
+        text = event.text
+        if not event.plain or kind in ("str", "timestamp"):
             return Scalar(mark, self._whole(text, mark, path))
-        if kind == "null":
+        if kind == "null" or (kind is None and text in _NULL):
             return Scalar(mark, None)
-        if kind == "bool":
+        if kind == "bool" or (kind is None and text in _BOOL):
             return Scalar(mark, text.lower() == "true")
+        if kind is None and not _NUMBER.fullmatch(text):
+            return Scalar(mark, self._whole(text, mark, path))
         if _INT.fullmatch(text) and len(text) <= 20:
             return Scalar(mark, int(text))
         if _FLOAT.fullmatch(text) and len(text) <= 40:
@@ -215,42 +226,64 @@ class _Builder:
         except UnicodeDecodeError:
             raise ConfigError("half of a surrogate pair", mark, path=path, fix="write the character itself") from None
 
-    def _mapping(self, node: Any, mark: Mark, path: str, depth: int) -> Mapping:
-        self._core_tag(node, ("map",), mark, path)
+    def _sequence(self, event: Event, mark: Mark, path: str, depth: int) -> Sequence:
+        self._core_tag(event, ("seq",), mark, path)
+        items: list[Tree] = []
+        size = 1
+        while (item := self._next()).kind != "end":
+            items.append(self._build(item, f"{path}[{len(items)}]", depth + 1, mark))
+            size = self._counted(size + items[-1].size, mark, path)
+        return Sequence(mark, tuple(items), size)
+
+    def _mapping(self, event: Event, mark: Mark, path: str, depth: int) -> Mapping:
+        self._core_tag(event, ("map",), mark, path)
         own: dict[str, tuple[Mark, Tree]] = {}
         merged: list[Mapping] = []
-        seen: dict[str, Mark] = {}
-        for key_node, value_node in node.value:
-            key_mark = self._mark(key_node)
-            key = self._key(key_node, key_mark, path)
-            is_merge = str(key_node.tag) == _PREFIX + "merge"
-            if (first := seen.get(key)) is not None:
+        while (at := self._next()).kind != "end":
+            key_mark = self._mark(at)
+            key, is_merge = self._key(at, key_mark, path)
+            if (first := own.get(key)) is not None:
                 raise ConfigError(
-                    f"'{key}' is given twice, on lines {first.line} and {key_mark.line}",
+                    f"'{key}' is given twice, on lines {first[0].line} and {key_mark.line}",
                     key_mark,
                     path=path,
                     fix="keep one of them",
                 )
-            seen[key] = key_mark
-            below = f"{path}.{key}" if path else key
-            value = self.build(value_node, below, depth + 1)
-            if not is_merge:
-                own[key] = (key_mark, value)
-                continue
-            for source in value.items if isinstance(value, Sequence) else (value,):
-                if not isinstance(source, Mapping):
-                    raise ConfigError("<< merges a mapping, or a list of them", key_mark, path=path)
-                merged.append(source)
+            value = self._build(self._next(), f"{path}.{key}" if path else key, depth + 1, key_mark)
+            own[key] = (key_mark, value)
+            if is_merge:
+                merged = self._sources(value, key_mark, path)
+        if merged:
+            del own["<<"]
         items: dict[str, tuple[Mark, Tree]] = {}
         for source in reversed(merged):
             items.update(source.items)
         items.update(own)
         return Mapping(mark, items, self._counted(1 + sum(v.size for _, v in items.values()), mark, path))
 
-    def _key(self, node: Any, mark: Mark, path: str) -> str:
-        if node.id != "scalar":
+    @staticmethod
+    def _sources(value: Tree, mark: Mark, path: str) -> list[Mapping]:
+        """The mappings that a merge names."""
+        found: list[Mapping] = []
+        for source in value.items if isinstance(value, Sequence) else (value,):
+            if not isinstance(source, Mapping):
+                raise ConfigError("<< merges a mapping, or a list of them", mark, path=path)
+            found.append(source)
+        return found
+
+    def _key(self, event: Event, mark: Mark, path: str) -> tuple[str, bool]:
+        """The text of a key, and whether it is the merge key."""
+        text, plain = event.text, event.plain
+        if event.kind == "alias":
+            tree, text = self._named(event, path)
+            kind = "scalar" if isinstance(tree, Scalar) else "mapping"
+        else:
+            kind = event.kind
+        if kind != "scalar":
             raise ConfigError("a key must be text", mark, path=path, fix='put it in quotes: "${NAME}" or "{...}"')
-        key = self._whole(str(node.value), mark, path)
-        if not key and node.style is None:
+        if event.anchor is not None and event.kind == "scalar":
+            self._anchored[event.anchor] = self._scalar(event, mark, path), text
+        key = self._whole(text, mark, path)
+        if not key and plain:
             raise ConfigError("an empty key", mark, path=path, fix="name it")
-        return key
+        return key, key == "<<" and plain and event.tag is None
