@@ -152,7 +152,13 @@ class _Reader:
 
     def read(self, path: Path, chain: tuple[Path, ...], at: Mark | None = None) -> Tree:
         """The tree of one file over those that it includes."""
-        real = path.resolve()
+        try:
+            real = path.resolve()
+            odd = path.exists() and not path.is_file()
+        except (RuntimeError, ValueError) as fault:  # a loop of links, a NUL
+            raise ConfigError(f"can't read {path}: {fault}", at, path="include" if at else "") from None
+        if odd:  # a pipe would be waited for
+            raise ConfigError(f"can't read {path}: no regular file", at, path="include" if at else "")
         if real in chain:
             names = " -> ".join(p.name for p in (*chain[chain.index(real) :], real))
             raise ConfigError(f"an include loop: {names}", at, path="include", fix="take one of them out")
@@ -192,7 +198,10 @@ class _Reader:
                 raise ConfigError("", item.mark, path="include", expected="a path without references")
             if any(c in item.value for c in "*?["):
                 base = Path("/") if item.value.startswith("/") else path.parent
-                found += [(item.mark, target) for target in sorted(base.glob(item.value.lstrip("/")))]
+                try:
+                    found += [(item.mark, target) for target in sorted(base.glob(item.value.lstrip("/")))]
+                except (OSError, RuntimeError, ValueError) as fault:  # no pattern, or folders that go while we look
+                    raise ConfigError(f"can't look for {item.value}: {fault}", item.mark, path="include") from None
             else:
                 found.append((item.mark, path.parent / item.value))
         return found

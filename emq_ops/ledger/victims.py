@@ -107,11 +107,18 @@ def forget(connection: Connection, queue: str) -> None:
 
 
 def close_trimmed(
-    connection: Connection, listing: Listing, removed: Sequence[str], stay: Collection[str], at_ms: int
+    connection: Connection,
+    listing: Listing,
+    removed: Sequence[str],
+    stay: Collection[str],
+    at_ms: int,
+    *,
+    gaps: bool = False,
 ) -> int:
     """Marks `removed` as trimmed by the listing's run and takes the note back; answers how many there were. `stay`: of
-    the jobs that the listing covers, those that were not removed."""
-    if len(stay) > _NAMED:
+    the jobs that the listing covers, those that were not removed. `gaps`: there may be others that it covers and that
+    were never meant (a bounded trim), so only those named in `removed` are marked."""
+    if gaps or len(stay) > _NAMED:
         gone = close(connection, listing.queue, removed, TRIMMED, at_ms, listing.run)
     else:
         statement = update(deaths).where(deaths.c.queue == listing.queue, deaths.c.gone_ms.is_(None), listing.rank())

@@ -212,7 +212,7 @@ def _work(
         with state.ledger.write() as connection:
             note(connection, _listing(state, victims))
         _remove(state, victims, sight.now_ms)
-    _close(state, sight, victims, whole=whole)
+    _close(state, sight, victims, whole=whole, gaps=only is not None)
 
 
 def _bring_in_line(state: _Trim, sight: Sight, newest: Interruption | None) -> bool:
@@ -347,7 +347,7 @@ def _stop(state: _Trim, victims: int, most: int, now_ms: int) -> None:
     alert(state.ledger, state.emit, Alert(report.queue, "removals_stopped", text, now_ms, facts, state.run))
 
 
-def _close(state: _Trim, sight: Sight, victims: Sequence[Victim], *, whole: bool) -> None:
+def _close(state: _Trim, sight: Sight, victims: Sequence[Victim], *, whole: bool, gaps: bool) -> None:
     report, done = state.report, victims[: state.done]
     after = look(state.server, report.queue)
     report.left = after.dead
@@ -358,7 +358,7 @@ def _close(state: _Trim, sight: Sight, victims: Sequence[Victim], *, whole: bool
     with state.ledger.write() as connection:
         if done:
             removed = [victim.job for victim in done if victim.job not in state.stay]
-            close_trimmed(connection, _listing(state, done), removed, state.stay, after.now_ms)
+            close_trimmed(connection, _listing(state, done), removed, state.stay, after.now_ms, gaps=gaps)
         cuts.save_contact(connection, report.queue, **values)
         status = runs.STOPPED if report.status == "stopped" else runs.DONE
         runs.finish(connection, state.run, status, counts=report.counts())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -188,3 +189,26 @@ def test_a_missing_include_names_the_line(tmp_path: Path) -> None:
         load([tmp_path / "a.yaml"], {})
     assert "a.yaml:2:11: include: can't read" in str(caught.value)
     assert "gone.yaml: No such file or directory" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("include", "said"),
+    [
+        ('"a\\0b"', "can't read"),
+        ("loop", "can't read"),
+        ("pipe", "no regular file"),
+        ('"pip*"', "no regular file"),
+        (".", "no regular file"),
+        ('"a**"', "can't look for a**"),
+        ('"**a/x"', "can't look for **a/x"),
+    ],
+)
+def test_an_include_that_is_no_file_or_no_pattern(tmp_path: Path, include: str, said: str) -> None:
+    """A pipe is not waited for, and what the file system refuses is said with its place."""
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "loop").symlink_to("loop")
+    (tmp_path / "a.yaml").write_text(f"queues: {{}}\ninclude: [{include}]\n")
+    with pytest.raises(ConfigError) as caught:
+        load([tmp_path / "a.yaml"], {})
+    assert "a.yaml:2:11: include: " in str(caught.value)
+    assert said in str(caught.value)

@@ -287,6 +287,10 @@ def test_a_saved_plan_bounds_the_pass(server: Server, ledger: Ledger, mail: Queu
     dead = kill_row(mail, 6)
     assert trimmed(server, ledger, keep=1, only={dead[0], dead[3], dead[5]}).removed_jobs == [dead[0], dead[3]]
     assert dead_of(mail) == [dead[1], dead[2], dead[4], dead[5]]
+    # Those that the plan did not list are still dead to the ledger, and the next pass is free to take them.
+    assert {d.job for d in deaths.iterate(ledger) if d.gone_how is not None} == {dead[0], dead[3]}
+    assert trimmed(server, ledger, keep=1).removed_jobs == [dead[1], dead[2], dead[4]]
+    assert dead_of(mail) == [dead[5]]
 
 
 # The archive
