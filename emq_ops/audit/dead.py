@@ -230,7 +230,8 @@ def _notes(out: DeadAudit, ledger: Ledger | None) -> None:
         out.notes.append("no state database: when and by whom jobs died is not known, nor what an interruption did")
     elif out.unrecorded:
         out.notes.append(
-            f"{out.unrecorded} deaths were never recorded: they have no age and no killer; a sweep or trim records them"
+            f"{out.unrecorded} deaths were never recorded: first seen now, their killer unknown; a sweep, a trim or an "
+            "act on them records them"
         )
     if out.malformed:
         out.notes.append(f"{out.malformed} members of the dead sets are no job ids; see `emq-ops doctor`")

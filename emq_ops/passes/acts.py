@@ -24,6 +24,7 @@ from emq_ops.passes.deadset import DeadJob
 from emq_ops.passes.events import Emit, PassEnded, PassStarted, nowhere
 from emq_ops.passes.holder import Holder, who
 from emq_ops.passes.leadership import ForeignQueueError, standing
+from emq_ops.passes.reconcile import PAGE, learn
 from emq_ops.passes.report import NAMED, Skipped, name_some
 from emq_ops.passes.selection import Selection, nothing, select
 from emq_ops.passes.trim import ProtectedError
@@ -153,6 +154,7 @@ def act(
     check_owner(server, chosen.queue, ledger)
     policy = {"why": why, "selection": dict(meant or {}), "rate": rate, "slice": slice_size, "process": process()}
     run = runs.start(ledger, kind, chosen.queue, holder=who(), trigger=trigger, policy=policy)
+    _record_deaths(server, ledger, chosen, run, emit)
     for page in pages(chosen.jobs, 2000):
         with ledger.write() as connection:
             acts.plan(connection, run, page, host_ms())
@@ -166,6 +168,13 @@ def act(
     report = ActReport(kind, chosen.queue, run, selected=len(chosen.jobs), last_attempt=chosen.last_attempt)
     _warn(report, chosen)
     return _carry_out(server, ledger, report, Pace(rate, slice_size, sleep), emit)
+
+
+def _record_deaths(server: Server, ledger: Ledger, chosen: Chosen, run: str, emit: Emit) -> None:
+    """Deaths that no pass recorded: once they are acted upon, nobody else will see them."""
+    keys, now_ms = keys_of(chosen.queue), server.now_ms(chosen.queue)
+    for page in pages([job for job, _, _ in chosen.jobs], PAGE):
+        learn(server, ledger, keys, page, run, now_ms, emit)
 
 
 def resume(

@@ -74,7 +74,7 @@ def reconcile(
         jobs = [m.decode("ascii") for m in members if is_valid(m)]
         agreed.malformed += [m.decode("utf-8", "backslashreplace") for m in members if not is_valid(m)]
         for first in range(0, len(jobs), PAGE):  # a small set comes whole, whatever COUNT says
-            agreed.new += _learn(server, ledger, fence, jobs[first : first + PAGE], run, now_ms, emit)
+            agreed.new += learn(server, ledger, fence.keys, jobs[first : first + PAGE], run, now_ms, emit)
         if cursor == b"0":
             break
     with ledger.read() as connection:
@@ -93,17 +93,25 @@ def identities(server: Server, keys: Keys, jobs: Sequence[str]) -> dict[str, tup
     return {job: (number_of(attempts, NO_ATTEMPTS), number_of(stalls, 0)) for job, attempts, stalls in pairs}
 
 
-def _learn(
-    server: Server, ledger: Ledger, fence: Fence, jobs: Sequence[str], run: str | None, now_ms: int, emit: Emit
+def learn(
+    server: Server,
+    ledger: Ledger,
+    keys: Keys,
+    jobs: Sequence[str],
+    run: str | None,
+    now_ms: int,
+    emit: Emit = nowhere,
 ) -> int:
-    queue, keys = fence.keys.queue, fence.keys
+    """Records those of some dead jobs (at most PAGE) whose deaths the ledger does not know: first seen at `now_ms`, by
+    `run`. Answers how many."""
+    queue = keys.queue
     stands = identities(server, keys, jobs)
     with ledger.read() as connection:
         known = book.known(connection, queue, jobs)
     fresh = [job for job, identity in stands.items() if known.get(job) != identity]
     if not fresh:
         return 0
-    rows = read_dead(server, fence, fresh)
+    rows = read_dead(server, keys, fresh)
     flows = flow_parents(server, keys, fresh)
     seen = [_death(job, *rows[job], run, now_ms, flows.get(job)) for job in fresh if job in rows]
     # Dead, with a row or logs that can't be read: known by their names alone.

@@ -27,8 +27,8 @@ class EmptySelectionError(BadInputError):
 class Selection:
     """`causes`: of CAUSES. `errors`: an error group's short name, a text (numbers and ids in it don't matter), or a
     pattern with ``*``. `older_ms`, `newer_ms`: how long ago it was first seen dead, at least and at most; a death that
-    nobody recorded fits neither. `jobs`: ids. `payload`: bytes that the payload contains. `interruption`, `killed_by`:
-    of the ledger's record (an interruption's number, a run's id). Empty or None: any.
+    nobody recorded is first seen now. `jobs`: ids. `payload`: bytes that the payload contains. `interruption`,
+    `killed_by`: of the ledger's record (an interruption's number, a run's id). Empty or None: any.
 
     Raises BadInputError for what can't be one.
     """
@@ -78,20 +78,12 @@ class Selection:
             return False
         if self.jobs and job.job not in self.jobs:
             return False
-        if self.needs_ledger:
-            known = job.known
-            if known is None:
-                return False
-            age = now_ms - known.first_seen_ms
-            if (self.older_ms is not None and age < self.older_ms) or (
-                self.newer_ms is not None and age > self.newer_ms
-            ):
-                return False
-            if self.interruption is not None and known.interruption != self.interruption:
-                return False
-            if self.killed_by is not None and known.killed_by != self.killed_by:
-                return False
-        return True
+        age = 0 if job.first_seen_ms is None else now_ms - job.first_seen_ms
+        if (self.older_ms is not None and age < self.older_ms) or (self.newer_ms is not None and age > self.newer_ms):
+            return False
+        if self.interruption is not None and (job.known is None or job.known.interruption != self.interruption):
+            return False
+        return self.killed_by is None or (job.known is not None and job.known.killed_by == self.killed_by)
 
     def _error_fits(self, job: DeadJob) -> bool:
         text = job.error_text
@@ -125,6 +117,6 @@ def nothing(queues: list[str], selection: Selection) -> EmptySelectionError:
     given = ", ".join(f"{name} {value}" for name, value in selection.as_row().items())
     fix = "see `emq-ops audit dead` without filters"
     if selection.needs_ledger:
-        fix += "; deaths that no pass recorded have no age, interruption or killer"
+        fix += "; deaths that no pass recorded are first seen now, and have no interruption or killer"
     where = ", ".join(queues[:5]) + (" ..." if len(queues) > 5 else "")
     return EmptySelectionError(f"no dead job fits ({given})" if given else "there is no dead job", where=where, fix=fix)

@@ -130,15 +130,13 @@ def _parse(reply: Any, run: str, number: int) -> Slice:
     return Slice(_text(verdict), _text(facts[0]), int(facts[1]), int(facts[2]), more == 1, tuple(rows))
 
 
-def read_dead(server: Server, fence: Fence, jobs: Sequence[str]) -> dict[str, tuple[list[bytes], list[bytes]]]:
+def read_dead(server: Server, keys: Keys, jobs: Sequence[str]) -> dict[str, tuple[list[bytes], list[bytes]]]:
     """Row and logs of those jobs that are dead, in bounded replies; others, and damaged ones, are left out."""
     found: dict[str, tuple[list[bytes], list[bytes]]] = {}
     todo = list(jobs)
     while todo:
         page = todo[:500]
-        replies = server.run(
-            load("dead_read"), [fence.keys.dead], [fence.keys.base, _READ_BUDGET, *page], readonly=True
-        )
+        replies = server.run(load("dead_read"), [keys.dead], [keys.base, _READ_BUDGET, *page], readonly=True)
         for job, reply in zip(page, replies, strict=False):
             if reply[0] == 1:
                 found[job] = (reply[1], reply[2])
@@ -197,7 +195,7 @@ def record_slice(ledger: Ledger, server: Server, fence: Fence, scene: Scene, don
     names: dict[str, list[str]] = {RECOVERED: [], EXEMPT: [], FORCED: [], DEAD: [], GHOST: []}
     for one in done.settled:
         names[one.outcome].append(one.lease.job)
-    rows = read_dead(server, fence, names[DEAD])
+    rows = read_dead(server, fence.keys, names[DEAD])
     flows = flow_parents(server, fence.keys, names[DEAD])
     with ledger.write() as connection:
         verdicts = verdicts_of(connection, scene, done.settled)

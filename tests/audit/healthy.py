@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import threading
 from dataclasses import dataclass, field
 
+from emq_ops.protocol.errors import DamagedError
 from emq_ops.protocol.ids import Minter
 from emq_ops.protocol.keyspace import Keys
 from emq_ops.protocol.queue import Queue
@@ -91,13 +93,18 @@ def build(server: Server, name: str = "orders", *, size: int = 100, lanes: int =
     return world
 
 
+_PAST_MS = itertools.count(1_710_000_000_000, 60_000)
+
+
 class Traffic:
     """Producers and consumers on threads of their own: flat jobs, and lanes of their own. Their flat jobs are minted
-    in the past, so that they are claimed before any that stands there; each thread enqueues before it claims."""
+    in the past, so that they are claimed before any that stands there; each thread enqueues before it claims. Without
+    `serves_lanes` nobody claims from lanes. What damage refuses (EMQDATA) they leave, and go on."""
 
-    def __init__(self, url: str, name: str = "orders", threads: int = 2) -> None:
-        self.url, self.name = url, name
+    def __init__(self, url: str, name: str = "orders", threads: int = 2, *, serves_lanes: bool = True) -> None:
+        self.url, self.name, self.serves_lanes = url, name, serves_lanes
         self.settled = 0
+        self._past_ms = next(_PAST_MS)  # its own, so that no id is minted twice
         self._stop = threading.Event()
         self._faults: list[BaseException] = []
         self._threads = [threading.Thread(target=self._guard, args=(n,)) for n in range(threads)]
@@ -121,22 +128,26 @@ class Traffic:
             self._faults.append(fault)
 
     def _run(self, number: int) -> None:
-        minter = Minter(node=900 + number, clock=lambda: 1_710_000_000_000)
+        minter = Minter(node=900 + number, clock=lambda: self._past_ms)
         with connect(self.url) as server:
             q, group = Queue(server, self.name), minter.mint("GRP")
             for turn in itertools.count():
                 if self._stop.is_set():
                     return
-                enqueue.enqueue(q, minter.mint("JOB"), b"flat")
-                enqueue.enqueue(q, minter.mint("JOB"), b"lane", group=group)
-                for claim in (claims.claim(q, LONG_MS), claims.claim_lane(q, LONG_MS)):
-                    if claim is None:
-                        continue
-                    jobs.add_log(q, claim.job, b"working")
-                    if turn % 5 == 0:
-                        settle.retry(q, claim.job, claim.token, delay_ms=60_000, max_attempts=9, error="again")
-                        jobs.remove(q, claim.job)
-                    else:
-                        jobs.remove(q, claim.job) if turn % 2 else settle.complete(q, claim.job, claim.token)
-                        server.write("UNLINK", q.keys.book(claim.job, "logs"))
-                    self.settled += 1
+                with contextlib.suppress(DamagedError):
+                    self._turn(q, minter, group, turn)
+
+    def _turn(self, q: Queue, minter: Minter, group: str, turn: int) -> None:
+        enqueue.enqueue(q, minter.mint("JOB"), b"flat")
+        enqueue.enqueue(q, minter.mint("JOB"), b"lane", group=group)
+        for claim in (claims.claim(q, LONG_MS), claims.claim_lane(q, LONG_MS) if self.serves_lanes else None):
+            if claim is None:
+                continue
+            jobs.add_log(q, claim.job, b"working")
+            if turn % 5 == 0:
+                settle.retry(q, claim.job, claim.token, delay_ms=60_000, max_attempts=9, error="again")
+                jobs.remove(q, claim.job)
+            else:
+                jobs.remove(q, claim.job) if turn % 2 else settle.complete(q, claim.job, claim.token)
+                q.server.write("UNLINK", q.keys.book(claim.job, "logs"))
+            self.settled += 1

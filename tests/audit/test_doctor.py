@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,12 +14,13 @@ from emq_ops.protocol.conformance.keyspace import load_keyspace
 from emq_ops.protocol.conformance.replay import read_vectors
 from emq_ops.protocol.errors import BadInputError
 from emq_ops.protocol.queue import Queue
-from emq_ops.protocol.server import Server
+from emq_ops.protocol.server import Server, connect
 from emq_ops.protocol.transitions import claims, control, enqueue
 from tests.audit.damage import DAMAGES, GONE, Damage
 from tests.audit.healthy import LONG_MS, Healthy, Traffic, build
 from tests.support.invariants import violations
 from tests.support.keyspace import dump, load_live, recorded
+from tests.support.passing import until
 from tests.support.valkey import Valkey
 
 
@@ -93,27 +96,84 @@ def static_part(server: Server, world: Healthy, leave_out: set[str]) -> dict[str
     return {name: value for name, value in out.items() if value}  # a key may stand for the traffic alone
 
 
-def test_all_damage_at_once_among_ten_thousand_under_traffic(server: Server, valkey: Valkey) -> None:
-    world = build(server, size=10_000, lanes=30)
-    for group in world.free:  # traffic would take their jobs
-        control.pause_lane(world.q, group)
-    # Left out: what stops the traffic itself, and what needs a lane that may be served.
-    stops = ("bad_count", "bad_ceiling", "off_ring", "ring_twice", "odd_lane_name", "on_ring", "long_wake")
-    damages = [d for d in DAMAGES if d.kind not in stops and d.name != "gactive missing, lane on the ring"]
-    with Traffic(valkey.url) as traffic:
+SIZE, LANES = 10_000, 30
+
+
+def served(damage: Damage) -> bool:
+    """Whether the damage stands while all of the traffic goes on. The rest needs a lane that may be served, which a
+    consumer of lanes would empty, or is trimmed by the next wake-up."""
+    needs_a_free_lane = ("off_ring", "ring_twice", "odd_lane_name", "on_ring", "long_wake")
+    return damage.kind not in needs_a_free_lane and "gactive" not in damage.name
+
+
+def found_mended_and_nothing_else(
+    server: Server, valkey: Valkey, world: Healthy, damages: list[Damage], left: set[tuple[str, str]], *, serve: bool
+) -> set[tuple[str, str]]:
+    """Plants `damages` under traffic, looks, mends; answers what is left then, with what was `left` before."""
+    with Traffic(valkey.url, serves_lanes=serve) as traffic:
+        until(lambda: traffic.settled > 4, "traffic")  # the traffic's own lanes stand
         planted = {(d.kind, d.plant(server, world)): d for d in damages}
-        victims = {subject for _, subject in planted}
+        victims = {subject for _, subject in {*planted, *left}}
         before = static_part(server, world, victims)
         start = traffic.settled
         diagnosis = examine(server, ["orders"])
-        assert {(f.kind, f.subject.decode()) for f in diagnosis.findings} == set(planted)
-        assert traffic.settled > start
-        for outcome in mend(server, diagnosis.findings):
+        assert {(f.kind, f.subject.decode()) for f in diagnosis.findings} == {*planted, *left}
+        stops = {"bad_count"} & {damage.kind for damage in damages}
+        assert stops or traffic.settled > start
+        fresh = [f for f in diagnosis.findings if (f.kind, f.subject.decode()) in planted]
+        for outcome in mend(server, fresh):
             damage = planted[outcome.finding.kind, outcome.finding.subject.decode()]
-            assert outcome.outcome == ("mended" if damage.mended else "left"), (damage.name, outcome.why)
-        left = {key for key, damage in planted.items() if not damage.mended}
-        assert {(f.kind, f.subject.decode()) for f in examine(server, ["orders"]).findings} == left
+            # A wake-up of a mended lane trims the list too.
+            mended = ("mended", "gone") if damage.kind == "long_wake" else ("mended",)
+            assert outcome.outcome in (mended if damage.mended else ("left",)), (damage.name, outcome.why)
+        still = {key for key, damage in planted.items() if not damage.mended} | left
+        assert {(f.kind, f.subject.decode()) for f in examine(server, ["orders"]).findings} == still
         assert static_part(server, world, victims) == before
+        for (_, subject), damage in planted.items():
+            assert damage.after is None or damage.after(server, world, subject), damage.name
+    return still
+
+
+def set_lanes(world: Healthy, *, served: bool) -> None:
+    """Lanes that are served give their jobs to the traffic."""
+    for group in world.free:
+        (control.resume_lane if served else control.pause_lane)(world.q, group)
+
+
+def test_all_damage_at_once_among_ten_thousand_under_traffic(server: Server, valkey: Valkey) -> None:
+    world = build(server, size=SIZE, lanes=LANES)
+    assert sum(map(len, (world.jobs, world.lane_active))) > 0.9 * SIZE
+    set_lanes(world, served=False)
+    first, second = [d for d in DAMAGES if served(d)], [d for d in DAMAGES if not served(d)]
+    left = found_mended_and_nothing_else(server, valkey, world, first, set(), serve=True)
+    set_lanes(world, served=True)
+    found_mended_and_nothing_else(server, valkey, world, second, left, serve=False)
+
+
+@pytest.fixture(scope="module")
+def ten_thousand() -> Iterator[tuple[Valkey, Healthy, dict[str, bytes]]]:
+    """A healthy queue, and each of its keys as the server dumps it."""
+    with Valkey() as valkey, connect(valkey.url) as server:
+        world = build(server, size=SIZE, lanes=LANES)
+        names = [key.decode() for key in set(server.scan())]
+        yield valkey, world, dict(zip(names, server.read_many([("DUMP", key) for key in names]), strict=True))
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("damage", DAMAGES, ids=lambda d: d.name)
+def test_each_damage_among_ten_thousand_under_traffic(
+    ten_thousand: tuple[Valkey, Healthy, dict[str, bytes]], damage: Damage
+) -> None:
+    valkey, built, keyspace = ten_thousand
+    with connect(valkey.url) as server, valkey.client() as admin:
+        admin.flushall()
+        pipe = admin.pipeline(transaction=False)
+        for key, body in keyspace.items():
+            pipe.restore(key, 0, body)
+        pipe.execute()
+        world = replace(built, q=Queue(server, built.q.name))
+        set_lanes(world, served=not served(damage))
+        found_mended_and_nothing_else(server, valkey, world, [damage], set(), serve=served(damage))
 
 
 def test_a_finding_that_is_gone_is_left_alone(server: Server) -> None:

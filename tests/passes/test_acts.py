@@ -139,6 +139,24 @@ def test_only_what_is_still_as_it_was(server: Server, ledger: Ledger) -> None:
     assert dump(server) == before
 
 
+@pytest.mark.parametrize("kind", [book.REMOVE, book.REQUEUE])
+def test_deaths_that_nobody_recorded_are_recorded_before_they_are_acted_upon(
+    server: Server, ledger: Ledger, kind: str
+) -> None:
+    dead = seed(Queue(server, "orders"), 4)
+    chosen = choose(server, "orders", Selection(newer_ms=0), ledger)  # first seen now
+    begun = server.now_ms("orders")
+    run = act(server, kind, chosen, ledger).run or ""
+    found = list(deaths.iterate(ledger))
+    assert sorted((d.job, d.found_by, d.killed_by, d.cause, d.gone_by) for d in found) == [
+        (job, run, None, "error", run) for job in dead
+    ]
+    assert all(begun <= d.first_seen_ms <= (d.gone_ms or 0) and d.contents().get(b"payload") for d in found)
+    if kind == book.REMOVE:
+        undo(server, run, ledger)
+        assert [job for job, _ in open_deaths(ledger)] == dead
+
+
 def test_five_hundred_removed_and_brought_back_to_the_byte(server: Server, ledger: Ledger) -> None:
     load_live(server)
     q = Queue(server, "billing")

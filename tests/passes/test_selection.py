@@ -69,7 +69,9 @@ def test_filters(server: Server) -> None:
     assert taken(jobs=(b, ids.mint())) == [b]
     assert taken(causes=("stalled",)) == []
     assert taken(causes=("error", "stalled")) == [a, b, c]
-    assert taken(older_ms=0) == []  # nobody recorded when they died
+    assert taken(older_ms=1) == []  # nobody recorded when they died: they are first seen now
+    assert taken(newer_ms=0) == [a, b, c]
+    assert taken(killed_by="RUN0STBBIRAKHo") == taken(interruption=1) == []
     assert taken(errors=("HTTP 50*",), causes=("error",)) == [a]
 
 
@@ -85,7 +87,7 @@ def test_what_can_be_no_selection() -> None:
             Selection(**given)  # type: ignore[arg-type]
     assert issubclass(EmptySelectionError, BadInputError)
     assert "causes ('stalled',)" in str(nothing(["orders"], Selection(causes=("stalled",))))
-    assert "no age" in str(nothing(["orders"], Selection(older_ms=5)))
+    assert "first seen now" in str(nothing(["orders"], Selection(older_ms=5)))
 
 
 def test_the_live_dead_letters(server: Server) -> None:

@@ -11,11 +11,13 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from sqlalchemy import update
 
 from emq_archive.dead import dead_digest
 from emq_ops.ledger import alerts, deaths, holds, runs
 from emq_ops.ledger.holds import Hold
 from emq_ops.ledger.ledger import Ledger
+from emq_ops.ledger.schema import deaths as deaths_table
 from emq_ops.ledger.victims import noted
 from emq_ops.passes.books import of_facts
 from emq_ops.passes.events import Event
@@ -225,6 +227,21 @@ def test_for_any_dead_set_the_survivors_are_exactly_the_right_ones(
     assert set(dead_of(q)) == wanted
     assert report.removed == len(ages) - len(wanted)
     assert all(server.read("EXISTS", q.keys.row(job)) == (job in wanted) for job in ages)
+
+
+def test_a_death_that_nobody_recorded_is_first_seen_now(server: Server, ledger: Ledger, mail: Queue) -> None:
+    """However long ago it was: its age counts from the pass that saw it first, which records it."""
+    old = kill_row(mail, 2)
+    assert predict_trim(server, "mail", DeadPolicy(max_age_ms=1000), ledger).victims == []
+    report = trimmed(server, ledger, max_age_ms=1000)
+    assert (report.removed, report.found_dead) == (0, 2)
+    [seen] = {death.first_seen_ms for death in deaths.iterate(ledger, only_open=True)}
+    with ledger.write() as connection:
+        connection.execute(update(deaths_table).values(first_seen_ms=seen - 2000))
+    young = kill_row(mail, 1)
+    report = trimmed(server, ledger, max_age_ms=1000)
+    assert (report.removed_jobs, report.found_dead) == (old, 1)
+    assert dead_of(mail) == young
 
 
 def test_age_by_mint(server: Server, ledger: Ledger, mail: Queue) -> None:
