@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import gc
 import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -106,10 +107,14 @@ def play(
         )
     ended = _run(given, playbook, options, resume_run, diff=diff, step=step, yes=yes)
     code = _EXITS[ended.status]
+    again = f"emq-ops play --resume {ended.run}"
     if ended.status in (words.INTERRUPTED, words.DECLINED, words.LOST):
-        say(f"emq-ops: {ended.reason}; go on with: emq-ops play --resume {ended.run}")
+        say(f"emq-ops: {ended.reason}; go on with: {again}")
     elif ended.status == words.BAD_INPUT:
         say(f"emq-ops: {ended.reason}")
+    elif ended.status == words.FAILED and not options.check:
+        fell = sum(tally.failed > 0 for tally in ended.tallies.values())
+        say(f"emq-ops: {fell} of {len(ended.tallies)} queues failed; with the cause mended, go on with: {again}")
     raise typer.Exit(code)
 
 
@@ -137,6 +142,7 @@ def _run(
             prepared = resume(ops, run, playbook, emit=view, asks=asks, stopping=stopping)
         else:
             prepared = prepare(ops, _named(playbook), options, emit=view, asks=asks, stopping=stopping)
+        gc.freeze()  # what was imported and read stays; looking at it again and again is a third of a short run
         with prepared, prompt.signals():
             try:
                 return prepared.runner.run()

@@ -34,6 +34,9 @@ class QueuePolicy:
     max_removals: int | None = None
 
 
+_AS_IT_COMES = QueuePolicy()
+
+
 @dataclass(frozen=True)
 class Ops:
     """What a run works on, opened by its caller: the server, the state database, and what the config says.
@@ -45,7 +48,7 @@ class Ops:
 
     server: Server
     ledger: Ledger
-    policy: Callable[[str], QueuePolicy] = lambda _queue: QueuePolicy()
+    policy: Callable[[str], QueuePolicy] = lambda _queue: _AS_IT_COMES
     configured: Sequence[str] = ()
     windows: Sequence[Window] = ()
     archive: Callable[[], AbstractContextManager[tuple[LocalStore, Remote]]] | None = None

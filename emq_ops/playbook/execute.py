@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -45,13 +45,17 @@ class Executor:
     check: bool
     stopping: threading.Event
     say: Callable[[Task, str, str], None]
+    queues: dict[str, Queue] = field(default_factory=dict)
+    """Those that were worked on, so that a name is checked once a run."""
 
-    def context(self, task: Task, queue: str, *, predict: bool, fetched: Any = None) -> Context:
+    def context(self, task: Task, queue: str, *, predict: bool, step: str = "", fetched: Any = None) -> Context:
         """What the task's module gets to work with on one queue."""
         say = partial(self.say, task, queue)
-        there = Queue(self.ops.server, queue)
+        there = self.queues.get(queue)
+        if there is None:
+            there = self.queues[queue] = Queue(self.ops.server, queue)
         beat = self.recorder.beat
-        return Context(self.ops, there, self.record.run, task.key, predict, say, beat, self.stopping, fetched)
+        return Context(self.ops, there, self.record.run, step, predict, say, beat, self.stopping, fetched)
 
     def run(
         self,
@@ -125,12 +129,14 @@ class Executor:
         skipped = self._skips(task, scope)
         if skipped is not None:
             return replace(skipped, plans=[Plan()])
-        ctx = self.context(task, place.queue, predict=predict, fetched=fetched)
         tries = self._number(task.retries, scope, 3, "retries") if task.until else 0
         begun = None if predict else self.record.steps.get((task.key, place.queue, number))
         attempt = begun.attempt if begun else 1
         plan = begun.plan if begun else approved[0] if approved else None
         while True:
+            life = self.record.lives.get((task.key, place.queue), 1)
+            step = f"{task.key}#{number}#{attempt}" + (f"~{life}" if life > 1 else "")
+            ctx = self.context(task, place.queue, predict=predict, step=step, fetched=fetched)
             options = task_options(task, scope, self.renderer)
             outcome = self._once(task, ctx, options, plan, attempt, number, resumed=begun is not None)
             if task.until is None or predict:
@@ -175,7 +181,6 @@ class Executor:
     ) -> Outcome:
         """Decides (unless `plan` says already what), writes that down, acts."""
         module = task.module
-        ctx = replace(ctx, step=f"{task.key}#{number}#{attempt}")
         try:
             if plan is None:
                 plan = module.inspect(ctx, options)
@@ -231,9 +236,7 @@ def task_options(task: Task, scope: Scope, renderer: Renderer) -> dict[str, Any]
         if option.type.template:
             out[name] = option.take(renderer.value(node, scope), node.pos)
         else:
-            out[name] = [
-                (condition.source, renderer.condition(condition, scope, name)) for condition in task.conditions[name]
-            ]
+            out[name] = renderer.conditions(task.conditions[name], scope, name)
     return out
 
 

@@ -49,10 +49,17 @@ class Outcome:
         """As plain data."""
         return {name: getattr(self, name) for name in self.__dataclass_fields__ if name != "plans"}
 
+    def kept(self) -> dict[str, Any]:
+        """As `as_row`, without what is as it comes: thousands of them are written."""
+        return {name: value for name, plain in _AS_IT_COMES.items() if (value := getattr(self, name)) != plain}
+
     @classmethod
     def from_row(cls, row: dict[str, Any]) -> Outcome:
-        """Back from `as_row`."""
-        return cls(**{**row, "diff": [tuple(line) for line in row["diff"]]})
+        """Back from `as_row` or `kept`."""
+        return cls(**{**row, "diff": [tuple(line) for line in row.get("diff", ())]})
+
+
+_AS_IT_COMES = Outcome().as_row()
 
 
 @dataclass
@@ -87,6 +94,12 @@ def failed(message: str, seen: Outcome | None = None, *, bad_input: bool = False
     result = {**(seen.result if seen else {"changed": False, "skipped": False}), "failed": True, "msg": message}
     outcome = seen or Outcome()
     return replace(outcome, status=FAILED, message=message, result=result, bad_input=bad_input)
+
+
+def as_changed(seen: Outcome, message: str) -> Outcome:
+    """What found nothing to do, in a run that had done it before."""
+    result = {**seen.result, "changed": True, "msg": message}
+    return replace(seen, status=CHANGED, message=message, result=result)
 
 
 def planned(plan: Plan) -> Outcome:

@@ -21,11 +21,12 @@ from emq_ops.playbook.modules import MODULES
 from emq_ops.playbook.parse import load
 from emq_ops.playbook.preflight import Preflight
 from emq_ops.playbook.queues import Finder
+from emq_ops.playbook.retry import again
 from emq_ops.playbook.runner import Asks, Runner
 from emq_ops.playbook.sandbox import Compiler
 from emq_ops.playbook.scope import Renderer, Scope
 from emq_ops.playbook.secrets import Secrets
-from emq_ops.playbook.select import select
+from emq_ops.playbook.select import Selection, select
 from emq_ops.playbook.source import Node, node_of
 from emq_ops.protocol.errors import one_line
 
@@ -110,8 +111,8 @@ def resume(
     asks: Asks | None = None,
     stopping: threading.Event | None = None,
 ) -> Prepared:
-    """The interrupted run `run`, taken over. `name`: its playbook, if the caller names it too. Raises as `prepare`, and
-    BadInputError for a run that is not there, ended, alive, or whose playbook was changed."""
+    """The run `run`, interrupted or failed, taken over. `name`: its playbook, if the caller names it too. Raises as
+    `prepare`, and BadInputError for a run that is not there, done, alive, or whose playbook was changed."""
     asked = store.look(ops.ledger, run)
     playbook, path, compiler = read(asked.playbook)
     if playbook.sha256 != asked.sha256:
@@ -146,9 +147,9 @@ def _ready(
         if run is None:
             queues = find_queues(playbook, renderer, extra, Finder(ops.server, ops.configured), options.queues)
         else:
-            record = store.claim(ops.ledger, run)
+            record = store.claim(ops.ledger, run, lambda failed: _again(playbook, selection, failed))
             record.steps = secrets.resolved(record.steps)
-            queues = {int(index): names for index, names in record.queues.items()}
+            queues = _queues(record)
         magic = {"check_mode": options.check}
         Preflight(playbook, renderer, extra, selection.takes, queues, magic).check()
         if run is None:
@@ -175,6 +176,17 @@ def _ready(
         stopping or threading.Event(),
     )
     return Prepared(runner, evaluator)
+
+
+def _queues(record: store.RunRecord) -> dict[int, list[str]]:
+    return {int(index): names for index, names in record.queues.items()}
+
+
+def _again(
+    playbook: Playbook, selection: Selection, failed: store.RunRecord
+) -> tuple[set[store.StepKey], set[store.StepKey]]:
+    found = again(playbook, selection.takes, _queues(failed), failed.steps)
+    return found.dropped, found.reset
 
 
 def find_queues(

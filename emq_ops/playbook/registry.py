@@ -77,6 +77,8 @@ class Module:
     """Whether it can change anything."""
     destructive: ClassVar[bool] = False
     """Whether jobs can go for good: asks first, refused on a protected queue."""
+    state: ClassVar[bool] = False
+    """Whether it only sets a state, which may be set again at any time."""
     exclusive: ClassVar[tuple[tuple[str, ...], ...]] = ()
     """Sets of options of which one at most may be given."""
     needs_one: ClassVar[tuple[str, ...]] = ()

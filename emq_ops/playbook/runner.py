@@ -14,7 +14,7 @@ from emq_ops.playbook import events as say
 from emq_ops.playbook.context import Ops, Stopped
 from emq_ops.playbook.execute import Executor, Place
 from emq_ops.playbook.model import Play, Playbook, Task, Vars
-from emq_ops.playbook.outcome import SKIPPED, Outcome, Tally
+from emq_ops.playbook.outcome import OK, SKIPPED, Outcome, Tally, as_changed
 from emq_ops.playbook.scope import Renderer
 from emq_ops.playbook.secrets import Secrets
 from emq_ops.playbook.select import Selection
@@ -198,7 +198,7 @@ class Runner:
         for walk, outcome in zip(fresh, outcomes, strict=True):
             if not isinstance(outcome, BaseException):
                 self._feed(play, task, walk, outcome, replayed=False)
-        self._recorder.now()
+        self._recorder.soon()
         for outcome in outcomes:
             if isinstance(outcome, BaseException):
                 raise outcome
@@ -209,6 +209,7 @@ class Runner:
         """What becomes of the task on each queue; an exception where it ends the run."""
         names = [walk.queue for walk in walks]
         if self._stepping and self.asks.step is not None:
+            self._recorder.now()  # an operator may take their time
             answer = self.asks.step(task, names)
             self._stepping = answer is not None
             if answer is False:
@@ -223,8 +224,10 @@ class Runner:
                     raise outcome
                 approved[queue] = outcome
             prediction = Prediction(task, approved)
-            if prediction.changes and not self.asks.confirm(prediction):
-                raise _Declined
+            if prediction.changes:
+                self._recorder.now()
+                if not self.asks.confirm(prediction):
+                    raise _Declined
         return self._each(play, task, walks, pool, approved=approved)
 
     def _each(
@@ -248,6 +251,8 @@ class Runner:
                     task, place, predict=predict, approved=plans, fetched=fetched.get(walk.queue)
                 )
                 if not predict:
+                    if outcome.status == OK and (task.key, walk.queue) in self.record.changed:
+                        outcome = as_changed(outcome, "changed before the resume")
                     self._keep(task, [walk.queue], [outcome])
                     if task.module.acts and outcome.status != SKIPPED:
                         self._recorder.now()

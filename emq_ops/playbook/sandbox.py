@@ -187,10 +187,11 @@ class Compiled:
         text that looks like Python as Python.) Raises Jinja's errors, ValueError, TypeError and the like."""
         if self.constant:
             return "".join(part.data for part in self.tree.find_all(nodes.TemplateData))
-        context = self.template.new_context({**values, "lookup": lookup, "range": self.env.globals["range"]})
-        parts = self.template.root_render_func(context)
+        names = {**values, "lookup": lookup, "range": self.env.globals["range"]}
+        parts = self.template.root_render_func(Context(self.env, names, None, {}))
         if self.single:
-            return plain(next(iter(parts)))
+            found: Any = next(iter(parts))
+            return found if isinstance(found, bool) else plain(found)
         return plain("".join(text_of(part) for part in parts))
 
 

@@ -11,7 +11,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from emq_ops.playbook.errors import Pos, nearest, wrong
+from jinja2 import TemplateSyntaxError
+
+from emq_ops.playbook.errors import PlaybookError, Pos, nearest, wrong
 from emq_ops.playbook.evaluator import EvaluationError, Evaluator
 from emq_ops.playbook.model import Condition, Vars
 from emq_ops.playbook.sandbox import Compiled, Compiler
@@ -66,6 +68,24 @@ class Renderer:
             return node.value
         return self._run(self.compiler.template(node.value), node.pos, scope, chain, expression=False)
 
+    def conditions(self, conditions: Sequence[Condition], scope: Scope, word: str) -> list[tuple[str, bool]]:
+        """The source of each, and whether it holds. Raises PlaybookError for one that is neither true nor false."""
+        sources = [condition.source for condition in conditions]
+        found = self._together(sources, conditions, scope) if len(conditions) > 1 else None
+        if found is None:
+            found = [self.condition(condition, scope, word) for condition in conditions]
+        return list(zip(sources, found, strict=True))
+
+    def _together(self, sources: list[str], conditions: Sequence[Condition], scope: Scope) -> list[bool] | None:
+        """What they come to as one expression, which is far cheaper; None where each is to speak for itself."""
+        try:
+            joined = self.compiler.expression(f"[{', '.join(f'({source})' for source in sources)}]")
+            found = self._run(joined, conditions[0].pos, scope, (), expression=True) if joined.plain else None
+        except (TemplateSyntaxError, PlaybookError):  # too long together, or one of them is at fault
+            return None
+        fine = isinstance(found, list) and all(isinstance(value, bool) for value in found)
+        return found if fine else None
+
     def condition(self, condition: Condition, scope: Scope, word: str) -> bool:
         """Whether it holds. Raises PlaybookError where it is neither true nor false."""
         if condition.compiled is None:
@@ -82,8 +102,14 @@ class Renderer:
         values: dict[str, Any] = {}
         for name in compiled.names:
             there, found = scope.find(name)
-            if there:
-                values[name] = self._variable(name, found, scope, chain) if isinstance(found, Node) else found
+            if not there:
+                continue
+            if not isinstance(found, Node):
+                values[name] = found
+            elif isinstance(found.value, str | list | dict):
+                values[name] = self._variable(name, found, scope, chain)
+            else:
+                values[name] = found.value
         try:
             return self._evaluator.evaluate(compiled, values, expression=expression)
         except EvaluationError as fault:

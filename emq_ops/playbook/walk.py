@@ -17,12 +17,13 @@ _Walk = Generator[Task, Outcome, Outcome | None]
 
 class QueueWalk:
     """One queue's way through one play. `task` is the next task, None at the end; `failed` whether it fell out;
-    `falling`: a task failed and nothing has rescued that (yet)."""
+    `falling`: a task failed and nothing has rescued that (yet); `origin`: the task at which that trouble began."""
 
     def __init__(self, queue: str, play: Play, selects: Selects, tally: Tally, facts: dict[str, Any]) -> None:
         self.queue, self.tally, self.facts = queue, tally, facts
         self.failed = False
         self.falling = False
+        self.origin: Task | None = None
         self._stopped = False
         self._cleaning = False
         self._fell = ""
@@ -60,7 +61,9 @@ class QueueWalk:
             if handler.name in self._notified:
                 self._cleaning = True
                 outcome = yield handler
-                self.failed = self.failed or outcome.failed
+                if outcome.failed:
+                    self.failed = True
+                    self.origin = self.origin or handler
         return None
 
     def _walk(self, steps: tuple[Step, ...], *, cleaning: bool) -> _Walk:
@@ -69,14 +72,17 @@ class QueueWalk:
                 if not self._selects(step):
                     continue
                 if self._stopped and not cleaning:
+                    self.origin = self.origin or step
                     return Outcome(STOPPED)
                 self._cleaning = cleaning
                 outcome = yield step
                 if outcome.failed:
+                    self.origin = self.origin or step
                     self._fell = step.name
                     self.falling = outcome.status == FAILED
                     return outcome
                 continue
+            before = self.origin
             failure = yield from self._walk(step.body, cleaning=cleaning)
             if failure is not None and failure.rescuable and step.rescue:
                 self.tally.failed -= 1
@@ -84,6 +90,8 @@ class QueueWalk:
                 self.falling = False
                 self.facts |= {"failed_task": self._fell, "failed_result": failure.result}
                 failure = yield from self._walk(step.rescue, cleaning=cleaning)
+                if failure is None:
+                    self.origin = before
             if step.always:
                 later = yield from self._walk(step.always, cleaning=True)
                 failure = failure or later

@@ -17,6 +17,7 @@ VERSION_KEY = "{emq}:version"
 MAX_QUEUE_BYTES = 200
 JOB_BOOKS = ("logs", "lock", "dependencies", "processed", "failed", "unsuccessful")
 """Suffixes of the keys that may stand beside a row."""
+_NOT_IN_A_NAME = re.compile(r"[{}\x00-\x1f\x7f]")
 
 
 def queue_name(name: str | bytes) -> str:
@@ -29,19 +30,18 @@ def queue_name(name: str | bytes) -> str:
         size = len(text.encode("utf-8"))
     except UnicodeError:
         raise BadInputError("a queue name must be UTF-8 text", fix="check where it was copied from") from None
-    shown = one_line(text[:40])
     if not text:
         raise BadInputError("empty queue name", fix="name a queue")
     if size > MAX_QUEUE_BYTES:
-        raise BadInputError(f"queue name '{shown}...' has {size} bytes", fix=f"at most {MAX_QUEUE_BYTES}")
-    if "{" in text or "}" in text:
-        raise BadInputError(f"queue name '{shown}' has a brace", fix="braces mark the Cluster slot; leave them out")
-    if any(ord(c) < 32 or ord(c) == 127 for c in text):
-        raise BadInputError(f"queue name '{shown}' has a control character", fix="leave it out")
+        raise BadInputError(
+            f"queue name '{one_line(text[:40])}...' has {size} bytes", fix=f"at most {MAX_QUEUE_BYTES}"
+        )
+    if found := _NOT_IN_A_NAME.search(text):
+        shown = f"queue name '{one_line(text[:40])}'"
+        if found[0] in "{}":
+            raise BadInputError(f"{shown} has a brace", fix="braces mark the Cluster slot; leave them out")
+        raise BadInputError(f"{shown} has a control character", fix="leave it out")
     return text
-
-
-_NOT_IN_A_STREAM = re.compile(r"[{}\x00-\x1f\x7f]")
 
 
 def stream_name(name: str | bytes) -> str:
@@ -51,7 +51,7 @@ def stream_name(name: str | bytes) -> str:
         size = len(text.encode("utf-8"))
     except UnicodeError:
         raise BadInputError("a stream name must be UTF-8 text") from None
-    if not text or size > MAX_QUEUE_BYTES or _NOT_IN_A_STREAM.search(text):
+    if not text or size > MAX_QUEUE_BYTES or _NOT_IN_A_NAME.search(text):
         raise BadInputError(
             f"'{one_line(text[:40])}' can't name a stream", fix="1 to 200 bytes, no braces, no control characters"
         )

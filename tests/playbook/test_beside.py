@@ -45,7 +45,9 @@ queues: {{orders: {{stalled: {{every: 1h}}, dead: {{every: 1h, keep: 1000, archi
         document = here.json("play", book, "--yes")
         assert document["recap"]["orders"]["changed"] == 1
         assert bench.seen("orders") == {"dead": ["A", "C", "E"], "rows": 3}
-        assert {row["trigger"] for row in here.json("runs", "ls") if row["kind"] == "trim"} == {"request"}
+        # The daemon's own trim may have come first; it lets go of nothing.
+        trims = [row for row in here.json("runs", "ls") if row["kind"] == "trim"]
+        assert [row["trigger"] for row in trims if row["counts"].get("removed")] == ["request"]
         daemon.stop()
 
 
@@ -84,7 +86,7 @@ def test_c17_killed_in_step_2_is_looked_at_again_and_nothing_is_done_twice(
     assert bench.seen("orders") == {
         "pending": ["A", "B"], "dead": ["C", "D", "E"], "limits": {"GRP0SSBKAh61tG": 2}, "rows": 5,
     }  # fmt: skip
-    with pytest.raises(BadInputError, match="only an interrupted one goes on"):
+    with pytest.raises(BadInputError, match="only one that failed or was interrupted goes on"):
         bench.resume(run.id)
 
 
@@ -116,11 +118,11 @@ def test_c17_a_run_that_was_taken_over_changes_nothing_more(bench: Bench) -> Non
     watch()
     [run] = runs.latest(bench.ledger, kind="play")
     with pytest.raises(BadInputError, match="is still being run by play"):
-        store.claim(bench.ledger, run.id)
+        store.claim(bench.ledger, run.id, lambda _record: (set(), set()))
     # As if its host had been given up: another process takes the run.
     with bench.ledger.write() as connection:
         runs.finish(connection, run.id, runs.INTERRUPTED)
-    store.claim(bench.ledger, run.id)
+    store.claim(bench.ledger, run.id, lambda _record: (set(), set()))
     bench.server.write("ZREM", "emq:{orders}:pending", job("A"))
     thread.join(20)
     assert [type(fault) for fault in faults] == [TakenOverError]

@@ -114,7 +114,25 @@ def test_asking(place: Bench, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
     assert "changed: [orders] => 1: orders (done before the resume)" in captured.out
     assert place.seen("orders") == {"dead": ["C"], "paused": True, "rows": 1}
     assert run("--resume", run_id) == 4
-    assert "ended (done); only an interrupted one goes on" in capsys.readouterr().err
+    assert "ended (done); only one that failed or was interrupted goes on" in capsys.readouterr().err
+
+
+def test_a_failed_run_goes_on_once_its_cause_is_mended(place: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+    place.put("mail", {"pending": ["D"]})
+    assert run("book.yaml", "--yes") == 2
+    captured = capsys.readouterr()
+    assert "failed: [mail] => queue 'mail' is protected; drain is refused" in captured.out
+    assert "1 of 2 queues failed; with the cause mended, go on with: emq-ops play --resume RUN" in captured.err
+    run_id = captured.err.rsplit(" ", 1)[1].strip()
+    place.put("orders", {"pending": ["E"]})  # comes later, to a queue that was done
+    config = place.folder / "config.yaml"
+    config.write_text(config.read_text().replace("protect: true", "protect: false"))
+    assert run("--resume", run_id, "--yes") == 0
+    captured = capsys.readouterr()
+    assert captured.err == ""
+    assert "changed: [mail] => 1: " + job("D") in captured.out
+    assert "changed: [orders] => 2: " + f"{job('A')}, {job('B')} (done before the resume)" in captured.out
+    assert (place.seen("mail"), place.seen("orders")["pending"]) == ({"paused": True}, ["E"])
 
 
 def test_nothing_to_remove_asks_nothing(place: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

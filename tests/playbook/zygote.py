@@ -79,12 +79,17 @@ def _watch(engine: Any, kill: list[Any], commits: str | None) -> None:
 def _child(spec: dict[str, Any]) -> None:
     from emq_ops.ledger.ledger import open_ledger
     from emq_ops.playbook.context import Ops
-    from emq_ops.playbook.play import Options, prepare
+    from emq_ops.playbook.play import Options, prepare, resume
     from emq_ops.protocol.server import connect
 
     with connect(spec["url"]) as server, open_ledger(spec["state"]) as ledger:
         _watch(ledger.engine, spec.get("kill", []), spec.get("commits"))
-        with prepare(Ops(server, ledger), spec["book"], Options(), environment={}) as ready:
+        ops = Ops(server, ledger)
+        if "run" in spec:
+            opened = resume(ops, spec["run"], environment={})
+        else:
+            opened = prepare(ops, spec["book"], Options(), environment={})
+        with opened as ready:
             ready.runner.run()
 
 

@@ -27,6 +27,7 @@ class _Pausing(Module):
 
     options = (_LANE,)
     check = "would change, or would not; exact"
+    state = True
     returns: ClassVar = {"paused": "whether it is paused now", "was_paused": "whether it was before"}
     goal: ClassVar[bool]
 
@@ -72,6 +73,7 @@ class LimitLane(Module):
     name = "limit_lane"
     summary = "Sets how many of a lane's jobs may be in flight at once."
     check = "would change, or would not; exact"
+    state = True
     options = (
         Option("lane", GROUP, "the lane, by its GRP id", REQUIRED),
         Option("limit", COUNT, "the ceiling; 0 takes it away", REQUIRED),

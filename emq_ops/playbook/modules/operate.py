@@ -30,6 +30,7 @@ class Maintenance(Module):
         "Opens or closes a maintenance window of the queue: leases that lapse in it are recovered without counting."
     )
     check = "would change, or would not; exact"
+    state = True
     options = (
         Option("state", TEXT, "open or closed", "open", choices=("open", "closed")),
         Option("for", DURATION, "how long it stays open, from now", 600_000),

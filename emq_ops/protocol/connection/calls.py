@@ -40,7 +40,7 @@ class Call:
     def transition(script: Script, keys: Sequence[str], args: Sequence[Arg], readonly: bool) -> Call:
         """A script's call."""
         verb = "EVALSHA_RO" if readonly else "EVALSHA"
-        return Call((verb, script.sha, len(keys), *keys, *args), keys, script)
+        return Call((verb, script.sha, str(len(keys)), *keys, *args), keys, script)
 
     @property
     def slot(self) -> int | None:
@@ -71,7 +71,10 @@ class Call:
 
     @property
     def size(self) -> int:
-        return sum(len(word) if isinstance(word, str | bytes) else 8 for word in self.words)
+        try:
+            return sum(map(len, self.words))  # type: ignore[arg-type]  # most hold texts alone
+        except TypeError:
+            return sum(len(word) if isinstance(word, str | bytes) else 8 for word in self.words)
 
 
 def _first_key(words: tuple[Arg, ...]) -> str | bytes | None:
