@@ -84,7 +84,8 @@ def dead_page(audit: DeadAudit, title: str = "Dead jobs") -> str:
     ranked = audit.ranked()
     marks = [
         plots.Mark(
-            cut.started_ms or cut.ended_ms, cut.ended_ms, f"{cut.queue}: {cut.kind}, ended {clock(cut.ended_ms)}"
+            *(cut.started_ms or cut.ended_ms, cut.ended_ms),
+            _cell(f"{cut.queue}: {cut.kind}, ended {clock(cut.ended_ms)}"),
         )
         for cut in audit.interruptions
     ]
@@ -92,7 +93,7 @@ def dead_page(audit: DeadAudit, title: str = "Dead jobs") -> str:
     return _render(
         "dead.html",
         title=title,
-        subtitle=f"{', '.join(audit.queues) or 'no queue'} at {clock(audit.now_ms)}",
+        subtitle=_cell(f"{', '.join(audit.queues) or 'no queue'} at {clock(audit.now_ms)}"),
         notes=[one_line(note) for note in audit.notes],
         tiles=_tiles(
             dead=audit.dead,
@@ -127,7 +128,9 @@ def dead_page(audit: DeadAudit, title: str = "Dead jobs") -> str:
 
 def restarts_page(audit: RestartAudit, title: str = "Interruptions") -> str:
     """The page of `audit_restarts`."""
-    rows = [(f"{one.cut.queue}: {one.cut.kind} {clock(one.cut.ended_ms)}", _shares(one)) for one in audit.told[-40:]]
+    rows = [
+        (_cell(f"{one.cut.queue}: {one.cut.kind} {clock(one.cut.ended_ms)}"), _shares(one)) for one in audit.told[-40:]
+    ]
     return _render(
         "restarts.html",
         title=title,

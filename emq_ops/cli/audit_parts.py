@@ -51,7 +51,7 @@ def selection_of(
         older_ms=span(older, "--older"),
         newer_ms=span(newer, "--newer"),
         jobs=tuple(jobs or ()),
-        payload=(payload or "").encode("utf-8"),
+        payload=(payload or "").encode("utf-8", "surrogateescape"),
         interruption=interruption,
         killed_by=killed_by,
     )

@@ -16,6 +16,7 @@ from typing import Any
 from emq_ops.protocol.errors import one_line
 
 Row = Mapping[str, Any]
+_FORMULA = tuple("=+-@\t\r＝＋－＠")  # the wide ones are formulas too, in East Asian spreadsheets
 
 
 def plain(value: Any) -> Any:
@@ -49,7 +50,7 @@ def cell(value: Any) -> str:
 def csv_cell(value: Any) -> str:
     """`value` for a CSV that may be opened in a spreadsheet: never a formula."""
     text = cell(value)
-    return "'" + text if text[:1] in tuple("=+-@\t\r") and not isinstance(value, int | float) else text
+    return "'" + text if text[:1] in _FORMULA and not isinstance(value, int | float) else text
 
 
 def emit_rows(rows: Iterable[Row], output: str, columns: Sequence[str]) -> None:
@@ -95,5 +96,5 @@ def emit_one(row: Row, output: str) -> None:
 
 
 def say(text: str) -> None:
-    """A word to the operator, on stderr."""
-    sys.stderr.write(text + "\n")
+    """A word to the operator, on stderr; whatever stands in it, it can't steer a terminal."""
+    sys.stderr.write("\n".join(map(one_line, text.split("\n"))) + "\n")

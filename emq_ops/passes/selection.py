@@ -16,6 +16,7 @@ from emq_ops.protocol.errors import BadInputError
 from emq_ops.protocol.ids import job_id
 from emq_ops.protocol.server import Server
 
+_SHOWN = 200
 CAUSES = ("stalled", "error", "flow", "unknown")
 
 
@@ -55,7 +56,7 @@ class Selection:
                 raise BadInputError(f"{name} is {value}", fix="an age of 0 ms or more")
         if any(not text for text in self.errors):
             raise BadInputError("an empty error text", fix="give a group's name, a text or a pattern with *")
-        object.__setattr__(self, "_texts", frozenset(normalise(text.encode("utf-8")) for text in self.errors))
+        object.__setattr__(self, "_texts", frozenset(map(_normal, self.errors)))
 
     @property
     def narrows(self) -> bool:
@@ -112,9 +113,19 @@ def select(
             yield job
 
 
+def _normal(text: str) -> str:
+    # Bytes of a command line that are no UTF-8 are looked for as bytes.
+    return normalise(text.encode("utf-8", "surrogateescape"))
+
+
+def _short(value: object) -> str:
+    text = str(value)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}… ({len(text)} characters)"
+
+
 def nothing(queues: list[str], selection: Selection) -> EmptySelectionError:
     """The error for a selection that took nothing."""
-    given = ", ".join(f"{name} {value}" for name, value in selection.as_row().items())
+    given = ", ".join(f"{name} {_short(value)}" for name, value in selection.as_row().items())
     fix = "see `emq-ops audit dead` without filters"
     if selection.needs_ledger:
         fix += "; deaths that no pass recorded are first seen now, and have no interruption or killer"

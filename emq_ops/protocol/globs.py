@@ -23,24 +23,25 @@ def literal(selector: str) -> str:
 
 @lru_cache(maxsize=4096)
 def compiled(selector: str) -> re.Pattern[str]:
-    """`selector` as a pattern for `fullmatch`."""
-    out: list[str] = []
+    """`selector` as a pattern for `fullmatch`, whose time grows with the text and the selector, never as a power."""
+    parts: list[str] = [""]  # what stands between the stars
     escaped = False
     for c in selector:
         if escaped:
-            out.append(re.escape(c))
+            parts[-1] += re.escape(c)
             escaped = False
         elif c == "\\":
             escaped = True
         elif c == "*":
-            out.append(".*")
-        elif c == "?":
-            out.append(".")
+            parts.append("")
         else:
-            out.append(re.escape(c))
+            parts[-1] += "." if c == "?" else re.escape(c)
     if escaped:
-        out.append(r"\\")
-    return re.compile("".join(out), re.DOTALL)
+        parts[-1] += r"\\"
+    first, *rest = parts
+    # A part between stars is best matched as early as it goes, and never again otherwise: no backtracking into it.
+    inner = "".join(f"(?>.*?{part})" for part in rest[:-1] if part)
+    return re.compile(first + inner + (".*" + rest[-1] if rest else ""), re.DOTALL)
 
 
 def matches(selector: str, queue: str) -> bool:

@@ -20,7 +20,7 @@ import pytest
 from emq_ops.audit.dead import MOST_GROUPS, audit_dead
 from emq_ops.audit.page import dead_page
 from emq_ops.audit.spread import Histogram, age_class
-from emq_ops.ledger.ledger import Ledger
+from emq_ops.ledger.ledger import Ledger, open_ledger
 from emq_ops.passes.selection import EmptySelectionError, Selection
 from emq_ops.protocol import ids
 from emq_ops.protocol.queue import Queue
@@ -42,8 +42,15 @@ HOSTILE = (
     b"line one\r\nline two\ttab",
     b"\xff\xfe\x00 bytes",
     b"{{ 7 * 7 }} ${x} %s </title></style></svg>",
+    "\u2066isolated\u2069 \u200fmarks\u200b \u2028line \x85next \ufeff \U000e0041tag".encode(),
+    '\uff1dHYPERLINK("http://evil.test") and a bomb \U0001f4a3\U0001f3fd'.encode(),
+    b'"}]</script><script>alert(2)</script><!--',
     b"M" * 5_000_000,
 )
+
+
+UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\U000e0000-\U000e007f]")
+"""What steers a terminal, turns or hides text, or ends a line."""
 
 
 class Page(HTMLParser):
@@ -73,7 +80,7 @@ def check_page(text: str) -> Page:
     assert "url(" not in style
     assert "@import" not in style
     assert "default-src 'none'" in text
-    assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]", text)
+    assert not UNSAFE.search(text)
     return page
 
 
@@ -117,18 +124,19 @@ def test_hostile_texts_are_safe_everywhere(server: Server, valkey: Valkey, tmp_p
     q = Queue(server, 'q<b>"=1')
     for error in HOSTILE:
         failed(q, error, payload=error[:100])
+    failed(Queue(server, "\u202eq"), b"in a queue that turns text")
     common = ("audit", "dead", "--url", valkey.url, "--state", f"sqlite:///{tmp_path}/none.db")
     for extra in ((), ("--list",)):
         for output in ("table", "csv", "json", "jsonl"):
             ran = emq(*common, *extra, "--output", output)
             assert ran.code == 0, ran.err
             told = ran.out + ran.err
-            assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]", told), (extra, output)
+            assert not UNSAFE.search(told), (extra, output)
             assert len(told) < 100_000
             assert "5000000 bytes" in told or not extra
             if output == "csv":
                 cells = [cell for row in csv.reader(io.StringIO(ran.out)) for cell in row]
-                assert not [cell for cell in cells if cell[:1] in tuple("=+-@")]
+                assert not [cell for cell in cells if cell[:1] in tuple("=+-@\uff1d")]
     page = check_page(emq(*common, "--html", "-").out)
     assert "onerror=alert(1)" in page.text
     assert "{{ # * # }}" in page.text
@@ -137,6 +145,33 @@ def test_hostile_texts_are_safe_everywhere(server: Server, valkey: Valkey, tmp_p
     life = emq("audit", "job", job, "--url", valkey.url, "--state", f"sqlite:///{tmp_path}/none.db", "--html", "-")
     assert life.code == 0, life.err
     check_page(life.out)
+    with open_ledger(f"sqlite:///{tmp_path}/state.db"):
+        pass
+    acted = emq(
+        "audit", "dead", "\u202eq", *common[2:4], "--state", f"sqlite:///{tmp_path}/state.db", "--requeue", "--yes"
+    )
+    assert (acted.code, "1 requeued" in acted.err, UNSAFE.search(acted.err)) == (0, True, None)
+
+
+def test_bytes_of_a_command_line_that_are_no_text(server: Server, valkey: Valkey) -> None:
+    """As the shell hands them over; payloads and errors may be any bytes."""
+    q = Queue(server, "orders")
+    one, two = failed(q, b"odd \xff", payload=b"\x00\xff\xfe"), failed(q, b"odd \xfe", payload=b"\xfe\xff")
+
+    def listed(*argv: str) -> list[str]:
+        ran = emq("audit", "dead", "orders", *argv, "--url", valkey.url, "--list", "--output", "json")
+        assert ran.code == 0, ran
+        return [row["job"] for row in json.loads(ran.out)]
+
+    assert listed("--payload", os.fsdecode(b"\xff\xfe")) == [one]
+    assert listed("--error", os.fsdecode(b"odd \xfe")) == [two]
+    assert listed("--job", two, "--job", two, "--job", one) == [one, two]
+    for argv in (("--payload", os.fsdecode(b"\xff\xff")), ("--error", "*a" * 40 + "*b"), ("--payload", "x" * 100_000)):
+        ran = emq("audit", "dead", "orders", *argv, "--url", valkey.url)
+        assert (ran.code, ran.out, ran.err.count("\n")) == (4, "", 1)
+        assert len(ran.err) < 1000
+    [other] = [failed(Queue(server, "mail"), b"x")]
+    assert emq("audit", "dead", "orders", "--job", other, "--url", valkey.url, "--remove", "--yes").code == 4
 
 
 def jobs_of(q: Queue) -> list[str]:
