@@ -33,9 +33,7 @@ def queue_name(name: str | bytes) -> str:
     if not text:
         raise BadInputError("empty queue name", fix="name a queue")
     if size > MAX_QUEUE_BYTES:
-        raise BadInputError(
-            f"queue name '{one_line(text[:40])}...' has {size} bytes", fix=f"at most {MAX_QUEUE_BYTES}"
-        )
+        raise BadInputError(f"queue name '{one_line(text[:40])}...' has {size} bytes", fix=f"at most {MAX_QUEUE_BYTES}")
     if found := _NOT_IN_A_NAME.search(text):
         shown = f"queue name '{one_line(text[:40])}'"
         if found[0] in "{}":
