@@ -151,25 +151,27 @@ def test_all_damage_at_once_among_ten_thousand_under_traffic(server: Server, val
 
 
 @pytest.fixture(scope="module")
-def ten_thousand() -> Iterator[tuple[Valkey, Healthy, dict[str, bytes]]]:
-    """A healthy queue, and each of its keys as the server dumps it."""
+def ten_thousand() -> Iterator[tuple[Valkey, Healthy, list[tuple[str, int, bytes]]]]:
+    """A healthy queue, and each of its keys with its life (ms, 0 for ever) and as the server dumps it."""
     with Valkey() as valkey, connect(valkey.url) as server:
         world = build(server, size=SIZE, lanes=LANES)
         names = [key.decode() for key in set(server.scan())]
-        yield valkey, world, dict(zip(names, server.read_many([("DUMP", key) for key in names]), strict=True))
+        lives = [max(0, ms) for ms in server.read_many([("PTTL", key) for key in names])]
+        bodies = server.read_many([("DUMP", key) for key in names])
+        yield valkey, world, list(zip(names, lives, bodies, strict=True))
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("damage", DAMAGES, ids=lambda d: d.name)
 def test_each_damage_among_ten_thousand_under_traffic(
-    ten_thousand: tuple[Valkey, Healthy, dict[str, bytes]], damage: Damage
+    ten_thousand: tuple[Valkey, Healthy, list[tuple[str, int, bytes]]], damage: Damage
 ) -> None:
     valkey, built, keyspace = ten_thousand
     with connect(valkey.url) as server, valkey.client() as admin:
         admin.flushall()
         pipe = admin.pipeline(transaction=False)
-        for key, body in keyspace.items():
-            pipe.restore(key, 0, body)
+        for key, life, body in keyspace:
+            pipe.restore(key, life, body)
         pipe.execute()
         world = replace(built, q=Queue(server, built.q.name))
         set_lanes(world, served=not served(damage))
