@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import marshal
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from emq_ops.config.errors import BUILT_IN, ConfigError, Mark
 from emq_ops.config.explain import dotted
 from emq_ops.config.loader import Loaded, overlay
 from emq_ops.config.models import Dead, QueueSection, Stalled, StreamSection
-from emq_ops.config.sections import Fields, Sections
-from emq_ops.config.yamltree import Mapping, Scalar, Tree
+from emq_ops.config.sections import Alike, Fields, Sections
+from emq_ops.config.yamltree import Mapping, Scalar, Tree, plain
 from emq_ops.protocol import globs
 
+Items = dict[str, tuple[Mark, Tree]]
 ARCHIVE_FIELDS = ("segment", "ship_after", "trim_after", "local_keep", "expire_after", "compact_grace")
 
 
@@ -28,7 +30,8 @@ class Value:
 
 @dataclass(frozen=True, slots=True)
 class Effective:
-    """The policies and settings of one queue. A pass that is absent or not enabled is None or left out."""
+    """The policies and settings of one queue. A pass that is absent or not enabled is None or left out. `layers`: what
+    the files say for it, one over the other; `archive`: what they say for every archived section."""
 
     queue: str
     stalled: Fields | None
@@ -37,31 +40,48 @@ class Effective:
     settings: Fields
     protect: bool
     selectors: tuple[str, ...]
-    marks: dict[str, Mark] = field(repr=False)
+    layers: Mapping = field(repr=False)
+    archive: Items = field(repr=False)
 
     def values(self) -> list[Value]:
         """Every value with its place, by path."""
         out: list[Value] = []
-        sections: list[tuple[str, Fields | None]] = [("stalled", self.stalled), ("dead", self.dead)]
-        sections += [(f"streams.{name}", fields) for name, fields in self.streams.items()]
+        sections: list[tuple[tuple[str, ...], Fields | None]] = [(("stalled",), self.stalled), (("dead",), self.dead)]
+        sections += [(("streams", name), fields) for name, fields in self.streams.items()]
         for head, fields in sections:
-            for name, value in (fields or {}).items():
-                out.append(self._value(f"{head}.{name}", value))
-        for path, value in flat_settings(self.settings):
-            out.append(self._value(f"settings.{path}", value))
-        out.append(self._value("protect", self.protect))
+            out += [self._value((*head, name), value) for name, value in (fields or {}).items()]
+        out += [self._value(("settings", *path), value) for path, value in flat_settings(self.settings)]
+        out.append(self._value(("protect",), self.protect))
         return out
 
-    def _value(self, path: str, value: Any) -> Value:
-        return Value(path, value, self.marks.get(path, BUILT_IN))
+    def _value(self, path: tuple[str, ...], value: Any) -> Value:
+        return Value(".".join(path), value, self.mark(path))
+
+    def mark(self, path: tuple[str, ...]) -> Mark:
+        """Where the value at `path` is said; `BUILT_IN` where nobody says it."""
+        here: Tree = self.layers
+        found = BUILT_IN
+        for part in path:
+            if not isinstance(here, Mapping) or part not in here.items:
+                said = self.archive.get(path[-1]) if path[0] in ("dead", "streams") else None
+                return _place(*said) if said else BUILT_IN
+            key, here = here.items[part]
+            found = _place(key, here)
+        return found
 
 
-def flat_settings(settings: Fields) -> list[tuple[str, Any]]:
-    """The managed settings as (address, value): ``paused``, ``lanes.<GRP>.limit``, ``repeatables.<name>``."""
-    out: list[tuple[str, Any]] = [(n, settings[n]) for n in ("paused", "concurrency", "rate") if n in settings]
+def _place(key: Mark, value: Tree) -> Mark:
+    return value.mark if isinstance(value, Scalar) else key
+
+
+def flat_settings(settings: Fields) -> list[tuple[tuple[str, ...], Any]]:
+    """The managed settings as (path, value): ``paused``, ``lanes <GRP> limit``, ``repeatables <name>``."""
+    out: list[tuple[tuple[str, ...], Any]] = [
+        ((n,), settings[n]) for n in ("paused", "concurrency", "rate") if n in settings
+    ]
     for lane, fields in settings.get("lanes", {}).items():
-        out += [(f"lanes.{lane}.{name}", value) for name, value in fields.items()]
-    out += [(f"repeatables.{name}", value) for name, value in settings.get("repeatables", {}).items()]
+        out += [(("lanes", lane, name), value) for name, value in fields.items()]
+    out += [(("repeatables", name), value) for name, value in settings.get("repeatables", {}).items()]
     return out
 
 
@@ -72,18 +92,17 @@ class Layers:
         self._loaded = loaded
         self._tree = loaded.tree
         queues = self._tree.items.get("queues")
-        self._entries: dict[str, tuple[Mark, Tree]] = (
-            queues[1].items if queues and isinstance(queues[1], Mapping) else {}
-        )
+        self._entries: Items = queues[1].items if queues and isinstance(queues[1], Mapping) else {}
         self._globs = sorted((name for name in self._entries if globs.is_glob(name)), key=globs.specificity)
         self._by_name: dict[str, list[str]] = {}
         for selector in self._entries:
             if not globs.is_glob(selector):
                 self._by_name.setdefault(globs.literal(selector), []).append(selector)
         self._shared: dict[tuple[str, ...], Effective] = {}
-        self._alike: dict[tuple[str, str], Fields | None] = {}
+        self._alike: Alike = {}
+        self._whole: dict[bytes, Effective] = {}  # by what the layers say: queues of different entries may say the same
         archive = self._tree.items.get("archive")
-        self._archive = {
+        self._archive: Items = {
             key: item
             for key, item in (archive[1].items.items() if archive and isinstance(archive[1], Mapping) else ())
             if key in ARCHIVE_FIELDS
@@ -150,21 +169,24 @@ class Layers:
         known = self._shared.get(selectors)
         if known is None:
             known = self._shared[selectors] = self._build(queue, selectors)
-        if known.queue == queue:
-            return known
-        return Effective(
-            queue, known.stalled, known.dead, known.streams, known.settings, known.protect, selectors, known.marks
-        )
+        return known if known.queue == queue else replace(known, queue=queue, selectors=selectors)
 
     def _build(self, queue: str, selectors: tuple[str, ...]) -> Effective:
-        merged: Tree = Mapping(BUILT_IN, {}, 1)
         defaults = self._tree.items.get("defaults")
-        for layer in ([defaults[1]] if defaults else []) + [self._entries[name][1] for name in selectors]:
+        layers = [*([defaults[1]] if defaults else []), *(self._entries[name][1] for name in selectors)]
+        merged: Tree = layers[0] if layers else Mapping(BUILT_IN, {}, 1)
+        for layer in layers[1:]:
             merged = overlay(merged, layer)
         assert isinstance(merged, Mapping)
+        key = marshal.dumps(plain(merged), 2)
+        known = self._whole.get(key)
+        if known is None:
+            known = self._whole[key] = self._checked(queue, selectors, merged)
+        return known if known.layers is merged else replace(known, queue=queue, selectors=selectors, layers=merged)
+
+    def _checked(self, queue: str, selectors: tuple[str, ...], merged: Mapping) -> Effective:
         sections = {key: value for key, (_, value) in merged.items.items()}
-        marks: dict[str, Mark] = {}
-        build = Sections(queue, self._loaded.env, marks, self._alike)
+        build = Sections(queue, self._loaded.env, self._alike)
         streams: dict[str, Fields] = {}
         found = sections.get("streams")
         for name, (_, tree) in found.items.items() if isinstance(found, Mapping) else ():
@@ -174,15 +196,10 @@ class Layers:
         stalled = build.task(Stalled, "stalled", sections.get("stalled"))
         dead = build.task(Dead, "dead", self._below(sections.get("dead"), archived=True))
         settings = build.settings(sections.get("settings"))
-        protect = sections.get("protect")
-        if isinstance(protect, Scalar):
-            marks["protect"] = protect.mark
-        whole = (
-            build.checked(QueueSection, "", Mapping(BUILT_IN, {"protect": merged.items["protect"]}, 1))
-            if protect
-            else None
-        )
-        effective = Effective(queue, stalled, dead, streams, settings, bool(whole and whole.protect), selectors, marks)
+        protect = merged.items.get("protect")
+        whole = build.checked(QueueSection, "", Mapping(BUILT_IN, {"protect": protect}, 1)) if protect else None
+        protected = bool(whole and whole.protect)
+        effective = Effective(queue, stalled, dead, streams, settings, protected, selectors, merged, self._archive)
         self._check(effective)
         return effective
 
@@ -196,19 +213,18 @@ class Layers:
         return overlay(Mapping(BUILT_IN, items, 1), tree)
 
     def _check(self, effective: Effective) -> None:
-        queue, marks = effective.queue, effective.marks
-        stalled, dead = effective.stalled, effective.dead
+        queue, stalled, dead = effective.queue, effective.stalled, effective.dead
         if stalled and stalled["executor"] == "native" and stalled["restart"] == "count":
             raise ConfigError(
                 "the native executor can't count leases of an earlier server life",
-                marks.get("stalled.executor"),
+                effective.mark(("stalled", "executor")),
                 path=dotted(["queues", queue, "stalled"]),
                 fix="restart: exempt, or executor: script",
             )
         if dead and dead["keep"] is None and dead["max_age"] is None:
             raise ConfigError(
                 "",
-                marks.get("dead", BUILT_IN),
+                effective.mark(("dead",)),
                 path=dotted(["queues", queue, "dead"]),
                 expected="keep or max_age, or both",
                 got="neither",
@@ -219,7 +235,7 @@ class Layers:
                 if fields["trim_after"] == "local":
                     raise ConfigError(
                         "",
-                        marks.get(f"streams.{name}.trim_after"),
+                        effective.mark(("streams", name, "trim_after")),
                         path=dotted(["queues", queue, "streams", name, "trim_after"]),
                         expected="remote, since the state is PostgreSQL and hosts may be several",
                         got="local",

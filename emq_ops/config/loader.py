@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping as Env
-from collections.abc import Sequence
+from collections.abc import Sequence as Several
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from pydantic import ValidationError
 
 from emq_ops.config import yamltree
 from emq_ops.config.checks import check
 from emq_ops.config.errors import ConfigError, Mark
-from emq_ops.config.explain import combine, explain
+from emq_ops.config.explain import combine, dotted, explain
 from emq_ops.config.models import Config
 from emq_ops.config.references import unset
-from emq_ops.config.yamltree import Mapping, Scalar, Tree
+from emq_ops.config.yamltree import Mapping, Scalar, Sequence, Tree
 
 MAX_FILES = 1000
 
@@ -50,7 +51,7 @@ class Loaded:
         return self.sources[0].path.parent if self.sources else Path()
 
 
-def load(files: Sequence[Path], env: Env[str, str]) -> Loaded:
+def load(files: Several[Path], env: Env[str, str]) -> Loaded:
     """Reads `files`, later ones over earlier ones, with what they include below them. No file: all defaults.
 
     Raises ConfigError: the first fault in front, further ones in `others`.
@@ -119,31 +120,31 @@ def _fill(tree: Tree) -> Mapping:
 _DEEPER = {"stalled": 0, "dead": 0, "streams": 0, "settings": 0}
 
 
-def unset_references(tree: Tree, env: Env[str, str]) -> list[ConfigError]:
+def unset_references(tree: Mapping, env: Env[str, str]) -> list[ConfigError]:
     """Every reference in `tree` that has neither a value nor a default, each an error with its place."""
-    found: list[ConfigError] = []
+    found: list[tuple[tuple[str | int, ...], Scalar]] = []
+    _referring(tree, (), found)
+    return [
+        ConfigError(
+            f"the environment variable {name} is not set",
+            value.mark,
+            path=dotted(path),
+            fix=f"set it, or write ${{{name}:-default}}",
+        )
+        for path, value in found
+        if path[-1:] != ("note",)
+        for name in unset(str(value.value), env)
+    ]
 
-    def walk(value: Tree, path: str) -> None:
-        if isinstance(value, Mapping):
-            for key, (_, below) in value.items.items():
-                walk(below, f"{path}.{key}" if path else key)
-        elif isinstance(value, Scalar):
-            if isinstance(value.value, str) and "${" in value.value and not path.endswith("note"):
-                for name in unset(value.value, env):
-                    found.append(
-                        ConfigError(
-                            f"the environment variable {name} is not set",
-                            value.mark,
-                            path=path,
-                            fix=f"set it, or write ${{{name}:-default}}",
-                        )
-                    )
-        else:
-            for i, below in enumerate(value.items):
-                walk(below, f"{path}[{i}]")
 
-    walk(tree, "")
-    return found
+def _referring(tree: Mapping | Sequence, path: tuple[str | int, ...], found: list[Any]) -> None:
+    """Finds the scalars in which a reference may stand, with their paths."""
+    below = ((k, v) for k, (_, v) in tree.items.items()) if isinstance(tree, Mapping) else enumerate(tree.items)
+    for key, value in below:
+        if not isinstance(value, Scalar):
+            _referring(value, (*path, key), found)
+        elif type(value.value) is str and "${" in value.value:
+            found.append(((*path, key), value))
 
 
 class _Reader:

@@ -1,4 +1,4 @@
-"""One section of a queue as fields: checked, built-in values filled in, references as written, places noted.
+"""One section of a queue as fields: checked, built-in values filled in, references as written.
 
 Sections that say the same share one result, whichever queues they stand under.
 """
@@ -10,11 +10,11 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from emq_ops.config.errors import BUILT_IN, Mark
+from emq_ops.config.errors import BUILT_IN
 from emq_ops.config.explain import explain
 from emq_ops.config.models import QueueSection, Redact
 from emq_ops.config.references import has_reference
-from emq_ops.config.yamltree import Mapping, Scalar, Tree, plain
+from emq_ops.config.yamltree import Mapping, Tree, plain
 
 Fields = dict[str, Any]
 """Field -> value as the YAML would say it: numbers, switches, text (a duration is ``30s``), references as written.
@@ -24,11 +24,10 @@ Alike = dict[tuple[str, str], Fields | None]
 
 
 class Sections:
-    """Builds the fields of one queue's sections. `marks` gets the place of each value that a file says; `alike` is
-    what was built so far, for any queue."""
+    """Builds the fields of one queue's sections. `alike` is what was built so far, for any queue."""
 
-    def __init__(self, queue: str, env: Env[str, str], marks: dict[str, Mark], alike: Alike) -> None:
-        self._queue, self._env, self._marks, self._alike = queue, env, marks, alike
+    def __init__(self, queue: str, env: Env[str, str], alike: Alike) -> None:
+        self._queue, self._env, self._alike = queue, env, alike
 
     def checked(self, model: type[Any], path: str, tree: Tree, data: Any = None) -> Any:
         """The model of `tree`. Raises ConfigError."""
@@ -47,12 +46,7 @@ class Sections:
         if key not in self._alike:
             checked = self.checked(model, path, tree, data)
             self._alike[key] = self._fields(checked, data) if getattr(checked, "enabled", True) else None
-        fields = self._alike[key]
-        if fields is not None:
-            self._marks[path] = tree.mark
-            for name, (mark, value) in tree.items.items():
-                self._marks[f"{path}.{name}"] = value.mark if isinstance(value, Scalar) else mark
-        return fields
+        return self._alike[key]
 
     @staticmethod
     def _fields(checked: BaseModel, data: Fields) -> Fields:
@@ -73,14 +67,7 @@ class Sections:
             whole = Mapping(BUILT_IN, {"settings": (tree.mark, tree)}, 1)
             checked = self.checked(QueueSection, "", whole, {"settings": data}).settings
             self._alike[key] = _settings(checked.model_dump(exclude_none=True, exclude={"note"}), data)
-        self._note("settings", tree, 3)
         return self._alike[key] or {}
-
-    def _note(self, path: str, tree: Mapping, depth: int) -> None:
-        for name, (mark, value) in tree.items.items():
-            self._marks[f"{path}.{name}"] = value.mark if isinstance(value, Scalar) else mark
-            if depth and isinstance(value, Mapping):
-                self._note(f"{path}.{name}", value, depth - 1)
 
 
 def _settings(values: Fields, data: Fields) -> Fields:

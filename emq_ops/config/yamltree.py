@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from ruamel.yaml.error import YAMLError, YAMLStreamError
@@ -44,36 +44,42 @@ class OddNumber:
         return self.text
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Scalar:
+    """Like every tree, not to be changed once it is built: it may be shared."""
+
     mark: Mark
     value: str | int | float | bool | OddNumber | None
     size: int = 1
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Sequence:
     mark: Mark
     items: tuple[Tree, ...]
     size: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Mapping:
     """`items`: key -> (mark of the key, value)."""
 
     mark: Mark
     items: dict[str, tuple[Mark, Tree]]
     size: int
+    bare: dict[str, Any] | None = field(default=None, init=False, repr=False, compare=False)
+    """What `plain` made of it."""
 
 
 Tree = Scalar | Sequence | Mapping
 
 
 def plain(tree: Tree) -> Any:
-    """The values of `tree` without marks, for a validator."""
+    """The values of `tree` without marks, for a validator. Made once a mapping, and shared: not to be changed."""
     if isinstance(tree, Mapping):
-        return {key: plain(value) for key, (_, value) in tree.items.items()}
+        if tree.bare is None:
+            tree.bare = {key: plain(value) for key, (_, value) in tree.items.items()}
+        return tree.bare
     if isinstance(tree, Sequence):
         return [plain(value) for value in tree.items]
     return tree.value

@@ -28,6 +28,7 @@ from emq_ops.protocol.server import Arg, Server
 Env = Mapping[str, str]
 Json = dict[str, Any]
 Command = Sequence[Arg]
+Left = Mapping[tuple[str, str], tuple[Any, Any]]
 
 COUNTED = 1000
 """Records of a stream are counted up to this many where no command tells their number."""
@@ -47,7 +48,10 @@ def read_live(
     before = applied or Document.empty()
     live = Live(state=ledger.state if ledger else "", interrupted=interrupted)
     left = {queue for queue, _ in live.left}
-    wants = [_Want(queue, desired, before, live) for queue in sorted({*desired.queues, *before.queues, *left})]
+    flat = settings.Flattened()
+    wants = [
+        _Want(queue, desired, before, live.left, flat) for queue in sorted({*desired.queues, *before.queues, *left})
+    ]
     _read_settings(server, wants, live)
     sound = [want for want in wants if live.queues[want.queue].damage is None]
     _read_streams(server, sound, live, env)
@@ -62,13 +66,13 @@ def read_live(
 class _Want:
     """What must be read of one queue."""
 
-    def __init__(self, queue: str, desired: Document, before: Document, live: Live) -> None:
+    def __init__(self, queue: str, desired: Document, before: Document, left: Left, flat: settings.Flattened) -> None:
         self.queue = queue
         self.keys = keys_of(queue)
         after, old = desired.queues.get(queue) or {}, before.queues.get(queue) or {}
-        paths = dict.fromkeys([*settings.flat(after.get("settings")), *settings.flat(old.get("settings"))])
-        paths.update(dict.fromkeys(setting for name, setting in live.left if name == queue))
-        self.paths = list(paths)
+        self.paths = list(flat.of(after.get("settings")))
+        self.paths += [path for path in flat.of(old.get("settings")) if path not in self.paths]
+        self.paths += [path for name, path in left if name == queue and path not in self.paths]
         self.dead: Json | None = None
         self.streams: dict[str, Json] = {}
         if after == old:

@@ -70,7 +70,9 @@ class _Planner:
         self.drift: list[Drift] = []
         self.warnings: list[str] = []
         self.refusals: list[str] = []
+        self._flat = settings.Flattened()
         self._diffs: dict[tuple[int, int], list[Field]] = {}
+        self._left = live.left
         self._revert = list(revert)
         self._reverted: set[str] = set()
 
@@ -132,12 +134,12 @@ class _Planner:
         return step
 
     def _settings(self, queue: str, before: Json, after: Json, facts: LiveQueue) -> None:
-        old, new = settings.flat(before.get("settings")), settings.flat(after.get("settings"))
+        old, new = self._flat.of(before.get("settings")), self._flat.of(after.get("settings"))
         for path in [*new, *(path for path in old if path not in new)]:
             self._setting(queue, path, old.get(path), new.get(path), path in old, path in new, facts)
-        for name, path in self.live.left:
+        for name, path in self._left:
             if name == queue and path not in old and path not in new:
-                self._moved(queue, path, f"{queue}/{path}", self.live.left[name, path][0], facts.settings.get(path))
+                self._moved(queue, path, f"{queue}/{path}", self._left[name, path][0], facts.settings.get(path))
 
     def _setting(self, queue: str, path: str, old: Any, new: Any, had: bool, has: bool, facts: LiveQueue) -> None:
         address = f"{queue}/{path}"
@@ -173,7 +175,7 @@ class _Planner:
 
     def _by_us(self, queue: str, path: str, now: Any) -> bool:
         """Whether an apply that did not end left the setting at `now`."""
-        left = self.live.left
+        left = self._left
         return (queue, path) in left and left[queue, path][1] == now and left[queue, path][0] != now
 
     def _moved(self, queue: str, path: str, address: str, will: Any, now: Any) -> None:
@@ -183,7 +185,7 @@ class _Planner:
             step.notes.append("left behind by the interrupted apply")
             self.steps.append(step)
             return
-        if (queue, path) in self.live.left and path not in self._managed(queue):
+        if (queue, path) in self._left and path not in self._managed(queue):
             return
         names = [name for name in self._revert if name in ("all", address, queue)]
         if not names:

@@ -26,6 +26,20 @@ def flat(settings: Json | None) -> dict[str, Any]:
     return out
 
 
+class Flattened:
+    """`flat`, once for each settings object: queues that say the same share theirs. It must not outlive them."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, dict[str, Any]] = {}
+
+    def of(self, settings: Json | None) -> dict[str, Any]:
+        """As `flat`; not to be changed."""
+        found = self._known.get(id(settings))
+        if found is None:
+            found = self._known[id(settings)] = flat(settings)
+        return found
+
+
 def unset(path: str) -> Any:
     """The value of a setting that nobody set."""
     return False if path.split("/")[-1] == "paused" and not path.startswith("repeatables/") else None

@@ -106,7 +106,7 @@ REFUSED: list[tuple[str, str | bytes, str]] = [
      "4:15: archive.remote.endpoint: expected http:// or https:// and a host, got 't3.storage.dev' "
      "(write https://t3.storage.dev)"),
     ("a trim of nothing", "queues: {orders: {dead: {}}}\n",
-     "1:25: queues.orders.dead: expected keep or max_age, or both, got neither (or enabled: false)"),
+     "1:19: queues.orders.dead: expected keep or max_age, or both, got neither (or enabled: false)"),
     ("a misspelt choice", "queues: {orders: {stalled: {restart: exmpt}}}\n",
      "1:38: queues.orders.stalled.restart: expected exempt or count, got 'exmpt' (did you mean 'exempt'?)"),
     ("native with count", "queues: {orders: {stalled: {executor: native, restart: count}}}\n",
