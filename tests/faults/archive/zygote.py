@@ -22,6 +22,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from tests.support.effects import Effects
+
 Spec = dict[str, Any]
 
 
@@ -88,67 +90,10 @@ class Zygote:
         self._dir.cleanup()
 
 
-class Effects:
-    """Counts the effects that no proxy sees, before each of them: commits of the local database that change something
-    (``commit``), files made, linked or removed in a directory remote (``file``). Kills its own process before the
-    k-th, or, ``commit`` only, right after it."""
-
-    def __init__(self, kill: dict[str, Any] | None, root: str | None) -> None:
-        self.seen = {"commit": 0, "file": 0}
-        self._kill = kill or {}
-        self._root = root
-        self._changed = self._committed = False
-
-    def watch(self, engine: Any) -> None:
-        from sqlalchemy import event
-
-        event.listen(engine, "before_cursor_execute", self._statement)
-        event.listen(engine, "commit", self._before_commit)
-        event.listen(engine.pool, "checkin", self._after_commit)
-        if self._root is not None:
-            sys.addaudithook(self._audit)
-
-    def _statement(self, _connection: Any, _cursor: Any, sql: str, *_: Any) -> None:
-        self._changed |= sql.lstrip()[:6].upper() in ("INSERT", "UPDATE", "DELETE")
-
-    def _before_commit(self, _connection: Any) -> None:
-        if self._changed:
-            self._changed, self._committed = False, True
-            self._count("commit", "before")
-
-    def _after_commit(self, *_: Any) -> None:
-        if self._committed:
-            self._committed = False
-            if self._due("commit", "after"):
-                os.kill(os.getpid(), signal.SIGKILL)
-
-    def _audit(self, name: str, args: tuple[Any, ...]) -> None:
-        if name == "open":
-            path, mode, flags = args
-            if not (isinstance(mode, str) and set(mode) & set("wxa+")) and not (flags or 0) & (os.O_WRONLY | os.O_RDWR):
-                return
-            paths = [path]
-        elif name in ("os.link", "os.rename", "os.remove", "os.mkdir", "shutil.rmtree"):
-            paths = [a for a in args if isinstance(a, str | bytes)]
-        else:
-            return
-        if self._root and any(isinstance(p, str | bytes) and os.fsdecode(p).startswith(self._root) for p in paths):
-            self._count("file", "before")
-
-    def _count(self, what: str, when: str) -> None:
-        self.seen[what] += 1
-        if self._due(what, when):
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    def _due(self, what: str, when: str) -> bool:
-        wanted = (self._kill.get("what"), self._kill.get("when", "before"), self._kill.get("at"))
-        return wanted == (what, when, self.seen[what])
-
-
 def drive(spec: Spec) -> dict[str, Any]:
     """Runs cycles of a driver: `url`, `queue`, `stream`, `local`, `remote`, `policy` (fields of Policy), `cycles`,
-    `force`; `kill` for `Effects`; `timeout` seconds a cycle; `interval` seconds between cycles, until the file `stop`
-    is there."""
+    `force`; `kill` for `Effects` (kinds ``commit`` and ``file``); `timeout` seconds a cycle; `interval` seconds between
+    cycles, until the file `stop` is there."""
     from emq_archive.deadline import Deadline
     from emq_archive.driver import Driver
     from emq_archive.local.store import open_local
@@ -161,11 +106,11 @@ def drive(spec: Spec) -> dict[str, Any]:
     from emq_ops.protocol.server import connect
 
     root = spec["remote"].removeprefix("file:") if spec["remote"].startswith("file:") else None
-    effects = Effects(spec.get("kill"), root)
     told: dict[str, Any] = {"reports": [], "errors": []}
     with connect(spec["url"]) as server, open_local(spec["local"]) as local:
         remote = open_remote(spec["remote"], **spec.get("remote_options", {}))
-        effects.watch(local.engine)
+        effects = Effects(spec.get("kill"), root)
+        effects.watch(local.engine, "commit")
         policy = Policy(**spec.get("policy", {}))
         writer = Fence(spec.get("state", "6b3f1c1e-0000-4000-8000-000000000001"), writer=f"host:{os.getpid()}")
         source = StreamSource(Queue(server, spec["queue"]), spec["stream"])
@@ -181,6 +126,7 @@ def drive(spec: Spec) -> dict[str, Any]:
                 told["errors"].append([type(fault).__name__, str(fault)])
             told["reports"].append(driver.report.as_row())
         remote.close()
+    effects.check()
     told["effects"] = effects.seen
     return told
 

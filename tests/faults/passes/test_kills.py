@@ -3,6 +3,7 @@ undisturbed one, on the server and in the ledger."""
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -113,10 +114,10 @@ def test_killed_anywhere_the_next_pass_ends_in_the_same_state(
     scenario = Scenario(server, tmp_path, prepare)
     with RespProxy(valkey.url) as proxy:
         state = scenario.fresh("undisturbed")
-        commits = tmp_path / "commits"
+        effects = tmp_path / "effects"
         proxy.forget()
-        assert zygote.run(what=what, url=proxy.url, state=state, commits=str(commits)) == 0
-        requests, writes = proxy.count(anything), int(commits.read_text())
+        assert zygote.run(what=what, url=proxy.url, state=state, effects=str(effects)) == 0
+        requests, writes = proxy.count(anything), json.loads(effects.read_text())["commit"]
         with open_ledger(state) as ledger:
             one_pass(what, server, ledger)  # a pass that has nothing left to do changes nothing
             end = _state_of(server, ledger)

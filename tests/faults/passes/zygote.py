@@ -4,22 +4,36 @@
         code = zygote.run(what="sweep", url=..., state=..., kill=["commit", "before", 3])
         assert code == -signal.SIGKILL
 
-`kill`: the child kills itself before or after its k-th commit of the ledger; a proxy kills it at a request. `commits`:
-a file that says how many commits there were.
+`kill`: the child kills itself before or after its k-th commit of the ledger (``commit``) or of the archive's local
+database (``local``), or effect on a file of the archive's bucket (``file``); a proxy kills it at a request. `effects`:
+a file that says how many there were.
 """
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import json
 import os
-import signal
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Self
 
+from tests.support.effects import Effects
+
 ROOT = Path(__file__).parents[3]
 QUEUE = "mail"
+PRELOADED = (
+    "emq_archive.dead",
+    "emq_archive.local",
+    "emq_archive.remote",
+    "emq_ops.passes.once",
+    "emq_ops.passes.sweep",
+    "emq_ops.passes.trim",
+    "emq_ops.protocol.server",
+)
 
 
 class PassZygote:
@@ -74,59 +88,65 @@ class PassZygote:
         return line
 
 
-def _watch(engine: Any, kill: list[Any], commits: str | None) -> None:
-    from sqlalchemy import event
-
-    seen = {"commits": 0}
-
-    def before(_connection: Any) -> None:
-        seen["commits"] += 1
-        if kill == ["commit", "before", seen["commits"]]:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    def after(*_: Any) -> None:
-        if kill == ["commit", "after", seen["commits"]]:
-            os.kill(os.getpid(), signal.SIGKILL)
-        if commits:
-            Path(commits).write_text(str(seen["commits"]))
-
-    event.listen(engine, "commit", before)
-    event.listen(engine.pool, "checkin", after)  # the commit is done when the connection comes back
-
-
-def one_pass(what: str, server: Any, ledger: Any, lease_ms: int = 15_000) -> dict[str, Any]:
-    """The pass that is killed, and the next one."""
+def one_pass(what: str, server: Any, ledger: Any, lease_ms: int = 15_000, archive: Any = None) -> dict[str, Any]:
+    """The pass that is killed, and the next one. With `archive` (fence -> archiver) the trim archives first."""
     from emq_ops.passes.once import run_once
     from emq_ops.passes.policy import DeadPolicy, StalledPolicy
     from emq_ops.passes.sweep import sweep
     from emq_ops.passes.trim import trim
 
     stalled = StalledPolicy(max_stalled=2, limit=2, max_exempt=1)
-    dead = DeadPolicy(keep=3, slice=1)
+    dead = DeadPolicy(keep=3, slice=1, archive=archive is not None)
 
     def run(fence: Any) -> Any:
         if what == "sweep":
             return sweep(server, QUEUE, stalled, ledger, fence)
-        return trim(server, QUEUE, dead, ledger, fence)
+        return trim(server, QUEUE, dead, ledger, fence, archiver=archive(fence) if archive else None)
 
     return run_once(server, ledger, QUEUE, what, run, {}, lease_ms=lease_ms)
+
+
+@contextlib.contextmanager
+def archive_in(folder: Path, server: Any, effects: Effects | None = None) -> Iterator[Callable[[Any], Any]]:
+    """The archive of the queue's dead jobs below a folder (a local database and a bucket), under a fence."""
+    from emq_archive.dead import DeadArchive
+    from emq_archive.local import open_local
+    from emq_archive.model import Policy
+    from emq_archive.ports import Fence
+    from emq_archive.remote import open_remote
+    from emq_ops.protocol.queue import Queue
+
+    with open_local(f"sqlite:///{folder}/local.db") as local:
+        if effects is not None:
+            effects.watch(local.engine, "local")
+        remote = open_remote(f"file:{folder}/bucket")
+        yield lambda fence: DeadArchive(
+            Queue(server, QUEUE), local, remote, Policy(), Fence(fence.state, fence.token, "test")
+        )
+        remote.close()
 
 
 def _child(spec: dict[str, Any]) -> None:
     from emq_ops.ledger.ledger import open_ledger
     from emq_ops.protocol.server import connect
 
-    with connect(spec["url"]) as server, open_ledger(spec["state"]) as ledger:
-        _watch(ledger.engine, spec.get("kill", []), spec.get("commits"))
-        one_pass(spec["what"], server, ledger, spec.get("lease_ms", 15_000))
+    what, when, at = spec.get("kill") or ("", "", 0)
+    folder = Path(spec["archive"]) if "archive" in spec else None
+    effects = Effects({"what": what, "when": when, "at": at}, str(folder / "bucket") if folder else None)
+    with contextlib.ExitStack() as stack:
+        server = stack.enter_context(connect(spec["url"]))
+        ledger = stack.enter_context(open_ledger(spec["state"]))
+        archive = stack.enter_context(archive_in(folder, server, effects)) if folder else None
+        effects.watch(ledger.engine, "commit")
+        one_pass(spec["what"], server, ledger, spec.get("lease_ms", 15_000), archive)
+    effects.check()
+    if "effects" in spec:
+        Path(spec["effects"]).write_text(json.dumps(effects.seen))
 
 
 def _serve() -> None:
-    import emq_ops.passes.once
-    import emq_ops.passes.sweep
-    import emq_ops.passes.trim
-    import emq_ops.protocol.server  # noqa: F401
-
+    for module in PRELOADED:
+        importlib.import_module(module)
     for line in sys.stdin:
         spec = json.loads(line)
         ready, go = os.pipe()
