@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from emq_archive.deadline import NEVER, Deadline
 from emq_archive.facts import Facts, Group
-from emq_archive.model import Policy, Report, Shipped, StreamId, next_id, show_id
+from emq_archive.model import Outbox, Policy, Report, Shipped, StreamId, next_id, show_id
 from emq_archive.ports import Fence as LogFence
 from emq_archive.ports import LocalStore, Remote, Shipper
 from emq_archive.ship import open_shipper
@@ -59,6 +59,7 @@ class Driver:
         self._watermark: str | None = None
         self._trim_ships = Allowance(BURST, policy.ship_after_ms)
         self._fault: EmqError | None = None
+        self._outbox: Outbox | None = None  # since this cycle last changed it
 
     def lead(self, fence: Fence | None, writer: LogFence) -> None:
         """From here on under another lease."""
@@ -133,7 +134,7 @@ class Driver:
 
     def _observe(self) -> Facts:
         self.report = Report(self.source.ref.queue, self.source.ref.stream)
-        self._fault = None
+        self._fault = self._outbox = None
         facts, ended = self.source.observe(self.local.frontier(self.source.ref))
         if ended:
             self.report.notes.append("the stream or its server was made anew since the last look; read from its head")
@@ -151,9 +152,10 @@ class Driver:
             self.report.erased += added.erased
             for refused in added.unstorable:
                 self.source.unstorable[refused.id] = refused.reason
+            self._outbox = None
             done += part.batch.records
             progress(done, max(done, total))
-            if self._fault is None and self.shipper.due(facts.now_ms):
+            if self._fault is None and self.shipper.due(facts.now_ms, self._waiting()):
                 self._send(facts, deadline, force=False)
         if self.source.behind:
             self.report.notes.append(f"the time was up with {self.source.behind} records still to read")
@@ -180,16 +182,23 @@ class Driver:
     def _ship(self, facts: Facts, bound: StreamId | None, deadline: Deadline, force: bool) -> None:
         if self._fault is not None:
             return
-        outbox = self.local.outbox(self.source.ref)
+        outbox = self._waiting()
         if outbox.records and not force and bound is not None and self.policy.trim_after == "remote":
             waits = outbox.first is not None and outbox.first < bound
             force = waits and (outbox.records >= MANY or self._trim_ships.take(facts.now_ms))
             if waits and not force:
                 self.report.notes.append("some records that may go wait for the next segment")
-        if (force and outbox.records) or self.shipper.due(facts.now_ms):
+        if (force and outbox.records) or self.shipper.due(facts.now_ms, outbox):
             self._send(facts, deadline, force=force)
 
+    def _waiting(self) -> Outbox:
+        """What is not shipped; asked once until this cycle changes it."""
+        if self._outbox is None:
+            self._outbox = self.local.outbox(self.source.ref)
+        return self._outbox
+
     def _send(self, facts: Facts, deadline: Deadline, *, force: bool) -> None:
+        self._outbox = None
         try:
             shipped: Shipped = self.shipper.ship(now_ms=facts.now_ms, force=force, deadline=deadline)
         except EmqError as fault:
@@ -270,7 +279,7 @@ class Driver:
             # What stands in the stream is read again by the next process, so its rows stay.
             gone = facts.first or next_id(facts.last_generated)
             self.local.prune(self.source.ref, self.policy, now_ms=facts.now_ms, below=gone)
-        self.report.unshipped = self.local.outbox(self.source.ref).records
+        self.report.unshipped = self._waiting().records
         self.report.lag_records = self.source.behind
         if self.report.lag_records and self.source.position is not None:
             self.report.lag_ms = max(0, facts.now_ms - self.source.position[0])

@@ -19,7 +19,7 @@ def write_manifest(catalog: Catalog, remote: Remote, *, deadline: Deadline = NEV
     the log at will."""
     due = catalog.manifest_due()
     for day in due:
-        lines = sorted(remote.location(segment.key) for segment in catalog.segments(day=day))
+        lines = sorted(map(remote.location, catalog.keys(day)))
         key = manifest_key(catalog.ref, day)
         if lines:
             remote.put(key, ("\n".join(lines) + "\n").encode("utf-8"), deadline=deadline)

@@ -137,8 +137,8 @@ class Shipper(Protocol):
         call ends in the same state. Sends nothing to the remote when nothing is due. LostRaceError is handled inside;
         raises DeposedError, ForeignStateError, DamagedArchiveError and what Remote and LocalStore raise."""
 
-    def due(self, now_ms: int) -> bool:
-        """Whether `ship` without force would ship something."""
+    def due(self, now_ms: int, outbox: Outbox | None = None) -> bool:
+        """Whether `ship` without force would ship something; `outbox`: what waits, where that was just asked."""
 
     def prove(self, below: StreamId | None, *, start: StreamId = FIRST_ID, deadline: Deadline = NEVER) -> Receipt:
         """The receipt for a trim: up to which id (at most `below`, exclusive) every record that was added is proven.

@@ -21,7 +21,7 @@ from emq_archive.local.catalog import Catalog, Waiting, ordered
 from emq_archive.local.store import SqlStore
 from emq_archive.log import Log
 from emq_archive.manifest import write_manifest
-from emq_archive.model import FIRST_ID, Policy, Receipt, Redact, Shipped, StreamId, StreamRef
+from emq_archive.model import FIRST_ID, Outbox, Policy, Receipt, Redact, Shipped, StreamId, StreamRef
 from emq_archive.ports import Fence, LocalStore, Remote
 from emq_archive.reconcile import Matches, compare
 from emq_archive.segment import open_segment, write_segment
@@ -54,9 +54,9 @@ class LogShipper:
     def fence(self, fence: Fence) -> None:
         self.log.fence = fence
 
-    def due(self, now_ms: int) -> bool:
+    def due(self, now_ms: int, outbox: Outbox | None = None) -> bool:
         """See `ports.Shipper.due`."""
-        outbox = self.local.outbox(self.ref)
+        outbox = outbox or self.local.outbox(self.ref)
         if not outbox.records or outbox.oldest_ms is None:
             return bool(self.catalog.manifest_due())  # a process was killed before it wrote the lists
         return outbox.bytes >= self.policy.segment_bytes or now_ms - outbox.oldest_ms >= self.policy.ship_after_ms
@@ -68,7 +68,8 @@ class LogShipper:
     def ship(self, *, now_ms: int, force: bool = False, deadline: Deadline = NEVER) -> Shipped:
         """See `ports.Shipper.ship`."""
         done = Shipped()
-        if self.due(now_ms) or (force and self.local.outbox(self.ref).records):
+        outbox = self.local.outbox(self.ref)
+        if self.due(now_ms, outbox) or (force and outbox.records):
             self.remote.probe(deadline=deadline)
             for _ in range(RACES):
                 try:

@@ -15,12 +15,25 @@ from emq_archive.codec import id_key, id_of
 from emq_archive.commit import Commit, Segment
 from emq_archive.local import tables
 from emq_archive.local.outbox import OutboxRows, Waiting, ordered
-from emq_archive.local.reading import insert
+from emq_archive.local.reading import ROW, insert, names_of
 from emq_archive.local.rows import rows_of
 from emq_archive.local.settle import places_left
 from emq_archive.model import FIRST_ID, LAST_ID, StreamId
 
 streams, chunks, segments = tables.streams, tables.chunks, tables.segments
+_MINE = segments.c.stream_id == ROW.with_only_columns(streams.c.id).scalar_subquery()
+_SEGMENTS = (
+    sa.select(segments)
+    .where(_MINE, segments.c.last >= sa.bindparam("low"), segments.c.first <= sa.bindparam("high"))
+    .order_by(segments.c.first, segments.c.lsn)
+    .limit(sa.bindparam("page", type_=sa.Integer))
+)
+_NEWEST_EVT = (
+    sa.select(segments.c.evt)
+    .where(_MINE, segments.c.evt.is_not(None))
+    .order_by(segments.c.last.desc(), segments.c.lsn.desc())
+    .limit(1)
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,29 +243,22 @@ class Catalog(OutboxRows):
         end: StreamId = LAST_ID,
         *,
         job: str | None = None,
-        day: int | None = None,
         page: int = 500,
     ) -> Iterator[Segment]:
-        """The live segments that may hold records of [start, end] (of that job, of that day), by first id."""
-        wanted = sa.select(segments).where(segments.c.last >= id_key(*start), segments.c.first <= id_key(*end))
+        """The live segments that may hold records of [start, end] (of that job), by first id."""
+        wanted = _SEGMENTS
         if job is not None:
             inside = (segments.c.job_min <= job) & (segments.c.job_max >= job)
             wanted = wanted.where(inside | segments.c.job_min.is_(None))
-        if day is not None:
-            wanted = wanted.where(segments.c.day == day)
-        wanted = wanted.order_by(segments.c.first, segments.c.lsn).limit(page)
+        asked = {**names_of(self.ref), "low": id_key(*start), "high": id_key(*end), "page": page}
         at: tuple[bytes, int] | None = None
         while True:
+            behind = wanted
+            if at is not None:
+                later = (segments.c.first > at[0]) | ((segments.c.first == at[0]) & (segments.c.lsn > at[1]))
+                behind = wanted.where(later)
             with self.store.read() as connection:
-                row = self.store.row(connection, self.ref)
-                if row is None:
-                    return
-                asked = wanted.where(segments.c.stream_id == row.id)
-                if at is not None:
-                    asked = asked.where(
-                        (segments.c.first > at[0]) | ((segments.c.first == at[0]) & (segments.c.lsn > at[1]))
-                    )
-                found = connection.execute(asked).all()
+                found = connection.execute(behind, asked).all()
             yield from map(_segment, found)
             if len(found) < page:
                 return
@@ -288,12 +294,7 @@ class Catalog(OutboxRows):
     def newest_evt(self) -> str | None:
         """The ``EVT`` id of the archived record with the highest id among those that have one."""
         with self.store.read() as connection:
-            row = self.store.row(connection, self.ref)
-            if row is None:
-                return None
-            wanted = sa.select(segments.c.evt).where(segments.c.stream_id == row.id, segments.c.evt.is_not(None))
-            found = connection.execute(wanted.order_by(segments.c.last.desc(), segments.c.lsn.desc()).limit(1))
-            evt: str | None = found.scalar_one_or_none()
+            evt: str | None = connection.execute(_NEWEST_EVT, names_of(self.ref)).scalar_one_or_none()
         return evt
 
     # --- the manifest, and objects to delete
@@ -306,6 +307,12 @@ class Catalog(OutboxRows):
                 return []
             due = sa.select(tables.manifest.c.day).where(tables.manifest.c.stream_id == row.id)
             return list(connection.execute(due.order_by(tables.manifest.c.day)).scalars())
+
+    def keys(self, day: int) -> list[str]:
+        """The live segments' objects of a UTC day (days since 1970), in order."""
+        mine = sa.select(segments.c.key).where(_MINE, segments.c.day == day).order_by(segments.c.key)
+        with self.store.read() as connection:
+            return list(connection.execute(mine, names_of(self.ref)).scalars())
 
     def manifest_done(self, day: int) -> None:
         """The list of that day is written."""

@@ -19,6 +19,13 @@ from emq_archive.model import LAST_ID, Record, StreamId, StreamRef
 
 streams, chunks = tables.streams, tables.chunks
 _PAGE = 200
+# Built once: a cycle asks it many times, and building a statement costs more than running it.
+ROW = sa.select(streams).where(
+    streams.c.queue == sa.bindparam("queue"),
+    streams.c.stream == sa.bindparam("stream"),
+    streams.c.kind == sa.bindparam("kind"),
+)
+_ROW_LOCKED = ROW.with_for_update()
 
 
 class ChunkReader:
@@ -38,14 +45,11 @@ class ChunkReader:
 
     def row(self, connection: Connection, ref: StreamRef, *, lock: bool = False) -> Any:
         """The row of a stream, None where it was never heard of. `lock`: made if need be, and held (PostgreSQL)."""
-        wanted = sa.select(streams).where(
-            streams.c.queue == ref.queue, streams.c.stream == ref.stream, streams.c.kind == ref.kind
-        )
-        found = connection.execute(wanted.with_for_update() if lock else wanted).one_or_none()
+        named = names_of(ref)
+        found = connection.execute(_ROW_LOCKED if lock else ROW, named).one_or_none()
         if found is None and lock:
-            fresh = {"queue": ref.queue, "stream": ref.stream, "kind": ref.kind}
-            connection.execute(insert(connection, streams).values(fresh).on_conflict_do_nothing())
-            found = connection.execute(wanted.with_for_update()).one()
+            connection.execute(insert(connection, streams).values(named).on_conflict_do_nothing())
+            found = connection.execute(_ROW_LOCKED, named).one()
         return found
 
     def runs(
@@ -110,6 +114,11 @@ class ChunkReader:
         yield from again_when_moved(
             lambda since: merge(self.runs(ref, since, end or LAST_ID, job=job)), start or (0, 0), limit
         )
+
+
+def names_of(ref: StreamRef) -> dict[str, str]:
+    """What a stream's row is found by."""
+    return {"queue": ref.queue, "stream": ref.stream, "kind": ref.kind}
 
 
 class MovedError(Exception):

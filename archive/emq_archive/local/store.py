@@ -19,7 +19,7 @@ from emq_archive.deadline import NEVER, Deadline
 from emq_archive.local import settle, tables
 from emq_archive.local.engine import open_engine
 from emq_archive.local.migrate import LOCAL
-from emq_archive.local.reading import ChunkReader, insert
+from emq_archive.local.reading import ROW, ChunkReader, insert, names_of
 from emq_archive.local.rows import rows_of
 from emq_archive.model import (
     Added,
@@ -35,6 +35,25 @@ from emq_archive.model import (
 )
 
 streams, chunks, segments = tables.streams, tables.chunks, tables.segments
+_OUTBOX = sa.select(
+    sa.func.coalesce(sa.func.sum(chunks.c.records), 0),
+    sa.func.coalesce(sa.func.sum(chunks.c.weight), 0),
+    sa.func.min(chunks.c.added_ms),
+    sa.func.min(chunks.c.first),
+).where(chunks.c.stream_id == ROW.with_only_columns(streams.c.id).scalar_subquery(), chunks.c.lsn.is_(None))
+_OVERLAPPING = (
+    sa.select(chunks.c.incarnation, chunks.c.body)
+    .where(
+        chunks.c.stream_id == sa.bindparam("stream"),
+        chunks.c.last >= sa.bindparam("low"),
+        chunks.c.first <= sa.bindparam("high"),
+    )
+    .order_by(chunks.c.first)
+)
+_ERASED = sa.select(tables.erased.c.job, tables.erased.c.upto).where(
+    tables.erased.c.stream_id == sa.bindparam("stream")
+)
+_FOLDED = sa.update(streams).where(streams.c.id == sa.bindparam("which")).values(frontier=sa.bindparam("text"))
 
 
 class SqlStore(ChunkReader):
@@ -67,19 +86,27 @@ class SqlStore(ChunkReader):
                 ours = settle.above(chunk, id_of(stream.adopted))
                 total = replace(total, known=len(chunk) - len(ours))
                 chunk = ours
-            for layer in settle.layers(chunk):
-                total = self._add_layer(connection, ref, layer, policy, added_ms, total)
+            for number, layer in enumerate(settle.layers(chunk)):
+                if number:
+                    stream = self.row(connection, ref)  # the layer before may have opened an incarnation
+                total = self._add_layer(connection, ref, stream, layer, policy, added_ms, total)
             if frontier is not None:
                 stored = _frontier(stream.frontier)
                 folded = (stored.folded if stored else 0) + total.new
                 text = json.dumps(asdict(replace(frontier, folded=folded)))
-                connection.execute(sa.update(streams).where(streams.c.id == stream.id).values(frontier=text))
+                connection.execute(_FOLDED, {"which": stream.id, "text": text})
         return total
 
     def _add_layer(
-        self, connection: Connection, ref: StreamRef, layer: Chunk, policy: Policy, added_ms: int, total: Added
+        self,
+        connection: Connection,
+        ref: StreamRef,
+        stream: Any,
+        layer: Chunk,
+        policy: Policy,
+        added_ms: int,
+        total: Added,
     ) -> Added:
-        stream = self.row(connection, ref)
         gone = self.erased(connection, stream.id)
         original = layer.take(settle.places_left(layer, gone)) if gone else layer
         total = replace(total, erased=total.erased + len(layer) - len(original))
@@ -108,19 +135,12 @@ class SqlStore(ChunkReader):
         )
 
     def _overlapping(self, connection: Connection, stream: int, fresh: Chunk) -> list[tuple[int, Chunk]]:
-        wanted = sa.select(chunks.c.incarnation, chunks.c.body).where(
-            chunks.c.stream_id == stream,
-            chunks.c.last >= id_key(*fresh.first),
-            chunks.c.first <= id_key(*fresh.last),
-        )
-        return [
-            (row.incarnation, Chunk.decode(row.body)) for row in connection.execute(wanted.order_by(chunks.c.first))
-        ]
+        asked = {"stream": stream, "low": id_key(*fresh.first), "high": id_key(*fresh.last)}
+        return [(row.incarnation, Chunk.decode(row.body)) for row in connection.execute(_OVERLAPPING, asked)]
 
     def erased(self, connection: Connection, stream: int) -> dict[bytes, StreamId]:
         """Erased jobs, and up to which id their records never come back."""
-        wanted = sa.select(tables.erased.c.job, tables.erased.c.upto).where(tables.erased.c.stream_id == stream)
-        return {row.job: id_of(row.upto) for row in connection.execute(wanted)}
+        return {row.job: id_of(row.upto) for row in connection.execute(_ERASED, {"stream": stream})}
 
     def remember_redaction(self, connection: Connection, stream: int, spec: str) -> None:
         """Notes that records were stored under this redaction."""
@@ -161,17 +181,7 @@ class SqlStore(ChunkReader):
     def outbox(self, ref: StreamRef) -> Outbox:
         """See `ports.LocalStore.outbox`."""
         with self.read() as connection:
-            stream = self.row(connection, ref)
-            if stream is None:
-                return Outbox()
-            found = connection.execute(
-                sa.select(
-                    sa.func.coalesce(sa.func.sum(chunks.c.records), 0),
-                    sa.func.coalesce(sa.func.sum(chunks.c.weight), 0),
-                    sa.func.min(chunks.c.added_ms),
-                    sa.func.min(chunks.c.first),
-                ).where(chunks.c.stream_id == stream.id, chunks.c.lsn.is_(None))
-            ).one()
+            found = connection.execute(_OUTBOX, names_of(ref)).one()
         return Outbox(int(found[0]), int(found[1]), found[2], id_of(found[3]) if found[3] is not None else None)
 
     def proven(self, ref: StreamRef, entries: Sequence[RawEntry]) -> set[StreamId]:
