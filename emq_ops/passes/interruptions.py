@@ -90,6 +90,9 @@ def notice(server: Server, ledger: Ledger, sight: Sight, lease_ms: int, emit: Em
         if told and known is not None and not known.lost and not known.went_back:
             # Another pass of this queue (a sweep beside a trim) was quicker: it is recorded.
             return book.latest(connection, queue)
+        # A failover back promotes, and a slot that comes back brings its lease along: this does neither.
+        twofold = found.kind == book.FAILOVER and found.went_back and not sight.promoted
+        twofold = twofold and book.was_left(connection, queue, sight.run_id)
         number = book.add(connection, found, leases)
         book.save_contact(connection, queue, **seen, agreed_dead=-1, agreed_failed=-1)
     emit(
@@ -106,6 +109,10 @@ def notice(server: Server, ledger: Ledger, sight: Sight, lease_ms: int, emit: Em
     if found.went_back:
         text = "the keyspace went back in time: what was written last is gone"
         alert(ledger, emit, Alert(queue, "went_back", text, sight.now_ms, found.evidence))
+    if twofold:
+        text = "two servers answer under one name: this one was here before, and lived on while another answered"
+        facts = {"run_before": found.run_before, "run_after": found.run_after}
+        alert(ledger, emit, Alert(queue, "two_servers", text, sight.now_ms, facts))
     return dataclasses.replace(found, id=number)
 
 

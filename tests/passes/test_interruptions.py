@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from emq_ops.ledger import alerts
 from emq_ops.ledger import interruptions as book
 from emq_ops.ledger.interruptions import Interruption
 from emq_ops.ledger.ledger import Ledger
@@ -13,7 +14,7 @@ from emq_ops.passes.sight import look, look_many, restored
 from emq_ops.protocol.errors import DamagedError, EmqError
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import Server, connect
-from tests.support.passing import add, dead_of, kill_row, lapse, leading, swept, take, until
+from tests.support.passing import add, dead_of, kill_row, lapse, leading, stall, swept, take, until
 from tests.support.valkey import Valkey
 
 
@@ -152,6 +153,22 @@ def test_a_keyspace_that_went_back_in_time(ledger: Ledger) -> None:
         with ledger.read() as connection:
             assert book.vanished_of(connection, found.id) == dict.fromkeys(jobs, "dead")
         assert dead_of(mail) == kept
+
+
+def test_two_servers_behind_one_name(server: Server, ledger: Ledger, mail: Queue) -> None:
+    """Each is swept as it stands, nothing is buried for the other's sake, and it is said."""
+    with Valkey() as other, connect(other.url) as second:
+        until(lambda: look(second, "mail").uptime_s >= 2, "that both are older than the first contact for certain")
+        ends: list[tuple[int, int]] = []
+        for turn in range(4):
+            here = server if turn % 2 == 0 else second
+            stall(Queue(here, "mail"))
+            report = swept(here, ledger, "mail", max_stalled=1)
+            ends.append((report.exempted, report.dead))
+        assert ends == [(0, 1), (1, 0), (1, 0), (1, 0)]  # claims before the census can't be told apart
+        assert [cut.kind for cut in book.listing(ledger)] == ["failover"] * 3
+        kinds = [alert.kind for alert in alerts.listing(ledger)]
+        assert (kinds.count("went_back"), kinds.count("two_servers")) == (3, 2)  # at the first turn nobody can know
 
 
 def test_a_flush_under_a_living_server_is_a_rewind(server: Server, ledger: Ledger, mail: Queue) -> None:
