@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from emq_ops.audit.competing import competing
 from emq_ops.audit.spread import AGE_NAMES, Histogram, age_class
 from emq_ops.audit.suspects import BURST, LEASE_MS, Burst, Suspect, bursts, suspect
 from emq_ops.ledger import deaths as death_words
@@ -233,6 +234,8 @@ def _notes(out: DeadAudit, ledger: Ledger | None) -> None:
             f"{out.unrecorded} deaths were never recorded: first seen now, their killer unknown; a sweep, a trim or an "
             "act on them records them"
         )
+    if ledger is not None:
+        out.notes += competing(ledger, out.queues)
     if out.malformed:
         out.notes.append(f"{out.malformed} members of the dead sets are no job ids; see `emq-ops doctor`")
     if any(key[2] == OTHER for key in out.groups):

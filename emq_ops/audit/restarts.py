@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from emq_ops.audit.competing import competing
 from emq_ops.audit.suspects import BURST, Burst, bursts
 from emq_ops.ledger import interruptions as cuts
 from emq_ops.ledger.interruptions import Interruption
@@ -82,6 +83,7 @@ def audit_restarts(
     if ledger is None:
         out.notes.append("no state database: no interruption was ever recorded")
         return out
+    out.notes += competing(ledger, queues)
     found = cuts.listing(ledger, since_ms=since_ms)
     wanted = None if queues is None else set(queues)
     out.told = [_told(ledger, cut) for cut in found if wanted is None or cut.queue in wanted]

@@ -14,7 +14,7 @@ from emq_ops.audit.restarts import audit_restarts, iso
 from emq_ops.audit.suspects import BURST
 from emq_ops.audit.whatif import known_queues, what_if
 from emq_ops.cli.audit_dead import dead
-from emq_ops.cli.audit_parts import Html, Queues, archive_of, put_page, queues_of
+from emq_ops.cli.audit_parts import Html, Queues, archive_of, check_page, put_page, queues_of
 from emq_ops.cli.context import globals_of, new_app
 from emq_ops.cli.output import emit_one, emit_rows, say
 from emq_ops.cli.passing import Passing, span
@@ -43,6 +43,7 @@ def restarts(
     From the ledger alone: what the daemon, and passes, saw.
     """
     options = globals_of(ctx)
+    check_page(html, options.output)
     passing = Passing.of(options)
     with ledger_if_there(passing.parts.wiring) as ledger:
         known = {cut.cut.queue for cut in audit_restarts(ledger).told} if queues else set()
@@ -77,6 +78,7 @@ def one_job(
 ) -> None:
     """Tell the whole life of one job: ledger, archive, live row."""
     options = globals_of(ctx)
+    check_page(html, options.output)
     passing = Passing.of(options)
     notes: list[str] = []
     with contextlib.ExitStack() as stack:
@@ -131,6 +133,7 @@ def what_would(
 ) -> None:
     """Replay the ledger: who would have lived or died at another stall threshold."""
     options = globals_of(ctx)
+    check_page(html, options.output)
     passing = Passing.of(options)
     with ledger_if_there(passing.parts.wiring) as ledger:
         if ledger is None:

@@ -12,7 +12,7 @@ from emq_ops.audit.dead import DeadAudit, audit_dead, begin, finish, fitting
 from emq_ops.audit.page import dead_page
 from emq_ops.audit.restarts import iso
 from emq_ops.audit.suspects import BURST, Suspect
-from emq_ops.cli.audit_parts import Html, Queues, longest_lease, put_page, queues_of, selection_of, tell
+from emq_ops.cli.audit_parts import Html, Queues, check_page, longest_lease, put_page, queues_of, selection_of, tell
 from emq_ops.cli.context import Globals, globals_of
 from emq_ops.cli.main import EXIT_ERROR
 from emq_ops.cli.output import emit_one, emit_rows, say
@@ -53,7 +53,7 @@ def dead(
     html: Html = None,
     requeue: Annotated[bool, typer.Option("--requeue", help="Put these jobs back to wait (needs --yes).")] = False,
     remove: Annotated[bool, typer.Option("--remove", help="Take these jobs away (needs --yes).")] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Do it; without, it is only shown.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do it; without, it is only shown.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show, whatever else is said.")] = False,
     rate: Annotated[int, typer.Option(help="At most so many jobs a second.", min=1)] = RATE,
     why: Annotated[str, typer.Option(help="Recorded with the act.")] = "",
@@ -67,6 +67,7 @@ def dead(
     --yes they do it, recorded with who and why, resumable after a kill; a removal can be undone (emq-ops undo RUN).
     """
     options = globals_of(ctx)
+    check_page(html, options.output)
     passing = Passing.of(options)
     if requeue and remove:
         raise BadInputError("--requeue and --remove at once", fix="give one of them")

@@ -21,7 +21,7 @@ from emq_ops.passes.selection import Selection
 from emq_ops.protocol.errors import BadInputError, one_line
 from emq_ops.protocol.server import Server
 
-Queues = Annotated[list[str] | None, typer.Argument(help="Queues or globs; all without.", metavar="[QUEUE]...")]
+Queues = Annotated[list[str] | None, typer.Argument(help="Queues or globs; all without.", metavar="QUEUE")]
 Html = Annotated[
     str | None, typer.Option("--html", help="Write one self-contained page; - for stdout.", metavar="FILE")
 ]
@@ -77,6 +77,14 @@ def archive_of(parts: Parts, server: Server | None = None) -> Iterator[Archived 
         local = stack.enter_context(parts.local_for_a_look())
         remote = stack.enter_context(parts.remote()) if parts.wiring.archive_remote is not None else None
         yield Archived(local, remote, server)
+
+
+def check_page(target: str | None, output: str) -> None:
+    """Refuses (BadInputError), before anything is done, a page that can't be put where it is wanted."""
+    if target == "-" and output != "table":
+        raise BadInputError(f"--html - and --output {output} both want stdout", fix="write the page to a file")
+    if target not in (None, "-") and not Path(target).parent.is_dir():
+        raise BadInputError("can't write the page: no such directory", where=target)
 
 
 def put_page(page: str, target: str) -> None:

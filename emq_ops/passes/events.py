@@ -90,7 +90,7 @@ class InterruptionSeen(Event):
 @dataclass(frozen=True, slots=True)
 class Alerted(Event):
     """Something an operator should look at: ``burst``, ``burst_stopped``, ``removals_stopped``, ``competitor``,
-    ``went_back`` ..."""
+    ``went_back``, ``two_servers`` ..."""
 
     kind: str = ""
     text: str = ""

@@ -113,7 +113,13 @@ def test_competitors_are_told(server: Server, valkey: Valkey, tmp_path: Path) ->
         alerts.note_competitor(connection, "orders", alerts.RECOVERER, 1_732_000_000_000, 3, {})
     ran = doctor(valkey, "--state", state)
     assert ran.code == 0
-    assert "orders: competing recoverer: workers recover lapsed leases themselves" in ran.err
+    said = "orders: competing recoverer: workers recover lapsed leases themselves"
+    assert said in ran.err
+    for argv in (("dead", "orders"), ("dead", "orders", "--list"), ("restarts",), ("restarts", "--html", "-")):
+        ran = emq("audit", *argv, "--url", valkey.url, "--state", state)
+        assert ran.code == 0
+        assert said in ran.err
+    assert said in ran.out  # the page says it too
 
 
 def test_every_kind_is_listed(server: Server, valkey: Valkey) -> None:

@@ -5,19 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
+from emq_ops.audit.competing import competing
 from emq_ops.audit.doctor.look import SETTLE_SECONDS, Diagnosis, Finding, examine
 from emq_ops.audit.doctor.mend import Mended, mend
-from emq_ops.ledger import acts, alerts, runs
+from emq_ops.ledger import acts, runs
 from emq_ops.ledger.ledger import Ledger
-from emq_ops.protocol.ids import at
 from emq_ops.protocol.server import Server
 
 _LOOK_BACK = 200
-_COMPETING = {
-    "recoverer": "workers recover lapsed leases themselves, uncounted: a sweep beside them sees few stalls",
-    "sweeper": "somebody else runs a stalled sweep here: two thresholds are in force",
-    "archiver": "somebody else trims or archives a stream of this queue",
-}
 
 
 def consult(
@@ -39,16 +34,6 @@ def left_half_way(ledger: Ledger, queues: Sequence[str]) -> list[str]:
         f"emq-ops audit dead --resume {run.id}" + (f", or emq-ops undo {run.id}" if run.kind == acts.REMOVE else "")
         for run in found
         if run.queue in set(queues) and run.status in (runs.RUNNING, runs.INTERRUPTED) and run.slices
-    ]
-
-
-def competing(ledger: Ledger, queues: Sequence[str]) -> list[str]:
-    """A sentence for each competitor of our passes that was noticed on these queues."""
-    return [
-        f"{rival.queue}: competing {rival.kind}: {_COMPETING.get(rival.kind, 'it does what our passes do')} "
-        f"(seen {rival.times} times, last {at(rival.last_ms):%Y-%m-%d %H:%M:%S}Z)"
-        for queue in sorted(queues)
-        for rival in alerts.competing(ledger, queue)
     ]
 
 
