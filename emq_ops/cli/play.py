@@ -92,7 +92,13 @@ def play(
         emit_rows([{"name": n, "file": str(p)} for n, p in sorted(shipped().items())], given.output, ("name", "file"))
         return
     options = Options(
-        check, _split(tags), _split(skip_tags), list(queues or []), list(extra or []), start_at, list(allow_env or [])
+        check,
+        _split(tags, "--tags"),
+        _split(skip_tags, "--skip-tags"),
+        list(queues or []),
+        list(extra or []),
+        start_at,
+        list(allow_env or []),
     )
     if list_tasks:
         book, _, _ = read(_named(playbook))
@@ -124,8 +130,11 @@ def _named(playbook: str | None) -> str:
     return playbook
 
 
-def _split(values: Sequence[str] | None) -> list[str]:
-    return [tag.strip() for value in values or () for tag in value.split(",") if tag.strip()]
+def _split(values: Sequence[str] | None, option: str) -> list[str]:
+    found = [tag.strip() for value in values or () for tag in value.split(",")]
+    if not all(found):
+        raise BadInputError("a tag is empty", where=option, fix="an empty one never means all; leave the option out")
+    return found
 
 
 def _run(

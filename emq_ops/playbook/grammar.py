@@ -13,7 +13,7 @@ from emq_ops.playbook.model import Condition, Task, Vars
 from emq_ops.playbook.registry import Module
 from emq_ops.playbook.sandbox import Compiled, Compiler
 from emq_ops.playbook.source import Node
-from emq_ops.playbook.words import BLOCK_KEYS, ELSEWHERE, LOOP_CONTROL_KEYS, TASK_KEYS
+from emq_ops.playbook.words import BLOCK_KEYS, ELSEWHERE, LOOP_CONTROL_KEYS, PLAY_KEYS, TASK_KEYS
 from emq_ops.protocol.errors import one_line
 
 
@@ -149,6 +149,12 @@ class Grammar:
         word = unknown[0]
         if word in ELSEWHERE:
             wrong(item.keys[word], f"'{word}' is not taken here", ELSEWHERE[word])
+        if word in BLOCK_KEYS:
+            wrong(item.keys[word], f"'{word}' without 'block'", "it stands beside the block that it is for")
+        if word in PLAY_KEYS:
+            wrong(
+                item.keys[word], f"'{word}' is of a play, and this is a task", "a file of plays is included at the top"
+            )
         close = nearest(word, [*self._modules, *TASK_KEYS, *BLOCK_KEYS, "include"])
         hint = f"did you mean '{close}'?" if close else "modules are: " + ", ".join(sorted(self._modules))
         wrong(item.keys[word], f"unknown module '{one_line(word)}'", hint)
@@ -183,6 +189,8 @@ class Grammar:
             shapes.mapping(control, "'loop_control' is a mapping")
             shapes.known(control, LOOP_CONTROL_KEYS, "loop_control")
             names = {word: shapes.variable(node, word) for word, node in control.value.items()}
+            if names.get("loop_var", "item") == names.get("index_var"):
+                wrong(control.pos, "the item and its number have one name", "give 'index_var' another")
         if loop is not None and not self.template(loop) and not isinstance(loop.value, list):
             wrong(loop.pos, f"'loop' expects a list, got {loop.kind()}", 'a list, or a template such as "{{ ids }}"')
         return loop, names.get("loop_var", "item"), names.get("index_var")

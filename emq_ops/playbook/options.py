@@ -64,7 +64,7 @@ class Option:
             if self.required:
                 wrong(pos, f"option '{self.name}' is empty", f"give {self.type.words}")
             return self.default
-        if self.empty_is_error and value in ("", [], {}):
+        if self.empty_is_error and _empty(value):
             wrong(
                 pos, f"option '{self.name}' is empty", "an empty filter never means 'all'; guard the task with 'when'"
             )
@@ -81,6 +81,13 @@ class Option:
                 hint = f"did you mean '{near}'?" if near else f"one of {', '.join(self.choices)}"
                 wrong(pos, f"option '{self.name}' is {kind_of(word)}", hint)
         return taken
+
+
+def _empty(value: Any) -> bool:
+    """Nothing, blanks alone, or a list with one of these in it."""
+    if isinstance(value, list):
+        return not value or any(_empty(child) for child in value if isinstance(child, str))
+    return not value.strip() if isinstance(value, str) else value == {}
 
 
 def _text(value: Any) -> str:
@@ -100,6 +107,12 @@ def _boolean(value: Any) -> bool:
     if isinstance(value, bool):
         return value
     raise Mismatch("write true or false" if isinstance(value, str) else "")
+
+
+def _true(value: Any) -> bool:
+    if value is not True:
+        raise Mismatch("leave it out otherwise" if value is False else "")
+    return True
 
 
 def _number(least: int, most: int = 1 << 53) -> Callable[[Any], int]:
@@ -122,6 +135,12 @@ def _duration(value: Any) -> int:
         return parse_duration(value)
     except ValueError as fault:
         raise Mismatch(str(fault)) from fault
+
+
+def _span(value: Any) -> int:
+    if (found := _duration(value)) < 1:
+        raise Mismatch("more than nothing")
+    return found
 
 
 def _mapping(value: Any) -> dict[str, Any]:
@@ -160,10 +179,12 @@ TEXT = Type("text", "a text", _text, {"type": ["string", "number"]})
 TEXTS = Type(
     "texts", "a text or a list of texts", _unique(_listed(_text)), _one_or_list({"type": ["string", "number"]})
 )
+TRUE = Type("true", "true", _true, {"const": True})
 BOOLEAN = Type("boolean", "true or false", _boolean, {"type": "boolean"})
 COUNT = Type("count", "a whole number of 0 or more", _number(0), {"type": "integer", "minimum": 0})
 POSITIVE = Type("positive", "a whole number of 1 or more", _number(1), {"type": "integer", "minimum": 1})
 DURATION = Type("duration", DURATION_WORDS, _duration, _STRING, show=format_duration)
+SPAN = Type("span", DURATION_WORDS, _span, _STRING, show=format_duration)
 ANY = Type("any", "any value", lambda value: value, {})
 MAPPING = Type("mapping", "a mapping", _mapping, {"type": "object"})
 JOBS = Type("jobs", "a job id or a list of job ids", _unique(_listed(_id(job_id))), _one_or_list(_STRING))

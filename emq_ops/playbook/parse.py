@@ -151,11 +151,16 @@ class _Reader:
         if "{{" in name or "{%" in name:
             wrong(node.pos, "'include' takes no template", "name the file, and choose with 'when'")
         root = self.top.parent
-        path = ((chain[-1] if chain else self.top).parent / name).resolve()
+        shown = one_line(name if len(name) < 80 else f"{name[:80]}...")
+        try:
+            path = ((chain[-1] if chain else self.top).parent / name).resolve()
+            there = path.is_file()
+        except (OSError, RuntimeError, ValueError):  # too long a name, symbolic links in a circle
+            wrong(node.pos, f"'{shown}' can't be a file", "name a file in the playbook's folder")
         if not path.is_relative_to(root):
-            wrong(node.pos, f"'{one_line(name)}' is outside the playbook's folder", "only files below it are included")
-        if not path.is_file():
-            wrong(node.pos, f"there is no file '{one_line(name)}'", "it is looked for beside the file that includes it")
+            wrong(node.pos, f"'{shown}' is outside the playbook's folder", "only files below it are included")
+        if not there:
+            wrong(node.pos, f"there is no file '{shown}'", "it is looked for beside the file that includes it")
         if path in chain or path == self.top:
             wrong(node.pos, f"'{one_line(name)}' includes itself", "take one of the includes out")
         return path, os.path.join(os.path.dirname(self.shown), os.path.relpath(path, root))

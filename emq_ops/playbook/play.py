@@ -56,13 +56,13 @@ def shipped() -> dict[str, Path]:
 def locate(name: str) -> tuple[Path, str]:
     """The file that `name` means, and how to show it: a path, else a playbook that ships. Raises PlaybookError."""
     path = Path(name)
-    if path.is_file():
+    if os.path.isfile(path):  # no file, too, where the name is too long for one
         return path, name
     known = shipped()
     short = name.removeprefix("playbooks/").removesuffix(".yaml")
     if short in known:
         return known[short], f"{short}.yaml"
-    wrong(name, "there is no such playbook", did_you_mean(short, known))
+    wrong(name if len(name) < 200 else f"{name[:200]}...", "there is no such playbook", did_you_mean(short, known))
 
 
 def read(name: str) -> tuple[Playbook, Path, Compiler]:
@@ -230,7 +230,8 @@ def extra_vars(arguments: Sequence[str], compiler: Compiler) -> Vars:
                     "-e", f"'{one_line(text)}' sets no variable", "write name=value, @file.yaml or '{\"name\": value}'"
                 )
             pos = Pos("-e", 1, len(name) + 2)
-            parsed = source.parse(value, "-e") if value[:1] in ("[", "{") else Node(_typed(value), pos)
+            written = value[:1] in ("[", "{") and not value.startswith(("{{", "{%"))
+            parsed = source.parse(value, "-e") if written else Node(_typed(value), pos)
             node = Node({name: parsed}, pos, {name: Pos("-e", 1, 1)})
         out |= grammar.variables(node)
     return out

@@ -44,7 +44,7 @@ class Finder:
             wrong(
                 pos,
                 what,
-                f"did you mean '{near}'?" if near else "see `emq-ops queues`; name it in the config if it is new",
+                f"did you mean '{near}'?" if near else "see `emq-ops import`; name it in the config if it is new",
             )
         return found
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import json
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -58,6 +59,8 @@ def plain(value: Any) -> Any:
             raise TooLarge("a value nested too deeply")
         if isinstance(part, Undefined):
             return str(part)  # raises with its own words; only an ``if`` without ``else`` gives a lenient one
+        if isinstance(part, float) and not math.isfinite(part):
+            raise ValueError("a number too large to count with, or none at all")
         if part is None or isinstance(part, bool | int | float):
             return part
         if isinstance(part, str):
@@ -253,6 +256,8 @@ class Compiler:
                 if isinstance(node, _REFUSED):
                     word = type(node).__name__.lower()
                     raise TemplateSyntaxError(f"'{word}' is not taken in a template", node.lineno)
+                if isinstance(node, nodes.Const) and isinstance(node.value, float) and not math.isfinite(node.value):
+                    raise TemplateSyntaxError("a number too large to count with", node.lineno)
                 bounded = bounded and _bounded(node)
                 constant = constant and isinstance(node, nodes.Output | nodes.TemplateData)
                 if isinstance(node, nodes.Filter | nodes.Test):

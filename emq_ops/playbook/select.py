@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from emq_ops.playbook.errors import did_you_mean, wrong
 from emq_ops.playbook.model import Playbook, Task
+from emq_ops.protocol.errors import one_line
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,8 @@ SPECIAL = ("all", "tagged", "untagged", "always", "never")
 
 
 def select(playbook: Playbook, tags: list[str], skip: list[str], start_at: str | None) -> Selection:
-    """The selection that a command line means. Raises PlaybookError for a tag or a task that is not there."""
+    """The selection that a command line means. `start_at`: a task's name, a pattern for it, or where it stands (as
+    ``--list-tasks`` shows it). Raises PlaybookError for a tag or task that is not there, and where no task is left."""
     known = {tag for _, task in playbook.tasks() for tag in task.tags}
     for option, given in (("--tags", tags), ("--skip-tags", skip)):
         for tag in given:
@@ -47,9 +49,23 @@ def select(playbook: Playbook, tags: list[str], skip: list[str], start_at: str |
                 wrong(option, f"no task has the tag '{tag}'", did_you_mean(tag, known | set(SPECIAL)))
     first = 0
     if start_at is not None:
-        names = [task.name for _, task in playbook.tasks()]
-        found = [t.order for _, t in playbook.tasks() if t.name == start_at or fnmatch.fnmatchcase(t.name, start_at)]
-        if not found:
-            wrong("--start-at-task", f"no task is called '{start_at}'", did_you_mean(start_at, names))
-        first = found[0]
-    return Selection(frozenset(tags), frozenset(skip), first)
+        first = _start(playbook, start_at)
+    found = Selection(frozenset(tags), frozenset(skip), first)
+    if not any(found.takes(task) for _, task in playbook.tasks()):
+        wrong("--tags", "no task is left to run", "see --list-tasks for the tasks and their tags")
+    return found
+
+
+def _start(playbook: Playbook, start_at: str) -> int:
+    tasks = [task for _, task in playbook.tasks()]
+    named = [task for task in tasks if task.name == start_at]
+    places = list(dict.fromkeys(str(task.pos) for task in named))
+    if len(places) > 1:
+        hint = f"give its place: --start-at-task {places[0]}"
+        wrong("--start-at-task", f"{len(places)} tasks are called '{one_line(start_at)}', at {', '.join(places)}", hint)
+    found = named or [task for task in tasks if start_at in (str(task.pos), f"{task.pos.file}:{task.pos.line}")]
+    found = found or [task for task in tasks if fnmatch.fnmatchcase(task.name, start_at)]
+    if not found:
+        names = dict.fromkeys(task.name for task in tasks)
+        wrong("--start-at-task", f"no task is called '{one_line(start_at)}'", did_you_mean(start_at, names))
+    return found[0].order

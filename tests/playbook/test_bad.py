@@ -18,9 +18,12 @@ def test_refused(bench: Bench, case: dict[str, Any]) -> None:
     before = bench.keyspace()
     for name, text in case.get("files", {}).items():
         bench.write(text, name)
+    for name, target in case.get("links", {}).items():
+        (bench.folder / name).parent.mkdir(exist_ok=True)
+        (bench.folder / name).symlink_to(target)
     repeat = case.get("playbook_repeat")
     text = repeat["text"] * repeat["times"] + repeat["shut"] * repeat["times"] + "\n" if repeat else case["playbook"]
-    text = spelled(text.replace("@DEEP", "(" * 5000 + "1" + ")" * 5000))
+    text = spelled(text.replace("@DEEP", "(" * 5000 + "1" + ")" * 5000).replace("@LONG", "x" * 5000))
     with pytest.raises(PlaybookError) as caught:
         bench.play(text, **case.get("options", {}))
     line = str(caught.value)

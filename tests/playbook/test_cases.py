@@ -40,7 +40,10 @@ def set_up(bench: Bench, case: dict[str, Any]) -> None:
 def test_case(bench: Bench, case: dict[str, Any]) -> None:
     set_up(bench, case)
     before = bench.keyspace()
-    ended = bench.play(spelled(case["playbook"]), environ=case.get("env"), **case.get("options", {}))
+    options = dict(case.get("options", {}))
+    if "start_at" in options:
+        options["start_at"] = options["start_at"].replace("@BOOK", str(bench.folder / "book.yaml"))
+    ended = bench.play(spelled(case["playbook"]), environ=case.get("env"), **options)
     assert (ended.status, ended.reason) == (case.get("status", "done"), "")
     for queue, wanted in case.get("recap", {}).items():
         found = ended.tallies[queue].as_row()

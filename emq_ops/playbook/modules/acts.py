@@ -14,10 +14,10 @@ from emq_ops.passes.acts import ActReport, Chosen
 from emq_ops.passes.deadset import DeadJob
 from emq_ops.playbook.context import Context, Stopped
 from emq_ops.playbook.modules.dead import FILTERS, LIMIT, NAMED, NAMES, RATE, selected
-from emq_ops.playbook.options import BOOLEAN, Option
+from emq_ops.playbook.options import TRUE, Option
 from emq_ops.playbook.registry import CHANGE, SAME, Module, Plan, Result
 
-_ALL = Option("all", BOOLEAN, "every dead job; the filters exclude it")
+_ALL = Option("all", TRUE, "every dead job; the filters exclude it")
 
 
 class _Act(Module):

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from emq_ops.playbook.context import Context
 from emq_ops.playbook.errors import TaskFailure
-from emq_ops.playbook.options import DURATION, JOBS, REQUIRED, TEXT, Option
+from emq_ops.playbook.options import DURATION, JOBS, REQUIRED, SPAN, TEXT, Option
 from emq_ops.playbook.registry import CHANGE, SAME, UNKNOWN, Module, Plan, Result
 from emq_ops.protocol.errors import EmqError, StaleTokenError
 from emq_ops.protocol.transitions.cancel import CancelAnswer, request
@@ -83,7 +83,7 @@ class Extend(Module):
     summary = "Extends the leases of active jobs that would lapse soon, such as before a restart."
     check = "would change (which), or would not; exact for the leases at that moment"
     options = (
-        Option("lease", DURATION, "extended to so long from now", REQUIRED),
+        Option("lease", SPAN, "extended to so long from now", REQUIRED),
         Option("when_below", DURATION, "only leases with less than this left; half of `lease` without it"),
         Option("ids", JOBS, "only these jobs", empty_is_error=True),
     )

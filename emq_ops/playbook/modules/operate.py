@@ -11,9 +11,8 @@ from emq_ops.ledger import holds
 from emq_ops.ledger.holds import Window
 from emq_ops.passes.holder import who
 from emq_ops.playbook.context import Context
-from emq_ops.playbook.errors import TaskFailure
 from emq_ops.playbook.modules.facts import look, look_many
-from emq_ops.playbook.options import BOOLEAN, COUNT, DURATION, JOBS, TEXT, Option
+from emq_ops.playbook.options import BOOLEAN, COUNT, DURATION, JOBS, SPAN, TEXT, Option
 from emq_ops.playbook.registry import CHANGE, UNKNOWN, Module, Plan, Result
 from emq_ops.protocol.errors import EmqError, UnreachableError
 from emq_ops.protocol.transitions.reads import JobState, job_state
@@ -33,7 +32,7 @@ class Maintenance(Module):
     state = True
     options = (
         Option("state", TEXT, "open or closed", "open", choices=("open", "closed")),
-        Option("for", DURATION, "how long it stays open, from now", 600_000),
+        Option("for", SPAN, "how long it stays open, from now", 600_000),
         Option("why", TEXT, "for whoever asks", ""),
     )
     returns: ClassVar = {
@@ -51,8 +50,6 @@ class Maintenance(Module):
                 return Plan(returns=returns)
             return Plan(CHANGE, 1, [ctx.queue.name], diff=[("window", f"until {until}", None)], returns=returns)
         end = now + options["for"]
-        if options["for"] < 1:
-            raise TaskFailure("a maintenance window of no time", fix="give `for` a length, such as 10m")
         returns = {"open": True, "until_ms": end}
         if until >= end:
             return Plan(message=f"open until {until} already", returns={"open": True, "until_ms": until})
@@ -135,7 +132,7 @@ class WaitFor(Module):
         Option("paused", BOOLEAN, "the queue is paused, or is not"),
         Option("reachable", BOOLEAN, "the server answers; while it does not, waits instead of giving up"),
         Option("timeout", DURATION, "how long to wait", 300_000),
-        Option("every", DURATION, "how often to look", 1000),
+        Option("every", SPAN, "how often to look", 1000),
     )
     returns: ClassVar = {
         "met": "whether it is as wanted",

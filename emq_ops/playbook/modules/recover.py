@@ -12,7 +12,7 @@ from emq_ops.passes.sweep import sweep
 from emq_ops.playbook.context import Context
 from emq_ops.playbook.errors import TaskFailure
 from emq_ops.playbook.modules.facts import look
-from emq_ops.playbook.options import COUNT, DURATION, GROUP, POSITIVE, TEXT, Option
+from emq_ops.playbook.options import COUNT, GROUP, POSITIVE, SPAN, TEXT, Option
 from emq_ops.playbook.registry import CHANGE, SAME, Module, Plan, Result
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.transitions import recover
@@ -38,7 +38,7 @@ class Sweep(Module):
         Option("max_stalled", POSITIVE, "the stall that dead-letters"),
         Option("limit", POSITIVE, "leases a slice"),
         Option("restart", TEXT, "leases of an interruption", choices=("exempt", "count")),
-        Option("lease", DURATION, "the queue's longest lease"),
+        Option("lease", SPAN, "the queue's longest lease"),
         Option("max_exempt", COUNT, "exemptions in a row of one job"),
         Option("max_removals", COUNT, "stop if more would die"),
     )
