@@ -18,7 +18,7 @@ app = new_app()
 @app.command()
 def apply(
     ctx: typer.Context,
-    saved: str | None = typer.Argument(None, metavar="[PLAN]", help="A plan that `plan --save` kept."),
+    saved: str | None = typer.Argument(None, metavar="PLAN", help="A plan that `plan --save` kept."),
     plan: str | None = typer.Option(None, "--plan", metavar="FILE", help="The same as the argument."),
     revert: Annotated[
         list[str] | None, typer.Option("--revert", metavar="NAME", help="Put drift back; or `all`.")

@@ -13,7 +13,7 @@ from emq_ops.cli.archive_parts import Parts, scalar, with_flags
 from emq_ops.cli.context import globals_of, new_app
 from emq_ops.cli.main import EXIT_ERROR
 from emq_ops.cli.output import emit_one, emit_rows, say
-from emq_ops.cli.passing import show
+from emq_ops.cli.passing import show, warn_of_absence
 from emq_ops.cli.progress import bar
 from emq_ops.config.scalars import parse_duration
 from emq_ops.ledger.ledger import open_ledger
@@ -28,7 +28,7 @@ from emq_ops.protocol.keyspace import queue_name, stream_name
 app = new_app("Keep what streams and dead sets let go: fold, look, read, prove, query, bring back.")
 
 QueueArg = Annotated[str, typer.Argument(help="The queue.", metavar="QUEUE")]
-StreamArg = Annotated[str, typer.Argument(help="The stream.", metavar="[STREAM]")]
+StreamArg = Annotated[str, typer.Argument(help="The stream.", metavar="STREAM")]
 
 
 @app.command()
@@ -65,6 +65,7 @@ def fold(
     deadline = NEVER if timeout is None else Deadline.after(scalar(parse_duration, timeout, "--timeout") / 1000)
     opened = parts.local_for_a_look() if dry_run else parts.local()
     with parts.server("archive") as server, opened as local, parts.remote() as remote:
+        warn_of_absence(server, queue, parts.loaded)
         archive = StreamArchive(server, queue, stream, policy, local, remote)
         if dry_run:
             show(archive.preview().as_row(), options.output)
@@ -106,6 +107,7 @@ def status(
     queue = queue_name(queue)
     parts = Parts.of(options)
     with parts.server("archive") as server, parts.local_for_a_look() as local:
+        warn_of_absence(server, queue, parts.loaded)
         refs = [StreamRef(queue, stream_name(stream))] if stream is not None else local.streams()
         rows = [status_of(server, local, ref) for ref in refs if ref.queue == queue]
     if stream is not None and options.output in ("json", "table"):

@@ -112,6 +112,12 @@ def remote_of(settings: RemoteSettings) -> Remote:
             "region": settings.region,
             "storage_class": settings.storage_class,
             "path_style": None if settings.addressing == "auto" else settings.addressing == "path",
+            "access_key_id": settings.access_key_id,
+            "secret_access_key": settings.secret_access_key,
+            "session_token": settings.session_token,
+            "profile": settings.profile,
+            "ca": settings.ca,
+            "timeout_ms": settings.timeout_ms,
         }
     return open_remote(settings.url, **options)
 

@@ -22,6 +22,7 @@ from emq_ops.cli.archive_parts import Parts
 from emq_ops.cli.context import globals_of
 from emq_ops.cli.main import EXIT_ERROR
 from emq_ops.cli.output import emit_one, emit_rows, say
+from emq_ops.cli.passing import warn_of_absence
 from emq_ops.cli.progress import bar
 from emq_ops.ledger.ledger import adopt_state, open_ledger
 from emq_ops.passes.archive import driver_policy
@@ -108,6 +109,7 @@ def _archive(parts: Parts, ref: StreamRef, no_live: bool) -> Iterator[Archive]:
         live = None
         if ref.kind == "stream" and not no_live and parts.names_server:
             server = stack.enter_context(parts.server("archive"))
+            warn_of_absence(server, ref.queue, parts.loaded)
             live = LiveStream(Queue(server, ref.queue), ref.stream)
         local = stack.enter_context(parts.local())
         remote = stack.enter_context(parts.remote()) if parts.has_remote else None

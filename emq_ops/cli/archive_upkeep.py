@@ -13,9 +13,10 @@ from emq_archive.adopt import after_watermark
 from emq_archive.compact import compact as compact_archive
 from emq_archive.compact import expire as expire_archive
 from emq_archive.erase import erase as erase_job
-from emq_archive.model import LAST_ID, StreamRef
+from emq_archive.model import FIRST_ID, LAST_ID, StreamId, StreamRef
 from emq_archive.ports import Fence
 from emq_archive.ship import LogShipper
+from emq_archive.source import StreamSource
 from emq_ops.cli.archive_parts import Parts, scalar
 from emq_ops.cli.archive_read import QueueArg, StreamArg, now_ms, point, ref_of
 from emq_ops.cli.context import globals_of
@@ -26,10 +27,11 @@ from emq_ops.config.scalars import parse_duration
 from emq_ops.ledger.ledger import open_ledger
 from emq_ops.passes.archive import driver_policy
 from emq_ops.passes.holder import who
-from emq_ops.protocol.errors import BadInputError
+from emq_ops.protocol.errors import BadInputError, DamagedError, UnreachableError
 from emq_ops.protocol.keyspace import keys_of
+from emq_ops.protocol.queue import Queue
 
-Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be done; change nothing.")]
 Grace = Annotated[str | None, typer.Option(help="How long objects stay that are out of the archive.", metavar="24h")]
 
@@ -72,15 +74,31 @@ def expire(
     yes: Yes = False,
     dry_run: DryRun = False,
 ) -> None:
-    """Let old segments go for good. Only what a policy or --older-than says; nothing expires by itself."""
+    """Let old segments go for good. Only what a policy or --older-than says; nothing expires by itself.
+
+    Records that are still in the stream are not archived again; a trim may take them.
+    """
     options = globals_of(ctx)
     ref = ref_of(queue, stream)
     age, keep = _ms(older_than, "--older-than"), _ms(grace, "--grace")
-    with _shipper(Parts.of(options), ref, destructive=True) as shipper:
+    parts = Parts.of(options)
+    with _shipper(parts, ref, destructive=True) as shipper:
         done = expire_archive(shipper, now_ms=now_ms(), older_than_ms=age, grace_ms=keep, dry_run=True)
         if not dry_run and (not done.expired or ask(f"Expire {done.records} records of {ref}?", yes)):
-            done = expire_archive(shipper, now_ms=now_ms(), older_than_ms=age, grace_ms=keep)
+            head = _head(parts, ref)
+            done = expire_archive(shipper, now_ms=now_ms(), older_than_ms=age, grace_ms=keep, head=head)
     emit_one(done.as_row(), options.output)
+
+
+def _head(parts: Parts, ref: StreamRef) -> StreamId | None:
+    """What stands first in the stream (None: nothing); the lowest id of all where the server can't tell."""
+    if not parts.names_server:
+        return FIRST_ID
+    try:
+        with parts.server("archive") as server:
+            return StreamSource(Queue(server, ref.queue), ref.stream).observe(None)[0].first
+    except (UnreachableError, DamagedError):
+        return FIRST_ID
 
 
 def erase(

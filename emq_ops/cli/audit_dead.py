@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Iterator
 from typing import Annotated, Any
 
@@ -15,7 +16,7 @@ from emq_ops.audit.suspects import BURST, Suspect
 from emq_ops.cli.audit_parts import Html, Queues, check_page, longest_lease, put_page, queues_of, selection_of, tell
 from emq_ops.cli.context import Globals, globals_of
 from emq_ops.cli.main import EXIT_ERROR
-from emq_ops.cli.output import emit_one, emit_rows, say
+from emq_ops.cli.output import counted, emit_one, emit_rows, say
 from emq_ops.cli.passing import Passing
 from emq_ops.cli.state import ledger_if_there
 from emq_ops.config.effective import Layers
@@ -152,7 +153,7 @@ def _show_dead(
         _sections(found)
     for note in found.notes:
         say(f"note: {one_line(note)}")
-    say(f"{found.dead} dead in {len(found.queues)} queues, {len(found.groups)} groups")
+    say(f"{found.dead} dead in {counted(len(found.queues), 'queue')}, {counted(len(found.groups), 'group')}")
     for report in reports:
         tell(report)
 
@@ -196,7 +197,11 @@ def _list(
             ):
                 yield _job_row(one, why)
 
-    emit_rows(rows(), options.output, JOBS)
+    found = rows()
+    first = next(found, None)
+    if first is None:
+        finish(out, selection, ledger, only_suspects=only_suspects)  # before anything is written: it may refuse
+    emit_rows(itertools.chain([first], found) if first is not None else (), options.output, JOBS)
     finish(out, selection, ledger, only_suspects=only_suspects)
     for note in out.notes:
         say(f"note: {one_line(note)}")

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import typer
 
 from emq_ops.cli.context import globals_of, new_app
-from emq_ops.cli.output import emit_one, emit_rows
+from emq_ops.cli.output import emit_one, emit_rows, say
 from emq_ops.cli.settings import required
 from emq_ops.config.effective import Layers
-from emq_ops.config.errors import BUILT_IN, Mark
+from emq_ops.config.errors import BUILT_IN, Mark, nearest
 from emq_ops.protocol.keyspace import queue_name
 
 app = new_app("The config, as it holds.")
 
 
-@app.callback()
+@app.callback(no_args_is_help=True)
 def config() -> None:
     """The config, as it holds."""
 
@@ -25,7 +26,12 @@ def config() -> None:
 def show(ctx: typer.Context, queue: str = typer.Argument(..., help="A queue, whether it exists or not.")) -> None:
     """Print what holds for a queue, and the line that each value comes from."""
     options = globals_of(ctx)
-    effective = Layers(required(options)).effective(queue_name(queue))
+    layers = Layers(required(options))
+    effective = layers.effective(queue_name(queue))
+    if not layers.selectors(queue):
+        near = nearest(queue, layers.literals)
+        hint = f" (did you mean '{near}'?)" if near else ""
+        say(f"emq-ops: no entry under `queues` takes '{queue}': nothing runs on it; these are the defaults{hint}")
     if options.output == "json":
         emit_one(
             {
@@ -36,8 +42,13 @@ def show(ctx: typer.Context, queue: str = typer.Argument(..., help="A queue, whe
             "json",
         )
         return
-    rows = [{"path": v.path, "value": v.value, "from": _place(v.mark)} for v in effective.values()]
+    rows = [{"path": v.path, "value": _yaml(v.value), "from": _place(v.mark)} for v in effective.values()]
     emit_rows(rows, options.output, ("path", "value", "from"))
+
+
+def _yaml(value: Any) -> Any:
+    """A truth value as the file takes it."""
+    return str(value).lower() if isinstance(value, bool) else value
 
 
 def _place(mark: Mark) -> str:

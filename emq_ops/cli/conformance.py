@@ -37,7 +37,7 @@ def _server(url: str | None) -> Iterator[Server]:
 @app.command()
 def conformance(
     ctx: typer.Context,
-    files: Annotated[list[Path], typer.Argument(help="Files of recorded transitions.", metavar="FILE...")],
+    files: Annotated[list[Path], typer.Argument(help="Files of recorded transitions.", metavar="FILE")],
 ) -> None:
     """Replay recorded transitions against a server and compare replies and whole keyspaces.
 

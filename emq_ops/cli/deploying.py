@@ -137,7 +137,8 @@ def _told(applied: Applied, made: Plan, options: Globals) -> int:
         row = {"revision": applied.revision, "written": applied.written, "plan": render.as_json(made)}
         sys.stdout.write(json.dumps(plain(row), indent=2) + "\n")
     elif applied.revision is None:
-        say("emq-ops: nothing to do")
+        if made.drift or options.output != "table":  # else the plan on stdout says so
+            say("emq-ops: nothing to do")
     else:
         say(f"emq-ops: revision {applied.revision} is in force")
     return 0

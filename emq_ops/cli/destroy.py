@@ -20,7 +20,7 @@ app = new_app()
 def destroy(
     ctx: typer.Context,
     queues: Annotated[
-        list[str] | None, typer.Argument(metavar="[QUEUE]...", help="Names or globs; none: everything.")
+        list[str] | None, typer.Argument(metavar="QUEUE", help="Names or globs; none: everything.")
     ] = None,
     why: str = typer.Option("", "--why", metavar="TEXT", help="A word for the history."),
     yes: bool = typer.Option(False, "--yes", "-y", help="Don't ask."),

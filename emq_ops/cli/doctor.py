@@ -42,11 +42,9 @@ def as_row(finding: Finding, also: frozenset[str] = frozenset()) -> dict[str, ob
 @app.command()
 def doctor(
     ctx: typer.Context,
-    queues: Annotated[
-        list[str] | None, typer.Argument(help="Queues or globs; all without.", metavar="[QUEUE]...")
-    ] = None,
+    queues: Annotated[list[str] | None, typer.Argument(help="Queues or globs; all without.", metavar="QUEUE")] = None,
     fix: Annotated[bool, typer.Option("--fix", help="Mend what is safe, after showing it.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Mend without asking.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Mend without asking.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show, whatever else is said.")] = False,
     only: Annotated[
         list[str] | None, typer.Option(help="Just this kind of damage; repeatable.", metavar="KIND")

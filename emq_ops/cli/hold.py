@@ -8,7 +8,7 @@ import typer
 
 from emq_ops.cli.context import globals_of, new_app
 from emq_ops.cli.output import emit_one, emit_rows
-from emq_ops.cli.passing import Passing, span
+from emq_ops.cli.passing import Passing, span, warn_of_absence
 from emq_ops.ledger import holds
 from emq_ops.ledger.holds import Hold
 from emq_ops.passes.holder import who
@@ -38,6 +38,7 @@ def hold(
     if not ms:
         raise BadInputError("for how long?", where="hold", fix="--for 2h")
     with passing.server("hold") as server, passing.ledger() as ledger:
+        warn_of_absence(server, queue, passing.parts.loaded)
         now = server.now_ms(queue)
         wanted = Hold(queue, now, now + ms, who(), why)
         holds.hold(ledger, wanted)

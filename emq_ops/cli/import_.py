@@ -22,7 +22,7 @@ app = new_app()
 def import_(
     ctx: typer.Context,
     queues: Annotated[
-        list[str] | None, typer.Argument(metavar="[QUEUE]...", help="Names or globs; none: every queue.")
+        list[str] | None, typer.Argument(metavar="QUEUE", help="Names or globs; none: every queue.")
     ] = None,
     out: str | None = typer.Option(None, "--out", metavar="FILE", help="A new file instead of stdout."),
 ) -> None:

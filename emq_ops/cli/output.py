@@ -8,14 +8,23 @@ from __future__ import annotations
 
 import base64
 import csv
+import itertools
 import json
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 from emq_ops.protocol.errors import one_line
 
 Row = Mapping[str, Any]
+INSTANTS = frozenset(
+    f"{name}_ms"
+    for name in ("started", "ended", "since", "until", "start", "end", "last_commit", "held_until", "asked", "done")
+)
+"""Fields that hold unix ms. A table shows them as UTC, without the ``_ms``; the other forms carry the number."""
+PAGE = 1000
 _FORMULA = tuple("=+-@\t\r＝＋－＠")  # the wide ones are formulas too, in East Asian spreadsheets
 
 
@@ -47,6 +56,18 @@ def cell(value: Any) -> str:
     )
 
 
+def shown(name: str, value: Any) -> Any:
+    """`value` of the field `name` as a table shows it: an instant as UTC text, all else as it is."""
+    if name in INSTANTS and isinstance(value, int) and not isinstance(value, bool):
+        return datetime.fromtimestamp(value / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return value
+
+
+def heading(name: str) -> str:
+    """What a table calls the field `name`."""
+    return name.removesuffix("_ms") if name in INSTANTS else name
+
+
 def csv_cell(value: Any) -> str:
     """`value` for a CSV that may be opened in a spreadsheet: never a formula."""
     text = cell(value)
@@ -54,10 +75,15 @@ def csv_cell(value: Any) -> str:
 
 
 def emit_rows(rows: Iterable[Row], output: str, columns: Sequence[str]) -> None:
-    """Writes rows in the form `output`. JSON forms carry every field, the others just `columns`."""
+    """Writes rows in the form `output`, as they come: never all of them are held. JSON forms carry every field, the
+    others just `columns`. A table is laid out anew after every PAGE rows."""
     out = sys.stdout
     if output == "json":
-        out.write(json.dumps([plain(row) for row in rows], indent=2) + "\n")
+        led = "[\n"
+        for row in rows:
+            out.write(led + textwrap.indent(json.dumps(plain(row), indent=2), "  "))
+            led = ",\n"
+        out.write("[]\n" if led == "[\n" else "\n]\n")
     elif output == "jsonl":
         for row in rows:
             out.write(json.dumps(plain(row), separators=(",", ":")) + "\n")
@@ -66,15 +92,28 @@ def emit_rows(rows: Iterable[Row], output: str, columns: Sequence[str]) -> None:
         writer.writerow(columns)
         writer.writerows([csv_cell(row.get(c)) for c in columns] for row in rows)
     else:
-        from rich.console import Console
-        from rich.table import Table
+        for first, page in _pages(rows):
+            _table(page, columns, header=first)
 
-        table = Table(box=None, header_style="bold", pad_edge=False)
-        for column in columns:
-            table.add_column(column, overflow="fold")
-        for row in rows:
-            table.add_row(*[_text(row.get(c)) for c in columns])
-        Console(file=out, highlight=False, soft_wrap=False, width=None if out.isatty() else 200).print(table)
+
+def _pages(rows: Iterable[Row]) -> Iterator[tuple[bool, list[Row]]]:
+    source, first = iter(rows), True
+    while (page := list(itertools.islice(source, PAGE))) or first:
+        yield first, page
+        first = False
+
+
+def _table(rows: Iterable[Row], columns: Sequence[str], *, header: bool) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    out = sys.stdout
+    table = Table(box=None, header_style="bold", pad_edge=False, show_header=header)
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    for row in rows:
+        table.add_row(*[_text(row.get(c)) for c in columns])
+    Console(file=out, highlight=False, soft_wrap=False, width=None if out.isatty() else 200).print(table)
 
 
 def _text(value: Any) -> Any:
@@ -90,9 +129,14 @@ def emit_one(row: Row, output: str) -> None:
     elif output in ("jsonl", "csv"):
         emit_rows([row], output, list(row))
     else:
-        width = max((len(k) for k in row), default=0)
+        width = max((len(heading(k)) for k in row), default=0)
         for name, value in row.items():
-            sys.stdout.write(f"{name:<{width}}  {cell(value)}\n")
+            sys.stdout.write(f"{heading(name):<{width}}  {cell(shown(name, value))}".rstrip() + "\n")
+
+
+def counted(number: int, what: str) -> str:
+    """``1 queue``, ``2 queues``."""
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 def say(text: str) -> None:

@@ -12,6 +12,8 @@ from emq_ops.cli.archive_parts import Parts, scalar
 from emq_ops.cli.context import Globals
 from emq_ops.cli.output import emit_one, say
 from emq_ops.config.effective import Layers
+from emq_ops.config.errors import nearest
+from emq_ops.config.loader import Loaded
 from emq_ops.config.policies import dead_policy, stalled_policy
 from emq_ops.config.scalars import parse_duration
 from emq_ops.config.windows import windows
@@ -88,6 +90,19 @@ def is_there(server: Server, queue: str) -> bool:
     k = keys_of(queue)
     keys = (k.pending, k.active, k.schedule, k.dead, k.ring, k.meta, k.completed, k.failed, k.repeat, k.lease)
     return any(server.read_many([("EXISTS", key) for key in keys]))
+
+
+def warn_of_absence(server: Server, queue: str, loaded: Loaded) -> None:
+    """A word where the server has no such queue and the config takes none: most likely the name is mistyped."""
+    layers = Layers(loaded)
+    if not layers.selectors(queue) and not is_there(server, queue):
+        say(f"emq-ops: {queue}: the server has no such queue{near_of(queue, layers, server)}")
+
+
+def near_of(queue: str, layers: Layers, server: Server) -> str:
+    """`` (did you mean 'orders'?)``, where something is near."""
+    near = nearest(queue, sorted({*layers.literals, *server.queues()}))
+    return f" (did you mean '{near}'?)" if near and near != queue else ""
 
 
 def show(report: Mapping[str, Any], output: str) -> None:

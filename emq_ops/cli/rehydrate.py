@@ -22,7 +22,7 @@ app = new_app()
 def rehydrate(
     ctx: typer.Context,
     queue: Annotated[str, typer.Argument(help="The queue.")],
-    jobs: Annotated[list[str], typer.Argument(help="Ids of jobs that were removed.", metavar="JOB...")],
+    jobs: Annotated[list[str], typer.Argument(help="Ids of jobs that were removed.", metavar="JOB")],
     requeue: Annotated[bool, typer.Option("--requeue", help="They wait again, instead of being dead.")] = False,
     rate: Annotated[int, typer.Option(help="At most so many jobs a second.", min=1)] = RATE,
     why: Annotated[str, typer.Option(help="Recorded with it.")] = "",

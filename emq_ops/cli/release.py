@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from emq_ops.cli.context import globals_of, new_app
-from emq_ops.cli.output import emit_one
+from emq_ops.cli.output import emit_one, say
 from emq_ops.cli.passing import Passing
 from emq_ops.ledger import holds
 from emq_ops.passes.leadership import Leadership, standing
@@ -35,7 +35,10 @@ def release(
     passing = Passing.of(options)
     with passing.server("release") as server, passing.ledger() as ledger:
         if disown is None:
-            emit_one({"queue": queue, "released": holds.release(ledger, queue)}, options.output)
+            released = holds.release(ledger, queue)
+            emit_one({"queue": queue, "released": released}, options.output)
+            if not released:
+                say(f"emq-ops: {queue}: was not held (`emq-ops hold` lists what is)")
             return
         found = standing(server, queue)
         if found is None or found.state != disown:

@@ -68,10 +68,18 @@ def add_globals(command: Any) -> None:
     """Gives `command`, or every leaf below it, the global options."""
     children = getattr(command, "commands", None)
     if children is None or not children:
+        for param in command.params:
+            name_value(param)
         command.params.extend(global_options())
         return
     for child in children.values():
         add_globals(child)
+
+
+def name_value(param: Any) -> None:
+    """Gives an argument without a word for its value one, the same in every command: QUEUE, not queue."""
+    if param.metavar is None and param.param_type_name == "argument":
+        param.metavar = param.name.upper()
 
 
 app = typer.Typer(cls=LazyGroup, no_args_is_help=True, add_completion=False, rich_markup_mode=None)
@@ -120,7 +128,11 @@ def invoke(argv: list[str], *, debug: bool = False) -> int:
             raise
         show = getattr(fault, "format_message", None)
         if show is not None:  # typer's own usage errors
-            sys.stderr.write(f"emq-ops: {one_line(str(show()))}\n")
+            text = str(show())
+            context = getattr(fault, "ctx", None)
+            # A noun without its verb is answered with the noun's help; everything else is one line.
+            is_help = context is not None and text == context.get_help()
+            sys.stderr.write(f"{text}\n" if is_help else f"emq-ops: {one_line(text)}\n")
             return EXIT_BAD_INPUT
         text = one_line(f"{type(fault).__name__}: {fault}")
         sys.stderr.write(

@@ -21,13 +21,16 @@ COLUMNS = ("id", "kind", "queue", "status", "started_ms", "ended_ms", "trigger",
 def ls(
     ctx: typer.Context,
     queue: Annotated[str | None, typer.Option("--queue", help="Of this queue.")] = None,
-    kind: Annotated[str | None, typer.Option(help="sweep, trim, archive ...")] = None,
+    kind: Annotated[str | None, typer.Option(help="sweep, trim, archive, idle ...")] = None,
     limit: Annotated[int, typer.Option(help="How many.", min=1)] = 50,
+    idle: Annotated[bool, typer.Option("--idle", help="Also the rows that count passes which found nothing.")] = False,
 ) -> None:
     """List runs, the newest first."""
     options = globals_of(ctx)
     with Passing.of(options).ledger() as ledger:
-        found = runs.latest(ledger, queue=None if queue is None else queue_name(queue), kind=kind, limit=limit)
+        found = runs.latest(
+            ledger, queue=None if queue is None else queue_name(queue), kind=kind, limit=limit, idle=idle
+        )
     emit_rows([run.as_row() for run in found], options.output, COLUMNS)
 
 

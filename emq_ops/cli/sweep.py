@@ -9,8 +9,9 @@ import typer
 from emq_ops.cli.context import globals_of, new_app
 from emq_ops.cli.main import EXIT_ERROR
 from emq_ops.cli.output import say
-from emq_ops.cli.passing import Passing, bounded, is_there, show, span, with_given
+from emq_ops.cli.passing import Passing, bounded, is_there, near_of, show, span, with_given
 from emq_ops.cli.state import ledger_if_there
+from emq_ops.config.effective import Layers
 from emq_ops.passes.once import run_once
 from emq_ops.passes.policy import StalledPolicy, as_row
 from emq_ops.passes.predict import predict_sweep
@@ -58,7 +59,7 @@ def sweep(
                 show(predict_sweep(server, queue, policy, there, windows=windows).as_row(), options.output)
             return
         if not is_there(server, queue):
-            say(f"emq-ops: {queue}: the server has no such queue")
+            say(f"emq-ops: {queue}: the server has no such queue{near_of(queue, Layers(passing.parts.loaded), server)}")
             show(SweepReport(queue, max_stalled=policy.max_stalled, restart=policy.restart).as_row(), options.output)
             return
         with passing.ledger() as ledger:

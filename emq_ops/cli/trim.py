@@ -14,8 +14,9 @@ from emq_archive.ports import Fence as Writer
 from emq_ops.cli.context import globals_of, new_app
 from emq_ops.cli.main import EXIT_ERROR
 from emq_ops.cli.output import say
-from emq_ops.cli.passing import Passing, bounded, is_there, show, span, with_given
+from emq_ops.cli.passing import Passing, bounded, is_there, near_of, show, span, with_given
 from emq_ops.cli.state import ledger_if_there
+from emq_ops.config.effective import Layers
 from emq_ops.ledger import bounds
 from emq_ops.passes.archive import archiving
 from emq_ops.passes.holder import who
@@ -66,7 +67,7 @@ def trim(
                 show(predict_trim(server, queue, policy, there).report.as_row(), options.output)
             return
         if not is_there(server, queue):
-            say(f"emq-ops: {queue}: the server has no such queue")
+            say(f"emq-ops: {queue}: the server has no such queue{near_of(queue, Layers(passing.parts.loaded), server)}")
             show(TrimReport(queue, keep=policy.keep, max_age_ms=policy.max_age_ms).as_row(), options.output)
             return
         ledger = stack.enter_context(passing.ledger())

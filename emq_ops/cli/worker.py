@@ -97,7 +97,7 @@ def run(
 @app.command(name="cancel")
 def cancel_jobs(
     ctx: typer.Context,
-    jobs: Annotated[list[str], typer.Argument(help="The jobs.", metavar="JOB...")],
+    jobs: Annotated[list[str], typer.Argument(help="The jobs.", metavar="JOB")],
     queue: QueueName,
     reason: Annotated[str, typer.Option(help="Told to the worker, and recorded.")] = cancel.DEFAULT_REASON,
 ) -> None:

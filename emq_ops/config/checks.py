@@ -90,6 +90,9 @@ def _archive(archive: Archive, state: str) -> Iterator[Found]:
         yield (*base, "bucket"), "url or bucket", "both", "keep one of them"
     if remote.url is not None:
         yield from _scheme((*base, "url"), remote.url, REMOTE_SCHEMES, None)
+        if remote.url.startswith("s3:") and not remote.url.startswith("s3://"):
+            fix = f"write s3://{remote.url.removeprefix('s3:').lstrip('/')}"
+            yield (*base, "url"), "file:DIR or s3://bucket/prefix", shown(hide(remote.url)), fix
     endpoint = remote.endpoint
     if endpoint is not None and not endpoint.startswith("${") and not re.match(r"https?://[^/]", endpoint):
         yield (*base, "endpoint"), "http:// or https:// and a host", shown(hide(endpoint)), f"write https://{endpoint}"

@@ -15,6 +15,9 @@ from emq_ops.ledger.ledger import Ledger
 from emq_ops.ledger.marks import Mark
 from emq_ops.passes.holder import who
 
+EVERY_MS = 10_000
+"""How often idle runs are written down."""
+
 
 class Book:
     """The marks of the queues that this process leads. Thread-safe."""

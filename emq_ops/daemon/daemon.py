@@ -13,7 +13,7 @@ from emq_ops.config.models import Config
 from emq_ops.config.models import Daemon as Settings
 from emq_ops.config.windows import windows
 from emq_ops.daemon import clock
-from emq_ops.daemon.book import Book
+from emq_ops.daemon.book import EVERY_MS, Book
 from emq_ops.daemon.dispatch import Dispatcher
 from emq_ops.daemon.events import (
     ClockStepped,
@@ -150,7 +150,7 @@ class Daemon:
             Chore(0.5, self._serve),
             Chore(0.5, self._mind_the_clock),
             Chore(5.0, self._beat),
-            Chore(10.0, self._flush),
+            Chore(EVERY_MS / 1000, self._flush),
             Chore(30.0, self._rescan),
             Chore(3600.0, self._prune, clock.steady() + 60),
         ]

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from emq_ops.config.schedule import Cron
 from emq_ops.daemon import clock
+from emq_ops.daemon.book import EVERY_MS
 from emq_ops.daemon.tasks import task_set
 from emq_ops.deploy.model import instant
 from emq_ops.deploy.revisions import Revision
@@ -30,7 +32,8 @@ def leaders(server: Server, queues: list[str]) -> dict[str, str]:
 
 
 def task_rows(server: Server, ledger: Ledger, revision: Revision, env: Mapping[str, str]) -> list[dict[str, Any]]:
-    """One row a task of the revision: leader, last and next run (UTC), lag (ms that the next run is overdue)."""
+    """One row a task of the revision: leader, last and next run (UTC), `overdue_ms`: for how long the next run has been
+    due. A daemon that is alive writes idle runs down every `EVERY_MS`; within that nothing is overdue."""
     live: list[str] = []
     try:
         live = server.queues()
@@ -45,6 +48,8 @@ def task_rows(server: Server, ledger: Ledger, revision: Revision, env: Mapping[s
         due = None if mark is None else mark.next_ms
         if mark is not None and (due is None or due <= mark.due_ms):
             due = clock.ms_of(task.schedule.trigger.next_fire(clock.at(mark.due_ms)))
+        elif mark is None and isinstance(task.schedule.trigger, Cron):
+            due = clock.ms_of(task.schedule.trigger.next_fire(clock.at(now)))  # an interval's first run is at once
         rows.append(
             {
                 "queue": task.queue,
@@ -54,7 +59,7 @@ def task_rows(server: Server, ledger: Ledger, revision: Revision, env: Mapping[s
                 "last": instant(mark.started_ms) if mark is not None and mark.started_ms else None,
                 "next": instant(due) if due is not None else "at once",
                 "late_ms": mark.late_ms if mark is not None else None,
-                "lag": max(0, now - due) if due is not None else None,
+                "overdue_ms": _overdue(now, due, led.get(task.queue, "")),
                 "runs": mark.runs if mark is not None else 0,
                 "missed": mark.missed if mark is not None else 0,
                 "skipped": mark.skipped if mark is not None else 0,
@@ -63,6 +68,12 @@ def task_rows(server: Server, ledger: Ledger, revision: Revision, env: Mapping[s
             }
         )
     return rows
+
+
+def _overdue(now: int, due: int | None, leader: str) -> int | None:
+    if due is None:
+        return None
+    return max(0, now - due) if not leader or now - due > 2 * EVERY_MS else 0
 
 
 def daemon_rows(ledger: Ledger) -> list[dict[str, Any]]:

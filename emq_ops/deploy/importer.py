@@ -34,13 +34,14 @@ def read_queues(server: Server, selectors: Sequence[str] = ()) -> tuple[dict[str
         name = stream_of_key(key)
         if name is not None and name not in streams:
             streams.append(name)
-    names = sorted(keys)
+    live = names = sorted(keys)
     if selectors:
         names = []
         for selector in selectors:
-            found = globs.select(selector, sorted(keys))
+            found = globs.select(selector, live)
             if not found:
-                raise BadInputError(f"'{selector}' takes no queue", fix="see `emq-ops queues`")
+                known = f"one of {', '.join(live[:10])}{' ...' if len(live) > 10 else ''}" if live else "it has none"
+                raise BadInputError(f"'{selector}' takes no queue of the server", fix=known)
             names += [name for name in found if name not in names]
     left_out: list[str] = []
     entries = {name: _entry(server, name, sorted(keys[name]), left_out) for name in names}

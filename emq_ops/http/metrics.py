@@ -33,7 +33,7 @@ class Tasks:
             missed.add_metric(names, row["missed"])
             failing.add_metric(names, row["failures"])
             late.add_metric(names, (row["late_ms"] or 0) / 1000)
-            lag.add_metric(names, (row["lag"] or 0) / 1000)
+            lag.add_metric(names, (row["overdue_ms"] or 0) / 1000)
             queues[row["queue"]] = bool(row["leader"])
         for queue, has in queues.items():
             led.add_metric([queue], float(has))

@@ -135,13 +135,17 @@ def find(ledger: Ledger, run: str) -> Run | None:
     return _run(row) if row is not None else None
 
 
-def latest(ledger: Ledger, *, queue: str | None = None, kind: str | None = None, limit: int = 100) -> list[Run]:
-    """The newest runs first."""
+def latest(
+    ledger: Ledger, *, queue: str | None = None, kind: str | None = None, limit: int = 100, idle: bool = True
+) -> list[Run]:
+    """The newest runs first; without `idle` none of the rows that only count passes which found nothing."""
     wanted = select(runs).order_by(runs.c.id.desc()).limit(limit)
     if queue is not None:
         wanted = wanted.where(runs.c.queue == queue)
     if kind is not None:
         wanted = wanted.where(runs.c.kind == kind)
+    elif not idle:
+        wanted = wanted.where(runs.c.kind != "idle")
     with ledger.read() as connection:
         return [_run(row) for row in connection.execute(wanted).mappings()]
 

@@ -119,7 +119,7 @@ def _normal(text: str) -> str:
 
 
 def _short(value: object) -> str:
-    text = str(value)
+    text = " or ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}… ({len(text)} characters)"
 
 

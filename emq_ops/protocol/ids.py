@@ -92,7 +92,7 @@ def parse(value: str | bytes) -> BrandedId:
         shown = value.decode("utf-8", "replace") if isinstance(value, bytes) else value
         raise BadInputError(
             f"malformed id '{one_line(shown[:40])}'",
-            fix="an id is three capitals and eleven base-62 digits, such as JOB0STBBIRAKHo",
+            fix="an id is three capitals and eleven base-62 digits, such as JOB0STBBIRAKHo or RUN0STBBIRAKHo",
         )
     number = 0
     for c in text[3:]:

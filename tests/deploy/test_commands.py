@@ -78,7 +78,7 @@ def test_the_way_of_a_change(run: Run, server: Server) -> None:
     assert reads.concurrency(Queue(server, "orders")) == 50
     assert run("plan").code == 0
     again = run("apply", "--yes")
-    assert (again.code, again.err) == (0, "emq-ops: nothing to do\n")
+    assert (again.code, again.out, again.err) == (0, "Nothing to do.\n", "")
 
     edit("max_stalled: 3", "max_stalled: 4")
     changed = run("plan", "--output", "json")
