@@ -201,8 +201,10 @@ def _list(
     first = next(found, None)
     if first is None:
         finish(out, selection, ledger, only_suspects=only_suspects)  # before anything is written: it may refuse
-    emit_rows(itertools.chain([first], found) if first is not None else (), options.output, JOBS)
-    finish(out, selection, ledger, only_suspects=only_suspects)
+        emit_rows((), options.output, JOBS)
+    else:
+        emit_rows(itertools.chain([first], found), options.output, JOBS)
+        finish(out, selection, ledger, only_suspects=only_suspects)
     for note in out.notes:
         say(f"note: {one_line(note)}")
 

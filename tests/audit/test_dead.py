@@ -20,6 +20,7 @@ import pytest
 from emq_ops.audit.dead import MOST_GROUPS, audit_dead
 from emq_ops.audit.page import dead_page
 from emq_ops.audit.spread import Histogram, age_class
+from emq_ops.cli.output import emit_rows
 from emq_ops.ledger.ledger import Ledger, open_ledger
 from emq_ops.passes.selection import EmptySelectionError, Selection
 from emq_ops.protocol import ids
@@ -356,6 +357,45 @@ def test_memory_is_flat(server: Server, valkey: Valkey) -> None:
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
     assert peaks[1] < peaks[0] * 1.5
+
+
+class Nowhere(io.TextIOBase):
+    def write(self, text: str) -> int:
+        return len(text)
+
+
+@pytest.mark.parametrize("output", ["json", "jsonl", "csv"])
+def test_lists_are_written_as_they_come(output: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdout", Nowhere())
+    peaks = []
+    for count in (300, 300, 3_000):  # the first fills caches
+        tracemalloc.start()
+        emit_rows(({"job": n, "error": "x" * 5_000} for n in range(count)), output, ("job", "error"))
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert peaks[2] < peaks[1] * 2
+
+
+def test_a_list_of_several_pages(server: Server, valkey: Valkey) -> None:
+    bury(valkey, Queue(server, "orders"), 1_100)
+    wanted = jobs_of(Queue(server, "orders"))
+
+    def listed(output: str, *argv: str, code: int = 0) -> str:
+        ran = emq("audit", "dead", "orders", "--list", "--url", valkey.url, "--output", output, *argv)
+        assert ran.code == code, ran
+        return ran.out
+
+    text = listed("json")
+    rows = json.loads(text)
+    assert [row["job"] for row in rows] == wanted
+    assert text == json.dumps(rows, indent=2) + "\n"
+    lines = listed("table").splitlines()
+    assert [line.split()[1] for line in lines if line.startswith("orders")] == wanted
+    assert sum(line.startswith("queue") for line in lines) == 1
+    for output in ("json", "jsonl", "csv", "table"):
+        assert listed(output, "--cause", "flow", code=4) == ""  # refused before a word is written
+        json.loads(emq("audit", "dead", "--list", "--url", valkey.url, "--output", "json", "other*").out or "[]") == []
+    )
 
 
 @pytest.mark.soak
