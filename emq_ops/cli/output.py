@@ -110,9 +110,9 @@ def _table(rows: Iterable[Row], columns: Sequence[str], *, header: bool) -> None
     out = sys.stdout
     table = Table(box=None, header_style="bold", pad_edge=False, show_header=header)
     for column in columns:
-        table.add_column(column, overflow="fold")
+        table.add_column(heading(column), overflow="fold")
     for row in rows:
-        table.add_row(*[_text(row.get(c)) for c in columns])
+        table.add_row(*[_text(shown(c, row.get(c))) for c in columns])
     Console(file=out, highlight=False, soft_wrap=False, width=None if out.isatty() else 200).print(table)
 
 
