@@ -15,7 +15,7 @@ from heapq import merge
 from itertools import groupby
 from typing import Any
 
-from sqlalchemy import select
+from sqlalchemy import exists, or_, select
 
 from emq_ops.ledger import stalls as stall_words
 from emq_ops.ledger.deaths import STALLED
@@ -149,7 +149,7 @@ def _add(out: WhatIf, fate: Fate, each: Any) -> None:
 def _histories(ledger: Ledger, queue: str, since_ms: int | None) -> Iterator[list[Stall]]:
     """Each job's stalls in order, by job; a stalled death that no sweep of ours made is a stall without a run."""
     ours = stall_words.by_job(ledger, queue)
-    others = _by_others(ledger, queue)
+    others = _known_by_their_deaths(ledger, queue)
     parts = merge(ours, others, key=lambda history: history[0].job)
     for _, histories in groupby(parts, key=lambda history: history[0].job):
         whole = sorted((stall for history in histories for stall in history), key=lambda stall: stall.at_ms)
@@ -158,12 +158,14 @@ def _histories(ledger: Ledger, queue: str, since_ms: int | None) -> Iterator[lis
             yield kept
 
 
-def _by_others(ledger: Ledger, queue: str) -> Iterator[list[Stall]]:
-    d = deaths
+def _known_by_their_deaths(ledger: Ledger, queue: str) -> Iterator[list[Stall]]:
+    """Stalled deaths by others, and those whose stall the ledger has no longer (deaths are kept longer)."""
+    d, s = deaths, stall_words.stalls
+    told = exists().where(s.c.queue == d.c.queue, s.c.job == d.c.job, s.c.run == d.c.killed_by, s.c.outcome == DEAD)
     after: tuple[str, int] = ("", 0)
     wanted = (
-        select(d.c.id, d.c.job, d.c.attempts, d.c.first_seen_ms, d.c.stalls)
-        .where(d.c.queue == queue, d.c.cause == STALLED, d.c.killed_by.is_(None), d.c.stalls > 0)
+        select(d.c.id, d.c.job, d.c.attempts, d.c.first_seen_ms, d.c.stalls, d.c.killed_by)
+        .where(d.c.queue == queue, d.c.cause == STALLED, d.c.stalls > 0, or_(d.c.killed_by.is_(None), ~told))
         .order_by(d.c.job, d.c.id)
         .limit(_PAGE)
     )
@@ -172,7 +174,8 @@ def _by_others(ledger: Ledger, queue: str) -> Iterator[list[Stall]]:
         with ledger.read() as connection:
             rows = connection.execute(wanted.where(beyond)).all()
         for row in rows:
-            yield [Stall(row.job, row.attempts, row.first_seen_ms, 0, DEAD, row.stalls, "", None, "", queue)]
+            run = row.killed_by or ""
+            yield [Stall(row.job, row.attempts, row.first_seen_ms, 0, DEAD, row.stalls, "", None, run, queue)]
         if len(rows) < _PAGE:
             return
         after = (rows[-1].job, rows[-1].id)

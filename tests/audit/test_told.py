@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
+from sqlalchemy import text
 
 from emq_ops.audit.life import life_of
 from emq_ops.audit.page import life_page, restarts_page
 from emq_ops.audit.restarts import audit_restarts
 from emq_ops.ledger import acts as book
+from emq_ops.ledger import interruptions as cuts
 from emq_ops.ledger.ledger import Ledger
 from emq_ops.passes.acts import act, choose
 from emq_ops.passes.selection import Selection
@@ -104,6 +107,41 @@ def test_the_life_of_a_job(server: Server, valkey: Valkey, ledger: Ledger, state
     ran = emq("audit", "job", job, "--url", "unix:///nowhere", "--state", state)
     assert ran.code == 0
     assert "without the live row" in ran.err
+
+
+@pytest.mark.parametrize("lost", [("runs",), ("interruptions",), ("stalls",), ("deaths",), ("census", "act_items")])
+def test_a_ledger_with_gaps_is_told_as_far_as_it_goes(
+    server: Server, valkey: Valkey, ledger: Ledger, state: str, lost: tuple[str, ...]
+) -> None:
+    """Rows that retention, or somebody, took away: what refers to them is told all the same."""
+    q = Queue(server, "orders")
+    swept(server, ledger)
+    gone = stalled(q, 2)
+    lapse(q, gone, 0)  # after the sweep
+    cuts.mark_lost(ledger, ["orders"])
+    assert swept(server, ledger, restart="count", max_stalled=1).dead == 2
+    removal = act(server, book.REMOVE, choose(server, "orders", Selection(jobs=(gone[0],))), ledger)
+    undo(server, removal.run or "", ledger)
+    where = ("--url", valkey.url, "--state", state, "--output", "json")
+    with ledger.write() as connection:
+        for name in lost:
+            connection.execute(text(f"DELETE FROM {name}"))
+
+    def told(*argv: str) -> Any:
+        ran = emq("audit", *argv, *where)
+        assert ran.code == 0, ran
+        return json.loads(ran.out)
+
+    dead = told("dead", "orders")
+    assert dead["dead"] == 2
+    assert dead["unrecorded"] == (2 if lost == ("deaths",) else 0)
+    if lost != ("deaths",):
+        assert {one["job"] for one in dead["suspects"]} == (set() if lost == ("interruptions",) else set(gone))
+    assert len(told("restarts")["interruptions"]) == (lost != ("interruptions",))
+    assert told("what-if", "--max-stalled", "2")["died"] == 2
+    for job in gone:
+        assert told("job", job)["live"] == [{"queue": "orders", "state": "dead"}]
+    assert act(server, book.REQUEUE, choose(server, "orders", Selection(), ledger), ledger).done == 2
 
 
 def test_a_job_that_nobody_knows(server: Server, ledger: Ledger) -> None:
