@@ -72,9 +72,9 @@ class LiveView:
                 return [self._styled(f"{event.run} {word} {one_line(event.playbook)}", "dim")]
             case e.PlayStarted():
                 names = ", ".join(map(one_line, event.queues[:SHOWN])) + (" ..." if len(event.queues) > SHOWN else "")
-                return ["", self._head(f"PLAY [{event.play.name}]"), f"{len(event.queues)} queues: {names}"]
+                return ["", self._head(f"PLAY [{event.play.name}]"), f"{_queues(len(event.queues))}: {names}"]
             case e.BatchStarted():
-                return ["", f"batch {event.number} of {event.count}: {len(event.queues)} queues"]
+                return ["", f"batch {event.number} of {event.count}: {_queues(len(event.queues))}"]
             case e.TaskStarted():
                 return ["", self._head(f"{'HANDLER' if event.handler else 'TASK'} [{event.task.name}]")]
             case e.TaskEnded():
@@ -93,7 +93,7 @@ class LiveView:
         word = words.get(outcome.status)
         if word is None:
             return []
-        said = said_of(outcome, check=self._check)
+        said = said_of(outcome, event.queue, check=self._check)
         line = f"{word}: [{one_line(event.queue)}]" + (f" => {said}" if said else "")
         lines = [self._styled(line + (" (done before the resume)" if event.replayed else ""), outcome.status)]
         if self._diff and outcome.status in (CHANGED, FAILED):
@@ -114,19 +114,24 @@ class LiveView:
         return [*lines, self._styled(f"{event.run} {event.status}", "dim")]
 
 
+def _queues(number: int) -> str:
+    return "1 queue" if number == 1 else f"{number} queues"
+
+
 def _side(value: Any) -> str:
     return "none" if value is None else cell(value)
 
 
-def said_of(outcome: Outcome, *, check: bool) -> str:
-    """What a line says of an outcome: its message, how many, and the first of which."""
+def said_of(outcome: Outcome, queue: str, *, check: bool) -> str:
+    """What a line says of an outcome on `queue`: its message, how many, and the first of which."""
     parts = [one_line(outcome.message)] if outcome.message else []
     if outcome.unknown:
         parts.append("cannot know beforehand" if check else "it can't be known whether anything changed")
-    if outcome.status == CHANGED and outcome.count:
+    if outcome.status == CHANGED and outcome.count and outcome.items != [queue]:
+        listed = len(outcome.items) >= min(outcome.count, SHOWN)  # else they name something else than was counted
         names = ", ".join(map(one_line, outcome.items[:SHOWN]))
-        more = f" and {outcome.count - SHOWN} more" if outcome.count > SHOWN and outcome.items else ""
-        parts.append(f"{outcome.count}: {names}{more}" if names else str(outcome.count))
+        more = f" and {outcome.count - SHOWN} more" if outcome.count > SHOWN and listed else ""
+        parts.append(f"{outcome.count}: {names}{more}" if listed else names or str(outcome.count))
     if outcome.attempts > 1:
         parts.append(f"{outcome.attempts} tries")
     return "; ".join(parts)

@@ -147,7 +147,8 @@ class Executor:
                 return outcome
             if attempt > tries:
                 if not outcome.failed:
-                    outcome = failed(f"after {attempt} tries it does not hold that {task.until.source}", outcome)
+                    why = self.renderer.explained(task.until, self._seen(task, scope, outcome))
+                    outcome = failed(f"after {attempt} tries it does not hold that {why}", outcome)
                 return outcome
             begun, plan = None, None
             attempt += 1
@@ -159,8 +160,12 @@ class Executor:
         assert task.until is not None
         if outcome.bad_input:
             return True
-        seen = Scope(scope.extra, ({str(task.register): outcome.result}, *scope.ready), scope.written)
-        return self.renderer.condition(task.until, seen, "until") and not outcome.failed
+        return self.renderer.condition(task.until, self._seen(task, scope, outcome), "until") and not outcome.failed
+
+    @staticmethod
+    def _seen(task: Task, scope: Scope, outcome: Outcome) -> Scope:
+        """What ``until`` sees: the outcome under its name, too."""
+        return Scope(scope.extra, ({str(task.register): outcome.result}, *scope.ready), scope.written)
 
     def _number(self, node: Any, scope: Scope, default: int, word: str) -> int:
         if node is None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import json
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -185,6 +186,18 @@ class Compiled:
         code = self.env.compile(self.tree)
         return NativeTemplate.from_code(self.env, code, {}, None)  # type: ignore[return-value]  # typed as its base
 
+    @functools.cached_property
+    def paths(self) -> tuple[str, ...]:
+        """The variables that it reads, each with the keys that are read of it: ``seen.dead``."""
+        whole: dict[str, None] = {}
+        parts: set[str] = set()
+        for node in self.tree.find_all((nodes.Getattr, nodes.Name)):
+            path = _path(node)
+            if path is not None:
+                whole[path] = None
+                parts.update(path[: m.start()] for m in re.finditer(r"\.", path))
+        return tuple(path for path in whole if path not in parts and path not in _GLOBALS)
+
     def run(self, values: Mapping[str, Any], lookup: Callable[..., Any]) -> Any:
         """The value, as plain data: of its own type where it is one expression, else text. (Jinja would also read a
         text that looks like Python as Python.) Raises Jinja's errors, ValueError, TypeError and the like."""
@@ -196,6 +209,15 @@ class Compiled:
             found: Any = next(iter(parts))
             return found if isinstance(found, bool) else plain(found)
         return plain("".join(text_of(part) for part in parts))
+
+
+def _path(node: nodes.Node) -> str | None:
+    if isinstance(node, nodes.Name):
+        return node.name
+    if isinstance(node, nodes.Getattr):
+        inner = _path(node.node)
+        return f"{inner}.{node.attr}" if inner is not None else None
+    return None
 
 
 class Compiler:

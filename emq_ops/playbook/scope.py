@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,10 +17,11 @@ from jinja2 import TemplateSyntaxError
 from emq_ops.playbook.errors import PlaybookError, Pos, nearest, wrong
 from emq_ops.playbook.evaluator import EvaluationError, Evaluator
 from emq_ops.playbook.model import Condition, Vars
-from emq_ops.playbook.sandbox import Compiled, Compiler
+from emq_ops.playbook.sandbox import Compiled, Compiler, text_of
 from emq_ops.playbook.source import Node, kind_of
 
 MAX_CHAIN = 50
+MAX_SHOWN = 40
 _UNDEFINED = re.compile(r"'(\w+)' is undefined")
 
 
@@ -69,12 +71,27 @@ class Renderer:
         return self._run(self.compiler.template(node.value), node.pos, scope, chain, expression=False)
 
     def conditions(self, conditions: Sequence[Condition], scope: Scope, word: str) -> list[tuple[str, bool]]:
-        """The source of each, and whether it holds. Raises PlaybookError for one that is neither true nor false."""
+        """The source of each (with the values in it where it does not hold), and whether it holds. Raises PlaybookError
+        for one that is neither true nor false."""
         sources = [condition.source for condition in conditions]
         found = self._together(sources, conditions, scope) if len(conditions) > 1 else None
         if found is None:
             found = [self.condition(condition, scope, word) for condition in conditions]
-        return list(zip(sources, found, strict=True))
+        return [
+            (condition.source if holds else self.explained(condition, scope), holds)
+            for condition, holds in zip(conditions, found, strict=True)
+        ]
+
+    def explained(self, condition: Condition, scope: Scope) -> str:
+        """The source of a condition, and what the variables in it are."""
+        values = {}
+        for path in condition.compiled.paths if condition.compiled is not None else ():
+            with suppress(TemplateSyntaxError, PlaybookError):
+                found = self._run(self.compiler.expression(path), condition.pos, scope, (), expression=True)
+                if not isinstance(found, str | list | dict) or len(found) <= MAX_SHOWN:
+                    values[path] = found
+        said = ", ".join(f"{path} is {text_of(value)}" for path, value in list(values.items())[:MAX_SHOWN])
+        return f"{condition.source} ({said})" if said else condition.source
 
     def _together(self, sources: list[str], conditions: Sequence[Condition], scope: Scope) -> list[bool] | None:
         """What they come to as one expression, which is far cheaper; None where each is to speak for itself."""

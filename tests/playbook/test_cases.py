@@ -43,6 +43,7 @@ def test_case(bench: Bench, case: dict[str, Any]) -> None:
     options = dict(case.get("options", {}))
     if "start_at" in options:
         options["start_at"] = options["start_at"].replace("@BOOK", str(bench.folder / "book.yaml"))
+    options["extra"] = [text.replace("@FOLDER", f"@{bench.folder}") for text in options.get("extra", [])]
     ended = bench.play(spelled(case["playbook"]), environ=case.get("env"), **options)
     assert (ended.status, ended.reason) == (case.get("status", "done"), "")
     for queue, wanted in case.get("recap", {}).items():

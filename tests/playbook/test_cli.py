@@ -111,7 +111,7 @@ def test_asking(place: Bench, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
     monkeypatch.setattr(sys, "stdin", io.StringIO("y\n"))
     assert run("--resume", run_id) == 0
     captured = capsys.readouterr()
-    assert "changed: [orders] => 1: orders (done before the resume)" in captured.out
+    assert "changed: [orders] => paused (done before the resume)" in captured.out
     assert place.seen("orders") == {"dead": ["C"], "paused": True, "rows": 1}
     assert run("--resume", run_id) == 4
     assert "ended (done); only one that failed or was interrupted goes on" in capsys.readouterr().err

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -61,7 +62,9 @@ class TrimDead(Module):
         returns = self._returns(found.report.as_row()) | {"removed": len(ids), "removed_ids": ids[:NAMED]}
         diff: list[tuple[str, Any, Any]] = [(job, "dead", None) for job in ids[:NAMED]]
         count = len(ids)
-        return Plan(CHANGE if ids else SAME, count, ids[:NAMED], count, diff=diff, data={"ids": ids}, returns=returns)
+        plan = Plan(CHANGE if ids else SAME, count, ids[:NAMED], count, diff=diff, data={"ids": ids}, returns=returns)
+        plan.message = self._said(returns, found.report.notes)
+        return plan
 
     def act(self, ctx: Context, options: dict[str, Any], plan: Plan, resumed: bool) -> Result:
         """Runs the pass on exactly those that were listed."""
@@ -84,8 +87,13 @@ class TrimDead(Module):
             stayed = ctx.queue.server.read_many([("ZSCORE", ctx.queue.keys.dead, job) for job in only])
             gone = [job for job, score in zip(only, stayed, strict=True) if score is None]
             report |= {"removed": len(gone), "removed_jobs": gone[:NAMED]}
-        removed = int(report["removed"])
-        return Result(removed > 0, removed, report["removed_jobs"], "; ".join(report["notes"]), self._returns(report))
+        removed, returns = int(report["removed"]), self._returns(report)
+        return Result(removed > 0, removed, report["removed_jobs"], self._said(returns, report["notes"]), returns)
+
+    @staticmethod
+    def _said(returns: dict[str, Any], notes: Sequence[str]) -> str:
+        stayed = f", {returns['stayed']} had to stay" if returns["stayed"] else ""
+        return "; ".join([f"{returns['removed']} removed, {returns['left']} left{stayed}", *notes])
 
     @staticmethod
     def _returns(row: dict[str, Any]) -> dict[str, Any]:
@@ -152,7 +160,7 @@ class ArchiveStreams(Module):
             )
             for name in items
         ]
-        message = "" if policies else "the config archives no stream of this queue"
+        message = self._said(returns) if policies else "the config archives no stream of this queue"
         plan = Plan(CHANGE if count else SAME, returns["folded"], items, 0, message=message, diff=diff, returns=returns)
         plan.data = {"streams": list(there)}
         return plan
@@ -185,9 +193,12 @@ class ArchiveStreams(Module):
         changed = plan.verdict == CHANGE if resumed else any(returns[key] for key in self._sums[:3])
         if resumed:
             returns |= {key: max(returns[key], plan.returns[key]) for key in self._sums[:3]}
-        return Result(
-            changed, returns["folded"], plan.items, "; ".join(returns["refused"]), returns, "; ".join(odd) or None
-        )
+        return Result(changed, returns["folded"], plan.items, self._said(returns), returns, "; ".join(odd) or None)
+
+    @staticmethod
+    def _said(returns: dict[str, Any]) -> str:
+        done = f"{returns['folded']} folded, {returns['shipped']} shipped, {returns['trimmed']} trimmed"
+        return "; ".join([done, *returns["refused"]])
 
     def _returns(self, rows: dict[str, dict[str, Any]]) -> dict[str, Any]:
         streams = {name: {key: row.get(key, 0) for key in self._sums} for name, row in rows.items()}

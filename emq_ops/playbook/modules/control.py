@@ -36,10 +36,12 @@ class _Pausing(Module):
         lane = options["lane"]
         before = is_paused(ctx.queue, lane)
         returns = {"paused": self.goal, "was_paused": before}
+        message = (f"lane {lane} " if lane else "") + ("paused" if self.goal else "not paused")
         if before == self.goal:
-            return Plan(returns=returns)
+            return Plan(message=f"{message} already" if self.goal else message, returns=returns)
         what = f"lane {lane} paused" if lane else "paused"
-        return Plan(CHANGE, 1, [lane or ctx.queue.name], diff=[(what, before, self.goal)], returns=returns)
+        items, diff = [lane or ctx.queue.name], [(what, before, self.goal)]
+        return Plan(CHANGE, 1, items, message=message if self.goal else "resumed", diff=diff, returns=returns)
 
     def act(self, ctx: Context, options: dict[str, Any], plan: Plan, resumed: bool) -> Result:
         """Sets it; doing so twice is doing so once."""
@@ -48,7 +50,7 @@ class _Pausing(Module):
             (control.pause_queue if self.goal else control.resume_queue)(ctx.queue)
         else:
             (control.pause_lane if self.goal else control.resume_lane)(ctx.queue, lane)
-        return Result(True, 1, plan.items, returns=plan.returns)
+        return Result(True, 1, plan.items, plan.message, plan.returns)
 
 
 class Pause(_Pausing):
@@ -86,9 +88,13 @@ class LimitLane(Module):
         raw = ctx.queue.server.read("HGET", ctx.queue.keys.glimit, lane)
         before = int(raw) if raw is not None and raw.isdigit() else 0
         returns = {"limit": limit, "was": before}
+        message = f"limit {limit or 'none'}"
         if before == limit:
-            return Plan(returns=returns)
-        return Plan(CHANGE, 1, [lane], diff=[(f"limit of lane {lane}", before, limit)], returns=returns)
+            return Plan(message=message, returns=returns)
+        message = f"{message}, was {before or 'none'}"
+        return Plan(
+            CHANGE, 1, [lane], message=message, diff=[(f"limit of lane {lane}", before, limit)], returns=returns
+        )
 
     def act(self, ctx: Context, options: dict[str, Any], plan: Plan, resumed: bool) -> Result:
         """Sets it; doing so twice is doing so once."""
@@ -96,7 +102,7 @@ class LimitLane(Module):
             control.limit_lane(ctx.queue, options["lane"], options["limit"])
         else:
             control.unlimit_lane(ctx.queue, options["lane"])
-        return Result(True, 1, plan.items, returns=plan.returns)
+        return Result(True, 1, plan.items, plan.message, plan.returns)
 
 
 class Drain(Module):
@@ -157,14 +163,14 @@ class Obliterate(Module):
         if why:
             # An earlier task would have paused or emptied it by then.
             return Plan(UNKNOWN, jobs, [ctx.queue.name], jobs, message=f"{why} now", returns={"removed": jobs})
-        return Plan(
-            CHANGE, jobs, [ctx.queue.name], jobs, diff=[("queue", f"{jobs} jobs", None)], returns={"removed": jobs}
-        )
+        plan = Plan(CHANGE, jobs, [ctx.queue.name], jobs, message=f"the queue and {jobs} jobs in it")
+        plan.diff, plan.returns = [("queue", f"{jobs} jobs", None)], {"removed": jobs}
+        return plan
 
     def act(self, ctx: Context, options: dict[str, Any], plan: Plan, resumed: bool) -> Result:
         """Obliterates, a budget of jobs a request."""
         if resumed and not look(ctx.queue)["exists"]:
-            return Result(True, plan.count, plan.items, returns=plan.returns)
+            return Result(True, plan.count, plan.items, plan.message, plan.returns)
         while not control.obliterate(ctx.queue, force=options["force"], budget=self._budget):
             ctx.go_on()
-        return Result(True, plan.count, plan.items, returns=plan.returns)
+        return Result(True, plan.count, plan.items, plan.message, plan.returns)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import Any, ClassVar
 
 from emq_ops.ledger import holds
@@ -19,6 +20,10 @@ from emq_ops.protocol.transitions.reads import JobState, job_state
 
 NAMED = 1000
 _BOUNDS = ("pending", "active", "scheduled", "dead", "lapsed")
+
+
+def _shown(unix_ms: int) -> str:
+    return datetime.fromtimestamp(unix_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
 
 
 class Maintenance(Module):
@@ -48,13 +53,16 @@ class Maintenance(Module):
             returns = {"open": False, "until_ms": 0}
             if not until:
                 return Plan(returns=returns)
-            return Plan(CHANGE, 1, [ctx.queue.name], diff=[("window", f"until {until}", None)], returns=returns)
+            diff: list[tuple[str, Any, Any]] = [("window", f"until {_shown(until)}", None)]
+            return Plan(CHANGE, 1, [ctx.queue.name], message="closed", diff=diff, returns=returns)
         end = now + options["for"]
         returns = {"open": True, "until_ms": end}
         if until >= end:
-            return Plan(message=f"open until {until} already", returns={"open": True, "until_ms": until})
-        diff: list[tuple[str, Any, Any]] = [("window", f"until {until}" if until else None, f"until {end}")]
-        return Plan(CHANGE, 1, [ctx.queue.name], diff=diff, data={"start": now, "end": end}, returns=returns)
+            return Plan(message=f"open until {_shown(until)} already", returns={"open": True, "until_ms": until})
+        diff = [("window", f"until {_shown(until)}" if until else None, f"until {_shown(end)}")]
+        plan = Plan(CHANGE, 1, [ctx.queue.name], message=f"open until {_shown(end)}", diff=diff, returns=returns)
+        plan.data = {"start": now, "end": end}
+        return plan
 
     def act(self, ctx: Context, options: dict[str, Any], plan: Plan, resumed: bool) -> Result:
         """Opens or closes it."""
@@ -66,7 +74,7 @@ class Maintenance(Module):
             why = options["why"] or f"playbook {ctx.run}"
             window = Window(selector, plan.data["start"], plan.data["end"], holder=who(), why=why)
             holds.open_window(ledger, window)
-        return Result(True, 1, plan.items, returns=plan.returns)
+        return Result(True, 1, plan.items, plan.message, plan.returns)
 
     @staticmethod
     def _selector(ctx: Context) -> str:

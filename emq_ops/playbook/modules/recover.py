@@ -73,7 +73,7 @@ class Sweep(Module):
         items = [*report.recovered_jobs, *report.dead_jobs]
         returns = self._returns(row) | {"active": look(ctx.queue)["active"] - count}
         plan = Plan(CHANGE if count else SAME, count, items, diff=diff, returns=returns, duty=True)
-        plan.message = "; ".join(report.notes)
+        plan.message = _said(row)
         return plan
 
     def act(self, ctx: Context, options: dict[str, Any], plan: Plan, resumed: bool) -> Result:
@@ -93,15 +93,23 @@ class Sweep(Module):
         if resumed and count < plan.count:
             # The rest was done before the interruption, and stands in the ledger.
             returns = plan.returns | {"active": look(ctx.queue)["active"]}
-            return Result(plan.verdict == CHANGE, plan.count, plan.items, returns=returns)
+            return Result(plan.verdict == CHANGE, plan.count, plan.items, plan.message, returns)
         items = [*report["recovered_jobs"], *report["dead_jobs"]]
         returns = self._returns(report) | {"active": look(ctx.queue)["active"]}
-        return Result(count > 0, count, items, "; ".join(report["notes"]), returns)
+        return Result(count > 0, count, items, _said(report), returns)
 
     @staticmethod
     def _returns(row: dict[str, Any]) -> dict[str, Any]:
         out: dict[str, Any] = {name: row.get(name, 0) for name in ("recovered", "exempted", "dead", "ghosts")}
         return {**out, "recovered_ids": row.get("recovered_jobs", []), "dead_ids": row.get("dead_jobs", [])}
+
+
+def _said(row: dict[str, Any]) -> str:
+    """A sweep in a few words."""
+    uncounted = f", {row['exempted']} of them uncounted" if row["exempted"] else ""
+    parts = [f"{row['recovered']} recovered{uncounted}"] if row["recovered"] else []
+    parts += [f"{row[name]} {word}" for name, word in (("dead", "died"), ("ghosts", "without a row")) if row[name]]
+    return "; ".join([", ".join(parts) or "no lease lapsed", *row["notes"]])
 
 
 def check_report(report: dict[str, Any], queue: str) -> None:
