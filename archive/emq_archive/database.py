@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import importlib
+import re
 import sqlite3
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import cached_property
 from importlib import resources
-from typing import Any
+from importlib.resources.abc import Traversable
+from typing import TYPE_CHECKING, Any
 
-from alembic.config import Config
-from alembic.migration import MigrationContext
-from alembic.runtime.environment import EnvironmentContext
-from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, Engine, MetaData, text
+from sqlalchemy import Connection, Engine, MetaData, inspect, text
 
 from emq_ops.protocol.errors import EmqError
+
+if TYPE_CHECKING:
+    from alembic.script import ScriptDirectory
 
 
 def to_wal(cursor: Any, seconds: float) -> None:
@@ -52,47 +55,30 @@ class Migrations:
     newer: Callable[[str, Engine], EmqError]
     """The error for a database whose revision this version does not know."""
 
-    def scripts(self) -> ScriptDirectory:
-        """The migrations that ship with this version."""
-        config = Config()
-        config.set_main_option("script_location", str(resources.files(self.package).joinpath("migrations")))
-        config.set_main_option("path_separator", "newline")
-        return ScriptDirectory.from_config(config)
+    @cached_property
+    def head(self) -> str:
+        """The revision of this version's schema: that of the last script, ``v<revision>_<name>.py``."""
+        names = (entry.name for entry in self.folder.joinpath("versions").iterdir())
+        return max(match[1] for name in names if (match := re.fullmatch(r"v(\d{4})_\w+\.py", name)))
+
+    @property
+    def folder(self) -> Traversable:
+        """Where the scripts are."""
+        return resources.files(self.package).joinpath("migrations")
 
     def current(self, connection: Connection) -> str | None:
         """The revision that a database is at, None for an empty one."""
-        context = MigrationContext.configure(connection, opts={"version_table": self.version_table})
-        return context.get_current_revision()
+        if not inspect(connection).has_table(self.version_table):
+            return None
+        found = connection.execute(text(f"SELECT version_num FROM {self.version_table}")).scalar()
+        return None if found is None else str(found)
 
     def upgrade(self, engine: Engine, directory: ScriptDirectory | None = None) -> None:
         """Brings the database up in one transaction under a lock: killed anywhere, it stands where it stood; several
-        processes at once are fine. Raises what `newer` makes."""
-        directory = directory or self.scripts()
-        head = directory.get_current_head()
+        processes at once are fine. `directory`: other scripts than those that ship. Raises what `newer` makes."""
+        head = self.head if directory is None else directory.get_current_head()
         with self.transaction(engine, writes=False) as connection:
             if self.current(connection) == head:
                 return
-        with self.transaction(engine, writes=True) as connection:
-            if connection.dialect.name == "postgresql":
-                connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": self.lock})
-            at = self.current(connection)  # another process may have been quicker
-            if at == head:
-                return
-            if at is not None and at not in {script.revision for script in directory.walk_revisions()}:
-                raise self.newer(at, engine)
-            self._run(connection, directory)
-
-    def _run(self, connection: Connection, directory: ScriptDirectory) -> None:
-        def steps(revision: object, _context: object) -> object:
-            return directory._upgrade_revs("head", revision)  # type: ignore[arg-type]  # alembic's own recipe
-
-        with EnvironmentContext(Config(), directory, fn=steps) as environment:
-            environment.configure(
-                connection=connection,
-                target_metadata=self.metadata,
-                version_table=self.version_table,
-                transactional_ddl=True,
-                transaction_per_migration=False,
-            )
-            # No begin_transaction(): the caller's transaction holds all of it.
-            environment.run_migrations()
+        # alembic takes as long to import as all that an ordinary command does, and hardly any start needs it.
+        importlib.import_module("emq_archive.migrating").bring_up(self, engine, directory)

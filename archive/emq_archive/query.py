@@ -23,7 +23,8 @@ from emq_archive.deadline import Deadline
 from emq_archive.model import RawEntry, Record
 from emq_archive.ports import Remote
 from emq_archive.read import Archive, Looked
-from emq_archive.remote import DirectoryRemote, S3Remote
+from emq_archive.remote.directory import DirectoryRemote
+from emq_archive.remote.s3 import S3Remote
 from emq_archive.remotefile import RemoteFile
 from emq_archive.segment import SCHEMA, table_of
 from emq_ops.protocol.errors import BadInputError

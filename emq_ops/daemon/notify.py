@@ -7,6 +7,8 @@ import os
 import socket
 from pathlib import Path
 
+from emq_ops.config import files
+
 
 def sd_notify(text: str) -> bool:
     """Sends `text` (``READY=1``, ``STOPPING=1`` ...) to systemd; False where nobody listens."""
@@ -26,15 +28,15 @@ class ReadyFile:
     """A file that exists while the daemon is ready; its content is the process id."""
 
     def __init__(self, path: Path | None) -> None:
-        self.path = path
+        """Raises BadInputError for a path at which something is that is no regular file."""
+        self.path = None if path is None else files.regular(path)
 
     def up(self) -> None:
         """Makes it, whole or not at all."""
         if self.path is not None:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            part = self.path.with_name(self.path.name + f".{os.getpid()}")
-            part.write_text(f"{os.getpid()}\n")
-            part.replace(self.path)
+            with files.written(self.path, mode=0o644) as file:
+                file.write(f"{os.getpid()}\n")
 
     def down(self) -> None:
         """Takes it away."""

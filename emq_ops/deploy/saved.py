@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from emq_ops.config import files
 from emq_ops.deploy.document import Document
 from emq_ops.deploy.model import Plan
 from emq_ops.deploy.render import value
@@ -78,12 +79,8 @@ def save(path: Path, saved: Saved) -> None:
         "plan": saved.plan,
     }
     body["seal"] = _seal(body)
-    part = path.with_name(path.name + ".part")
-    try:
-        part.write_text(json.dumps(body, indent=1) + "\n", "utf-8")
-        part.replace(path)
-    except OSError as fault:
-        raise BadInputError(f"can't write the plan: {fault.strerror}", where=str(path)) from None
+    with files.written(path, mode=0o644) as file:
+        file.write(json.dumps(body, indent=1) + "\n")
 
 
 def read(path: Path) -> Saved:

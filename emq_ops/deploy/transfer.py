@@ -11,12 +11,12 @@ import contextlib
 import json
 import os
 import sqlite3
-from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
 from sqlalchemy import Connection, MetaData, Table, func, insert, inspect, select, text
 
+from emq_ops.config import files
 from emq_ops.deploy.lock import StateLock
 from emq_ops.ledger import schema
 from emq_ops.ledger.deploy_schema import revisions, state_lock
@@ -48,23 +48,6 @@ def _value(value: Any) -> Any:
     return base64.b64decode(value["base64"]) if isinstance(value, dict) else value
 
 
-@contextlib.contextmanager
-def _written(path: Path) -> Iterator[IO[str]]:
-    """A file that appears whole or not at all, readable by its owner only (rows may hold payloads)."""
-    part = path.with_name(path.name + ".part")
-    try:
-        with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(path)
-    except OSError as fault:
-        raise BadInputError(f"can't write: {fault.strerror}", where=str(path)) from None
-    finally:
-        with contextlib.suppress(OSError):
-            part.unlink()
-
-
 def export(ledger: Ledger, path: Path) -> dict[str, int]:
     """Writes the whole state, as of one moment; answers rows a table. Raises LockedError while somebody applies."""
     lock = StateLock(ledger, "export")
@@ -78,7 +61,7 @@ def export(ledger: Ledger, path: Path) -> dict[str, int]:
 
 def _export(ledger: Ledger, path: Path) -> dict[str, int]:
     counts: dict[str, int] = {}
-    with ledger.read() as connection, _written(path) as file:
+    with ledger.read() as connection, files.written(path) as file:
         if ledger.shared:
             connection.execute(text("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ"))
         head = {"format": FORMAT, "version": VERSION, "schema": STATE.current(connection), "state": ledger.state}
@@ -179,7 +162,8 @@ def backup(ledger: Ledger, path: Path) -> None:
     if ledger.shared:
         _export(ledger, path)
         return
-    part = path.with_name(path.name + ".part")
+    real = files.regular(path)
+    part = real.with_name(f"{real.name}.{os.getpid()}.part")
     try:
         with contextlib.suppress(FileNotFoundError):
             part.unlink()
@@ -188,6 +172,6 @@ def backup(ledger: Ledger, path: Path) -> None:
             raw = connection.connection.driver_connection
             assert isinstance(raw, sqlite3.Connection)
             raw.backup(copy, pages=2000)
-        part.replace(path)
+        part.replace(real)
     except (OSError, sqlite3.Error) as fault:
         raise BadInputError(f"can't write the backup: {fault}", where=str(path)) from None

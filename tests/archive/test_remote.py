@@ -14,7 +14,8 @@ import pytest
 from emq_archive.deadline import Deadline
 from emq_archive.errors import StoreRefusedError
 from emq_archive.ports import Remote
-from emq_archive.remote import S3Remote, open_remote
+from emq_archive.remote import open_remote
+from emq_archive.remote.s3 import S3Remote
 from emq_ops.protocol.errors import BadInputError, DeadlineError
 
 

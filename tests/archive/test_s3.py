@@ -12,8 +12,12 @@ import pytest
 from emq_archive.deadline import Deadline
 from emq_archive.errors import DiskFullError, StoreRefusedError, StoreUnreachableError
 from emq_archive.local import open_local
-from emq_archive.remote import S3Options, S3Remote
-from emq_ops.protocol.errors import DeadlineError
+from emq_archive.remote import open_remote
+from emq_archive.remote.s3 import S3Options, S3Remote
+from emq_ops.cli.archive_parts import remote_of
+from emq_ops.config.loader import load
+from emq_ops.config.wiring import Wiring
+from emq_ops.protocol.errors import BadInputError, DeadlineError, EmqError
 from tests.archive.making import REF, START_MS, add, settled, shipper
 from tests.support.http_proxy import HttpProxy, creates
 from tests.support.https_stub import StrictStore
@@ -193,6 +197,58 @@ def test_no_credentials_are_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     remote = S3Remote(S3Options("b", endpoint=s3.url))
     with pytest.raises(StoreRefusedError, match="no credentials"):
         remote.create("x", b"1")
+
+
+REMOTE = """
+archive:
+  remote:
+    url: s3://bucket/p
+    endpoint: %s
+    region: eu-west-9
+    access_key_id: ${SHOP_KEY}
+    secret_access_key: ${SHOP_SECRET}
+    session_token: ${SHOP_TOKEN}
+    ca: %s
+    timeout: 20s
+"""
+
+
+def test_what_the_yaml_says_of_the_store_reaches_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_REGION"):
+        monkeypatch.delenv(name)
+    with StrictStore(tmp_path) as store:
+        file = tmp_path / "config.yaml"
+        file.write_text(REMOTE % (store.url, store.cert))
+        env = {"SHOP_KEY": "AKSHOP", "SHOP_SECRET": "s3cr3t", "SHOP_TOKEN": "t0ken"}
+        settings = Wiring.of(load([file], env)).archive_remote
+        assert settings is not None
+        remote = remote_of(settings)
+        assert remote.create("a", b"1") == "created"
+        remote.close()
+        assert store.objects == {"/bucket/p/a": b"1"}
+        headers = store.requests[-1][2]
+        assert "Credential=AKSHOP/" in headers["authorization"]
+        assert "/eu-west-9/s3/" in headers["authorization"]
+        assert headers["x-amz-security-token"] == "t0ken"
+        assert not any(secret in repr(remote.__dict__) for secret in env.values())
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"access_key_id": "a"}, "half of a key: no secret_access_key"),
+        ({"profile": "nobody-has-this"}, "nobody-has-this"),
+    ],
+)
+def test_keys_that_can_not_be(options: dict[str, str], said: str, s3: S3Server) -> None:
+    with pytest.raises(EmqError, match=said):
+        open_remote("s3://b", endpoint=s3.url, **options).create("x", b"1")
+
+
+def test_a_secret_in_a_url_is_refused() -> None:
+    with pytest.raises(BadInputError, match="a secret in a URL") as caught:
+        open_remote("s3://b?secret_access_key=hunter2")
+    assert "hunter2" not in str(caught.value)
 
 
 def test_a_store_without_create_only_writes_is_found_out(stub: StrictStore) -> None:

@@ -18,7 +18,8 @@ from emq_archive.log import Log
 from emq_archive.model import LAST_ID, RawEntry, parse_id
 from emq_archive.ports import Fence, Remote
 from emq_archive.read import Archive
-from emq_archive.remote import DirectoryRemote, open_remote
+from emq_archive.remote import open_remote
+from emq_archive.remote.directory import DirectoryRemote
 from emq_archive.restore import restore
 from emq_archive.verify import verify
 from emq_ops.protocol.errors import BadInputError, EmqError

@@ -114,7 +114,8 @@ REFUSED: list[tuple[str, str | bytes, str]] = [
      "(restart: exempt, or executor: script)"),
     ("a lane that is no id", "queues: {orders: {settings: {lanes: {foo: {limit: 2}}}}}\n",
      "1:38: queues.orders.settings.lanes.foo: the key: expected a GRP id, got 'foo' "
-     "(malformed id 'foo'; an id is three capitals and eleven base-62 digits, such as JOB0STBBIRAKHo or RUN0STBBIRAKHo)"),
+     "(malformed id 'foo'; an id is three capitals and eleven base-62 digits, such as JOB0STBBIRAKHo or "
+     "RUN0STBBIRAKHo)"),
     ("a list for a mapping", "queues: [a]\n", "1:1: queues: expected a mapping, got a list"),
     ("a list at the top", "- a\n", "1:1: expected a mapping: server, state, archive, defaults, queues ..."),
     ("two documents", "a: 1\n---\nb: 2\n",

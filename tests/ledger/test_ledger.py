@@ -16,6 +16,9 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from sqlalchemy import inspect, text
 
+from emq_archive.database import Migrations
+from emq_archive.local.migrate import LOCAL
+from emq_archive.migrating import scripts
 from emq_ops.ledger import acts, stalls  # noqa: F401  # their tables are on the metadata
 from emq_ops.ledger.engine import BUSY_MS, open_engine, transaction
 from emq_ops.ledger.errors import LedgerError, LedgerFullError, LedgerLockedError, LedgerUnreachableError
@@ -57,6 +60,11 @@ def test_migrations_end_in_the_models(ledger: Ledger) -> None:
             "include_object": lambda _o, name, kind, reflected, _c: kind != "table" or not reflected or name in names,
         }
         assert compare_metadata(MigrationContext.configure(connection, opts=options), metadata) == []
+
+
+@pytest.mark.parametrize("migrations", [STATE, LOCAL], ids=["state", "archive"])
+def test_the_head_that_is_looked_for_is_that_of_the_scripts(migrations: Migrations) -> None:
+    assert migrations.head == scripts(migrations).get_current_head()
 
 
 def test_tokens_never_repeat(ledger: Ledger) -> None:

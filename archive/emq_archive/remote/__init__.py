@@ -2,33 +2,38 @@
 
 from __future__ import annotations
 
+import importlib
 from pathlib import Path
-from urllib.parse import parse_qsl, unquote, urlsplit
+from typing import Protocol, cast
+from urllib.parse import SplitResult, urlsplit
 
 from emq_archive.ports import Remote
-from emq_archive.remote.directory import DirectoryRemote
-from emq_archive.remote.s3 import S3Options, S3Remote
 from emq_ops.protocol.errors import BadInputError
 
-__all__ = ["DirectoryRemote", "S3Options", "S3Remote", "open_remote"]
+__all__ = ["open_remote"]
 
-_FIX = "file:<folder> or s3://<bucket>/<prefix>"
+Options = dict[str, str | int | bool | None]
+
+BACKENDS = {"file": "emq_archive.remote.directory", "s3": "emq_archive.remote.s3"}
+"""Scheme -> its module, imported by who needs it: S3's SDK takes longer to import than most commands do."""
+FIX = "file:<folder> or s3://<bucket>/<prefix>"
+
+
+class Backend(Protocol):
+    """What a backend's module has."""
+
+    @staticmethod
+    def open_url(parts: SplitResult, base: Path | None, options: Options) -> Remote:
+        """Opens a URL of its scheme. Raises BadInputError."""
 
 
 def open_remote(url: str, *, base: Path | None = None, **options: str | int | bool | None) -> Remote:
     """Opens ``file:<folder>`` (relative to `base` or the working directory) or ``s3://<bucket>/<prefix>``. `options` of
-    S3: see `S3Options`; they may stand in the URL's query too (``?endpoint=...&region=...``). An empty bucket is taken
-    from ``BUCKET_NAME``. No request is made. Raises BadInputError."""
+    S3: see `S3Options`; those that are no secret may stand in the URL's query too (``?endpoint=...&region=...``). An
+    empty bucket is taken from ``BUCKET_NAME``. No request is made. Raises BadInputError."""
     parts = urlsplit(url)
-    if parts.scheme == "file":
-        if parts.netloc not in ("", "localhost"):
-            raise BadInputError(f"'{parts.netloc}' is a host; a directory is on this one", where="--remote", fix=_FIX)
-        path = unquote(parts.path)
-        if not path:
-            raise BadInputError("no folder is named", where="--remote", fix=_FIX)
-        return DirectoryRemote((base or Path.cwd()) / Path(path).expanduser())
-    if parts.scheme != "s3":
-        raise BadInputError("this is no object store", where="--remote", fix=_FIX)
-    given: dict[str, str | int | bool | None] = dict(parse_qsl(parts.query))
-    given.update({name: value for name, value in options.items() if value is not None})
-    return S3Remote(S3Options.of(parts.netloc, unquote(parts.path).strip("/"), given))
+    module = BACKENDS.get(parts.scheme)
+    if module is None:
+        raise BadInputError("this is no object store", where="--remote", fix=FIX)
+    backend = cast(Backend, importlib.import_module(module))
+    return backend.open_url(parts, base, {name: value for name, value in options.items() if value is not None})

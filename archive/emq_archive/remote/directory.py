@@ -10,6 +10,7 @@ import uuid
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Literal
+from urllib.parse import SplitResult, unquote
 
 from emq_archive.deadline import NEVER, Deadline
 from emq_archive.errors import ArchiveError, DiskFullError, StoreRefusedError, StoreUnreachableError
@@ -20,6 +21,17 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _REFUSED = (errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.ENAMETOOLONG)
 _STALE_SECONDS = 24 * 3600
 _BLOCK = 1024 * 1024
+
+
+def open_url(parts: SplitResult, base: Path | None, _options: object) -> DirectoryRemote:
+    """``file:<folder>``, relative to `base`. Raises BadInputError."""
+    fix = "file:<folder> or s3://<bucket>/<prefix>"
+    if parts.netloc not in ("", "localhost"):
+        raise BadInputError(f"'{parts.netloc}' is a host; a directory is on this one", where="--remote", fix=fix)
+    path = unquote(parts.path)
+    if not path:
+        raise BadInputError("no folder is named", where="--remote", fix=fix)
+    return DirectoryRemote((base or Path.cwd()) / Path(path).expanduser())
 
 
 class DirectoryRemote:

@@ -11,10 +11,10 @@ import functools
 import io
 import os
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 import boto3
 import botocore.session
@@ -28,7 +28,7 @@ from emq_archive.remote.s3_retry import attempts
 from emq_ops.protocol.errors import BadInputError
 
 CONNECT_SECONDS = 5.0
-READ_SECONDS = (1, 2, 5, 10, 20, 60)
+READ_SECONDS = (1, 2, 5, 10, 20, 30, 60)
 """A client is kept for each of these; a call takes the largest that its deadline allows."""
 MiB = 1024 * 1024
 _PROBE = "probe/create-only"
@@ -39,7 +39,8 @@ _TIGRIS = (".tigris.dev", ".storage.dev", ".tigrisdata.com")
 class S3Options:
     """Where and how. `region` ``auto`` is taken as it is; `endpoint` None: the SDK's own choice. `checksums`: let the
     SDK send its checksum trailers. `path_style`: the bucket in the path, not in the host name (the default where an
-    endpoint is given)."""
+    endpoint is given). Keys, or the name of a `profile`: None: boto3's own chain finds them. `ca`: a file of
+    certificate authorities. `timeout_ms`: how long one request may take, within its deadline."""
 
     bucket: str
     prefix: str = ""
@@ -50,6 +51,12 @@ class S3Options:
     part_bytes: int = 16 * MiB
     checksums: bool = False
     path_style: bool | None = None
+    access_key_id: str | None = field(default=None, repr=False)
+    secret_access_key: str | None = field(default=None, repr=False)
+    session_token: str | None = field(default=None, repr=False)
+    profile: str | None = None
+    ca: str | None = None
+    timeout_ms: int = READ_SECONDS[-1] * 1000
 
     @classmethod
     def of(cls, bucket: str, prefix: str, given: Mapping[str, str | int | bool | None]) -> S3Options:
@@ -64,7 +71,7 @@ class S3Options:
         if not bucket:
             raise BadInputError("no bucket is named", where="--remote", fix="s3://<bucket>/<prefix>, or BUCKET_NAME")
         values: dict[str, Any] = dict(given)
-        for name in ("multipart_bytes", "part_bytes"):
+        for name in ("multipart_bytes", "part_bytes", "timeout_ms"):
             if name in values:
                 values[name] = int(values[name])
         for name in ("checksums", "path_style"):
@@ -75,8 +82,21 @@ class S3Options:
         return cls(bucket=bucket, prefix=prefix, **values)
 
 
+_SECRETS = ("access_key_id", "secret_access_key", "session_token")
+
+
+def open_url(parts: SplitResult, _base: Path | None, options: Mapping[str, str | int | bool | None]) -> S3Remote:
+    """``s3://<bucket>/<prefix>?<options>``; `options` go before those of the query. Raises BadInputError."""
+    asked = dict(parse_qsl(parts.query))
+    for name in _SECRETS:
+        if name in asked:
+            fix = "set it in the environment, or under archive.remote as ${NAME}"
+            raise BadInputError(f"a secret in a URL: {name}", where="--remote", fix=fix)
+    return S3Remote(S3Options.of(parts.netloc, unquote(parts.path).strip("/"), {**asked, **options}))
+
+
 class S3Remote:
-    """`Remote` on a bucket. Thread-safe. Credentials come from boto3's own chain."""
+    """`Remote` on a bucket. Thread-safe. Credentials are those of `options`, else what boto3's own chain finds."""
 
     def __init__(self, options: S3Options) -> None:
         self.options = options
@@ -116,11 +136,21 @@ class S3Remote:
         if self._session is None:
             inner = botocore.session.get_session()
             inner.register_component("data_loader", _loader())
-            self._session = boto3.session.Session(botocore_session=inner)
+            own = self.options
+            if (own.access_key_id is None) != (own.secret_access_key is None):
+                missing = "secret_access_key" if own.secret_access_key is None else "access_key_id"
+                raise BadInputError(f"half of a key: no {missing}", where=self.url, fix="give both, or neither")
+            self._session = boto3.session.Session(
+                aws_access_key_id=own.access_key_id,
+                aws_secret_access_key=own.secret_access_key,
+                aws_session_token=own.session_token,
+                profile_name=own.profile,
+                botocore_session=inner,
+            )
         return self._session
 
     def _client(self, deadline: Deadline) -> Any:
-        left = deadline.left(READ_SECONDS[-1])
+        left = deadline.left(self.options.timeout_ms / 1000)
         seconds = max([s for s in READ_SECONDS if s <= left], default=READ_SECONDS[0])
         if seconds not in self._clients:
             checksums = "when_supported" if self.options.checksums else "when_required"
@@ -135,7 +165,7 @@ class S3Remote:
                 user_agent_extra="emq-ops",
             )
             client = self._opened().client(
-                "s3", endpoint_url=self.options.endpoint, region_name=self.region, config=config
+                "s3", endpoint_url=self.options.endpoint, region_name=self.region, config=config, verify=self.options.ca
             )
             if self._tigris:
                 client.meta.events.register("before-sign.s3", _consistently)
