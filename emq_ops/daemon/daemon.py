@@ -43,6 +43,7 @@ from emq_ops.passes.events import Emit
 from emq_ops.passes.holder import who
 from emq_ops.protocol import deadline
 from emq_ops.protocol.errors import EmqError
+from emq_ops.protocol.scripts import load_all
 from emq_ops.protocol.server import Server
 
 TURN_SECONDS = 0.1
@@ -122,6 +123,7 @@ class Daemon:
     def run(self, stop: threading.Event) -> None:
         """Runs until `stop` is set; then everything in hand ends, leases are given up, and it returns within
         `stop_within` of the settings. Raises ForeignQueueError where another state owns a queue at the start."""
+        load_all()
         self._load(self.revision)
         self._lead(first=True)
         self.leads.start()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -35,6 +37,20 @@ def test_each_script_is_whole(name: str, server: Server) -> None:
         assert part in header, f"lua/{name}.lua does not say its {part}"
     declared = re.findall(r"^local function (\w+)", text, re.MULTILINE)
     assert len(declared) == len(set(declared))
+
+
+def test_what_was_loaded_stays_through_an_upgrade(tmp_path: Path) -> None:
+    folder = tmp_path / "emq_ops_lua"
+    shutil.copytree(FOLDER, folder)
+    code = (
+        "from pathlib import Path; from emq_ops.protocol import scripts; scripts.load_all()\n"
+        f"for path in Path({str(folder)!r}).glob('**/*.lua'): path.write_text('-- of another version')\n"
+        "print([name for name in scripts.names() if b'another version' in scripts.load(name).source])"
+    )
+    env = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+    assert (folder / "claim.lua").read_text() == "-- of another version"
 
 
 def test_time_is_read_in_one_place() -> None:
