@@ -151,6 +151,19 @@ def keep_whole(connection: Connection, queue: str, bodies: Mapping[str, bytes]) 
             connection.execute(taken, rows)
 
 
+def kept(connection: Connection, queue: str, jobs: Sequence[str]) -> dict[str, bytes]:
+    """The snapshots of the open deaths of these jobs; those that have none are left out."""
+    found: dict[str, bytes] = {}
+    for page in pages(jobs):
+        wanted = (
+            select(deaths.c.job, snapshots.c.body)
+            .join(snapshots, snapshots.c.death == deaths.c.id)
+            .where(deaths.c.queue == queue, deaths.c.gone_ms.is_(None), deaths.c.job.in_(page))
+        )
+        found.update((job, body) for job, body in connection.execute(wanted).all())
+    return found
+
+
 def close(connection: Connection, queue: str, jobs: Iterable[str], how: str, at_ms: int, by: str | None = None) -> int:
     """Marks the open deaths of these jobs as gone; answers how many there were."""
     gone = 0

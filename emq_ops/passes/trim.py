@@ -24,6 +24,7 @@ from emq_ops.passes.policy import DeadPolicy, as_row
 from emq_ops.passes.reconcile import agreed, reconcile
 from emq_ops.passes.report import NAMED, TrimReport, name_some
 from emq_ops.passes.sight import Sight, look
+from emq_ops.passes.snapshots import renew
 from emq_ops.protocol.errors import BadInputError, EmqError, OutcomeUnknownError, ReconnectedError
 from emq_ops.protocol.fence import Fence
 from emq_ops.protocol.ids import min_id
@@ -247,6 +248,7 @@ def _remove(state: _Trim, victims: Sequence[Victim], now_ms: int) -> None:
             for job, reason in receipt.failed.items():
                 state.report.skip(job, f"not archived: {reason}")
             state.report.survived += len(receipt.gone)
+            renew(state.server, state.ledger, state.keys, {job: proven[job] for job in proven if job not in books})
         _delete(state, some, proven, books)
 
 

@@ -1,7 +1,8 @@
 """Bringing removed jobs back, whole: those of a run (an act, or a trim), or named ones.
 
-They come back dead, byte for byte as they were taken away; locks and deduplication keys are not brought back. Where
-they are kept: with the act that took them, with their death in the ledger, in the archive.
+They come back dead, byte for byte as they were taken away (by a trim without an archive: row and logs as they were when
+it was first seen dead); locks and deduplication keys are not brought back. Where they are kept: with the act that took
+them, with their death in the ledger, in the archive.
 """
 
 from __future__ import annotations
@@ -141,7 +142,7 @@ class _OfAct:
 
 
 class _OfTrim:
-    """What a trim removed: as it was when it was first seen dead."""
+    """What a trim removed, as the ledger has each death, or the archive."""
 
     def __init__(self, ledger: Ledger, trim: Run, find: FindArchived | None) -> None:
         self.ledger, self.trim, self.find = ledger, trim, find

@@ -66,6 +66,25 @@ def test_undo_of_a_trim(server: Server, valkey: Valkey, tmp_path: Path) -> None:
     assert life["live"] == [{"queue": "orders", "state": "dead"}]
 
 
+def test_what_was_edited_after_it_died_comes_back_as_it_went(server: Server, valkey: Valkey, tmp_path: Path) -> None:
+    """The ledger had it as it was first seen; the archive, and the undo, have it as it was taken away."""
+    where = ("--url", valkey.url, "--state", f"sqlite:///{tmp_path}/state.db", "--output", "json")
+    stores = ("--local", f"sqlite:///{tmp_path}/archive.db", "--remote", f"file:{tmp_path}/bucket")
+    q = Queue(server, "orders")
+    dead = [failed(q, b"boom", payload=b"%d" % n) for n in range(5)]
+    assert emq("sweep", "orders", *where).code == 0
+    jobs.add_log(q, dead[0], b"looked at \xff")
+    jobs.update_payload(q, dead[1], b"mended \x00")
+    server.write("HSET", q.keys.row(dead[2]), "note", "by hand")
+    server.write("HDEL", q.keys.row(dead[3]), "last_error")
+    before = of_the_wire(server)
+    ran = emq("trim", "orders", "--keep", "0", "--archive", *where, *stores)
+    report = json.loads(ran.out)
+    assert (report["removed"], report["archived"]) == (5, 5)
+    assert json.loads(emq("undo", report["run"], *where).out)["done"] == 5  # without the archive
+    assert of_the_wire(server) == before
+
+
 def test_a_life_across_archive_and_live_tail(server: Server, valkey: Valkey, tmp_path: Path) -> None:
     where = ("--url", valkey.url, "--state", f"sqlite:///{tmp_path}/state.db")
     stores = ("--local", f"sqlite:///{tmp_path}/archive.db", "--remote", f"file:{tmp_path}/bucket")

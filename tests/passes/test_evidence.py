@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 
 import pytest
 from hypothesis import given
@@ -67,6 +68,46 @@ WINDOW = Window("*", NOW - 200, NOW - 50)
 )
 def test_the_order_of_evidence(given_lease: Lease, given_scene: Scene, verdict: Verdict) -> None:
     assert judge(given_lease, given_scene) == verdict
+
+
+ENTRIES = {
+    "absent": None,
+    "same": Counted(JOB, 3, NOW - 100),
+    "claimed again": Counted(JOB, 2, NOW - 100),
+    "extended": Counted(JOB, 3, NOW - 900),
+}
+
+
+@pytest.mark.parametrize("entry", ENTRIES)
+@pytest.mark.parametrize("seen", ["no interruption", "census", "no census in time"])
+def test_every_combination_of_evidence(seen: str, entry: str) -> None:
+    """Window, then epoch, then census, then clock: each decides only where those before it are silent."""
+    cut = {"no interruption": None, "census": CUT, "no census in time": LATE}[seen]
+    counted = ENTRIES[entry]
+    census = {} if counted is None else {JOB: counted}
+    for window, epoch, proves, longest in itertools.product(
+        (True, False), (RUN, OLD, ""), (True, False), (30_000, 4_000)
+    ):
+        found = judge(
+            lease(epoch=epoch),
+            scene(
+                windows=[WINDOW] if window else [],
+                interruption=cut,
+                epoch_proves=proves,
+                census=census,
+                lease_ms=longest,
+            ),
+        )
+        if window:
+            wanted = True
+        elif cut is None or (epoch == RUN and proves):
+            wanted = False
+        elif cut is CUT:
+            wanted = entry == "same"
+        else:
+            wanted = CUT.ended_ms + longest > NOW - 100
+        assert found.exempt == wanted, (window, epoch, proves, longest, found)
+        assert (found.interruption is not None) == (found.exempt and not window)
 
 
 @given(

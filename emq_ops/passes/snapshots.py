@@ -1,0 +1,40 @@
+"""The ledger keeps each death with its row and logs as they were first seen. What was edited since is kept anew before
+a trim takes it away, so that an undo brings back what went."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from emq_archive.dead import dead_digest
+from emq_ops.ledger import deaths
+from emq_ops.ledger.ledger import Ledger
+from emq_ops.ledger.snapshot import pack, unpack
+from emq_ops.passes.archiver import ArchivedJob
+from emq_ops.passes.slices import read_dead
+from emq_ops.protocol.keyspace import Keys
+from emq_ops.protocol.server import Server
+
+
+def renew(server: Server, ledger: Ledger, keys: Keys, proven: Mapping[str, ArchivedJob]) -> int:
+    """Keeps the rows and logs of those archived jobs whose kept ones are others; answers how many."""
+    stale = list(_stale(ledger, keys.queue, proven))
+    rows = read_dead(server, keys, stale)
+    if rows:
+        with ledger.write() as connection:
+            deaths.keep_whole(connection, keys.queue, {job: pack(*found) for job, found in rows.items()})
+    return len(rows)
+
+
+def _stale(ledger: Ledger, queue: str, proven: Mapping[str, ArchivedJob]) -> Iterator[str]:
+    with ledger.read() as connection:
+        kept = deaths.kept(connection, queue, list(proven))
+    for job, archived in proven.items():
+        body = kept.get(job)
+        if body is None or not _is(body, archived.names, archived.digest):
+            yield job
+
+
+def _is(body: bytes, names: Sequence[bytes], digest: str) -> bool:
+    snapshot = unpack(body)
+    values = dict(snapshot.row)
+    return len(values) == len(names) and dead_digest([values.get(name) for name in names], snapshot.logs) == digest
