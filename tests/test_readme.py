@@ -84,3 +84,26 @@ def test_every_noun_is_in_the_readme() -> None:
 
     missing = [noun for noun in COMMANDS if noun != "demo" and f"`{noun}`" not in README and f"`{noun} " not in README]
     assert missing == []
+
+
+def fenced(language: str, has: str) -> str:
+    """The block of that language that has the words in it."""
+    blocks = re.findall(rf"^```{language}\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+    [found] = [block for block in blocks if has in block]
+    return str(found)
+
+
+def test_the_readmes_job_and_playbook_work(tmp_path: Path) -> None:
+    (tmp_path / "try.py").write_text(fenced("python", "import enqueue") + "    print(server.queues())\n")
+    (tmp_path / "mine.yaml").write_text(fenced("yaml", "register:").replace("mail*", "ord*").replace("100", "0"))
+    env = {k: v for k, v in os.environ.items() if k != "EMQ_URL"} | {"HOME": str(tmp_path)}
+
+    def run(*argv: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, *argv], cwd=tmp_path, env=env, capture_output=True, text=True, check=False
+        )
+
+    assert (done := run("try.py")).stdout == "['orders']\n", done.stderr
+    played = run("-m", "emq_ops.cli.main", "--url", "embedded", "play", "mine.yaml")
+    assert played.returncode == 0, played.stderr + played.stdout
+    assert "skipping: [orders] => when: found.count > bound" in played.stdout
