@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -68,6 +69,26 @@ def test_a_table_as_ansible_draws_it(place: Bench, capsys: pytest.CaptureFixture
     assert "orders : ok=4    changed=2    skipped=0    failed=0    rescued=0" in out
     assert out[-1].endswith(" done")
     assert place.seen("orders") == {"dead": ["C"], "paused": True, "rows": 1}
+
+
+def test_colours_on_a_terminal_say_what_the_words_say(place: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("NO_COLOR", "TERM"):
+        monkeypatch.delenv(name, raising=False)
+    said = []
+    for colour in (True, False):
+        ours, theirs = os.openpty()
+        with os.fdopen(theirs, "w") as terminal, monkeypatch.context() as patch:
+            patch.setattr(sys, "stdout", terminal)
+            if not colour:
+                patch.setenv("NO_COLOR", "1")
+            assert run("book.yaml", "--check", "-l", "orders") == 0
+            terminal.flush()
+            said.append(os.read(ours, 1 << 16).decode())
+        os.close(ours)
+    assert "\x1b[33mwould change: [orders] => paused\x1b[0m" in said[0]
+    assert "\x1b" not in said[1]
+    plain = [re.sub(r"\x1b\[[0-9;]*m|RUN\w+", "", text) for text in said]
+    assert plain[0] == plain[1]
 
 
 def test_json(place: Bench, capsys: pytest.CaptureFixture[str]) -> None:

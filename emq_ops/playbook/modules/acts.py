@@ -40,7 +40,7 @@ class _Act(Module):
             else:
                 chosen.add(job)
         ids = [job for job, _, _ in chosen.jobs]
-        returns = {"ids": ids, "last_attempt": chosen.last_attempt, "left": blocked + chosen.damaged}
+        returns = {"ids": ids, "last_attempt": chosen.last_attempt, "left": blocked + chosen.damaged, "run": None}
         message = "; ".join(acts.preview(self.kind, chosen).notes)
         removals = len(ids) if self.destructive else 0
         diff: list[tuple[str, Any, Any]] = [(job, "dead", self.after) for job in ids[:NAMED]]
@@ -128,7 +128,7 @@ class Requeue(_Act):
         "ids": "the jobs",
         "last_attempt": "how many died of an error: their next error kills them again",
         "left": "how many were left alone",
-        "run": "the act's run, for `emq-ops runs show`",
+        "run": "the act's run, for `emq-ops runs show`; none where nothing was done",
     }
     kind, after = book.REQUEUE, "pending"
 
@@ -143,7 +143,7 @@ class Remove(_Act):
     returns: ClassVar = {
         "ids": "the jobs",
         "left": "how many were left alone (held, flow children ...)",
-        "run": "the act's run, for `emq-ops undo`",
+        "run": "the act's run, for `emq-ops undo`; none where nothing was done",
         "last_attempt": "how many died of an error",
     }
     kind, after = book.REMOVE, None
