@@ -72,9 +72,11 @@ class Query:
         """Column names and rows. Raises BadInputError with DuckDB's own words for SQL that it refuses."""
         try:
             done = self._connection.execute(sql, list(parameters))
-            columns = [column[0] for column in done.description or []]
         except duckdb.Error as fault:
             raise _refused(fault) from fault
+        if done is None:  # nothing but blanks and comments
+            raise BadInputError("no query", where=sql, fix="such as: select count(*) from records")
+        columns = [column[0] for column in done.description or []]
         return columns, self._rows(done)
 
     def _rows(self, done: Any) -> Iterator[tuple[Any, ...]]:

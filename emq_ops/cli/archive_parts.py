@@ -16,6 +16,7 @@ from emq_archive.ports import Remote
 from emq_archive.remote import open_remote
 from emq_ops.cli.context import Globals
 from emq_ops.cli.settings import loaded_of, wiring_of
+from emq_ops.cli.state import is_absent
 from emq_ops.config.effective import Layers
 from emq_ops.config.loader import Loaded
 from emq_ops.config.policies import stream_policy
@@ -69,7 +70,7 @@ class Parts:
         make one."""
         url = self.local_url
         file = make_url(url).database if url.startswith("sqlite") else None
-        if file is None or Path(file).exists():
+        if file is None or not is_absent(file):
             with open_local(url) as store:
                 yield store
             return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,11 +32,11 @@ class Globals:
         With ``--url`` and no ``-c`` no file is read. Raises BadInputError for a file that is not there."""
         if self.configs:
             for path in self.configs:
-                if not path.is_file():
+                if not os.path.isfile(path):
                     raise BadInputError("no such config file", where=str(path), fix="check the path after -c")
             return self.configs
         default = Path("config.yaml")
-        return [default] if self.url is None and default.is_file() else []
+        return [default] if self.url is None and os.path.isfile(default) else []
 
 
 def globals_of(ctx: typer.Context) -> Globals:

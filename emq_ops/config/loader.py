@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Mapping as Env
 from collections.abc import Sequence as Several
 from dataclasses import dataclass
@@ -155,7 +156,7 @@ class _Reader:
         """The tree of one file over those that it includes."""
         try:
             real = path.resolve()
-            odd = path.exists() and not path.is_file()
+            odd = os.path.exists(path) and not os.path.isfile(path)
         except (RuntimeError, ValueError) as fault:  # a loop of links, a NUL
             raise ConfigError(f"can't read {path}: {fault}", at, path="include" if at else "") from None
         if odd:  # a pipe would be waited for

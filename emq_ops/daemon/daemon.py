@@ -128,12 +128,11 @@ class Daemon:
         self._lead(first=True)
         self.leads.start()
         self.timers.start()
-        self.ready.up()
-        sd_notify("READY=1")
-        self.emit(
-            DaemonStarted("*", revision=self.revision.number, tasks=len(self._set.tasks), queues=len(self._queues))
-        )
         try:
+            self.ready.up()
+            sd_notify("READY=1")
+            tasks, queues = len(self._set.tasks), len(self._queues)
+            self.emit(DaemonStarted("*", revision=self.revision.number, tasks=tasks, queues=queues))
             self._loop(stop)
         finally:
             self._end()

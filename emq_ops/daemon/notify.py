@@ -8,6 +8,7 @@ import socket
 from pathlib import Path
 
 from emq_ops.config import files
+from emq_ops.protocol.errors import BadInputError
 
 
 def sd_notify(text: str) -> bool:
@@ -32,9 +33,13 @@ class ReadyFile:
         self.path = None if path is None else files.regular(path)
 
     def up(self) -> None:
-        """Makes it, whole or not at all."""
+        """Makes it, whole or not at all. Raises BadInputError where it can't be made."""
         if self.path is not None:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                self.path.parent.mkdir(parents=True, exist_ok=True)
+            except OSError as fault:
+                what = f"can't make its folder: {fault.strerror}"
+                raise BadInputError(what, where=str(self.path), fix="check the path and rights") from None
             with files.written(self.path, mode=0o644) as file:
                 file.write(f"{os.getpid()}\n")
 

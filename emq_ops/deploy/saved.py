@@ -90,7 +90,7 @@ def read(path: Path) -> Saved:
         body = json.loads(path.read_text("utf-8"))
     except OSError as fault:
         raise BadInputError(f"can't read the plan: {fault.strerror}", where=where) from None
-    except ValueError:
+    except (ValueError, RecursionError):
         raise BadInputError("no saved plan", where=where, fix="emq-ops plan --save FILE makes one") from None
     if not isinstance(body, dict) or body.get("format") != FORMAT:
         raise BadInputError("no saved plan", where=where, fix="emq-ops plan --save FILE makes one")

@@ -92,12 +92,14 @@ def load(ledger: Ledger, path: Path) -> dict[str, int]:
             return _fill(connection, file, where)
     except OSError as fault:
         raise BadInputError(f"can't read: {fault.strerror}", where=where) from None
+    except UnicodeDecodeError:
+        raise BadInputError("no exported state", where=where, fix="`emq-ops state export FILE` makes one") from None
 
 
 def _head(line: str, where: str) -> dict[str, Any]:
     try:
         head = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         head = None
     if not isinstance(head, dict) or head.get("format") != FORMAT or head.get("version") != VERSION:
         raise BadInputError("no exported state", where=where, fix="`emq-ops state export FILE` makes one")
@@ -129,13 +131,15 @@ def _fill(connection: Connection, file: IO[str], where: str) -> dict[str, int]:
         try:
             table, row = json.loads(line)
             values = {column: _value(value) for column, value in row.items()}
-        except (ValueError, TypeError, AttributeError):
+        except (ValueError, TypeError, AttributeError, KeyError, RecursionError):
             raise BadInputError(f"line {number} is no row: the file is cut off or damaged", where=where) from None
-        if table not in tables:
+        if not isinstance(table, str) or table not in tables:
             raise BadInputError(f"line {number} is of an unknown table", where=where)
         if table != name or len(page) >= _PAGE:
             flush()
             name = table
+        if unknown := values.keys() - tables[table].c.keys():
+            raise BadInputError(f"line {number} has the unknown column {min(unknown)}", where=where)
         page.append(values)
     flush()
     if connection.dialect.name == "postgresql":

@@ -119,6 +119,8 @@ def transaction(engine: Engine, *, writes: bool) -> Iterator[Connection]:
                 yield connection
     except SQLAlchemyError as fault:
         raise as_ours(fault, where) from fault
+    except OverflowError:  # SQLite's driver, of a number beyond 64 bits
+        raise BadInputError("a number is too large for the state database", where=where) from None
 
 
 def as_ours(fault: SQLAlchemyError, where: str) -> LedgerError | LedgerUnreachableError:

@@ -113,6 +113,8 @@ def transaction(engine: Engine, *, writes: bool, deadline: Deadline = NEVER) -> 
                 yield connection
     except SQLAlchemyError as fault:
         raise as_ours(fault, shown(engine.url)) from fault
+    except OverflowError:  # SQLite's driver, of a number beyond 64 bits
+        raise BadInputError("a number is too large for the local database", where=shown(engine.url)) from None
 
 
 @contextlib.contextmanager

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import ssl
 from collections.abc import Callable
-from pathlib import Path
 
 from emq_ops.protocol.connection.url import Target
 from emq_ops.protocol.errors import BadInputError
@@ -20,7 +20,7 @@ def check_files(target: Target) -> None:
     if options.key and not options.cert:
         raise BadInputError("a key without a certificate", where=target.where, fix="give cert= too")
     for path in (options.ca, options.cert, options.key):
-        if path and not Path(path).is_file():
+        if path and not os.path.isfile(path):
             raise BadInputError("no such file", where=path, fix="give the path of a PEM file")
     context = ssl.create_default_context()
     if options.ca:
