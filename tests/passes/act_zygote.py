@@ -1,95 +1,39 @@
-"""A process with everything imported that forks a child for each act or undo, so that killing one costs milliseconds.
+"""Acts and undos in processes of their own, for `Forks`.
 
     with ActZygote() as zygote:
-        child = zygote.start(what="act", kind="remove", url=..., state=..., kill=["commit", "before", 3])
-        assert zygote.wait() == -signal.SIGKILL
+        code = zygote.run(what="act", kind="remove", url=..., state=..., kill=["commit", "before", 3])
+        assert code == -signal.SIGKILL
 
-`kill`: the child kills itself before or after its k-th commit of the ledger. Requests are killed at by a proxy.
+`kill`: the child kills itself before or after its k-th commit of the ledger; requests are killed at by a proxy.
+`commits`: a file that says how many there were.
 """
 
 from __future__ import annotations
 
-import json
-import os
-import signal
-import subprocess
-import sys
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
-ROOT = Path(__file__).parents[2]
+from tests.support.effects import Effects
+from tests.support.forks import Forks
 
-
-class ActZygote:
-    """The parent, seen from a test; one child at a time."""
-
-    def __enter__(self) -> Self:
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.passes.act_zygote"],
-            cwd=ROOT,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.close()
-        self._process.wait(20)
-        self._process.stdout.close()
-
-    def _read(self) -> Any:
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
-        assert line, "the zygote is gone"
-        return json.loads(line)
-
-    def run(self, **spec: Any) -> int:
-        """Runs a child to its end; answers its exit code, or minus the signal. `pid` is set meanwhile."""
-        assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps(spec) + "\n")
-        self._process.stdin.flush()
-        self.pid = int(self._read())
-        self._process.stdin.write("go\n")
-        self._process.stdin.flush()
-        return int(self._read())
-
-    def current(self) -> int:
-        """The pid of the child, for a proxy that kills it."""
-        return self.pid
+PRELOADED = ("emq_ops.passes.undo", "emq_ops.protocol.server")
 
 
-def _watch(engine: Any, kill: list[Any], commits: str | None) -> None:
-    from sqlalchemy import event
-
-    seen = {"commits": 0}
-
-    def before(_connection: Any) -> None:
-        seen["commits"] += 1
-        if kill == ["commit", "before", seen["commits"]]:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    def after(*_: Any) -> None:
-        if kill == ["commit", "after", seen["commits"]]:
-            os.kill(os.getpid(), signal.SIGKILL)
-        if commits:
-            Path(commits).write_text(str(seen["commits"]))
-
-    event.listen(engine, "commit", before)
-    event.listen(engine.pool, "checkin", after)
+class ActZygote(Forks):
+    module = __name__
 
 
-def _child(spec: dict[str, Any]) -> None:
+def child(spec: dict[str, Any]) -> None:
     from emq_ops.ledger.ledger import open_ledger
     from emq_ops.passes.acts import act, choose, resume
     from emq_ops.passes.selection import Selection
     from emq_ops.passes.undo import undo
     from emq_ops.protocol.server import connect
 
+    what, when, at = spec.get("kill") or ("", "", 0)
+    effects = Effects({"what": what, "when": when, "at": at}, None)
     with connect(spec["url"]) as server, open_ledger(spec["state"]) as ledger:
-        _watch(ledger.engine, spec.get("kill", []), spec.get("commits"))
+        effects.watch(ledger.engine, "commit")
         if spec["what"] == "act":
             chosen = choose(server, "orders", Selection(), ledger)
             act(server, spec["kind"], chosen, ledger, rate=100_000, slice_size=2)
@@ -97,33 +41,5 @@ def _child(spec: dict[str, Any]) -> None:
             resume(server, spec["run"], ledger)
         else:
             undo(server, spec["run"], ledger, rate=100_000, slice_size=2)
-
-
-def _serve() -> None:
-    import emq_ops.passes.undo
-    import emq_ops.protocol.server  # noqa: F401
-
-    for line in sys.stdin:
-        spec = json.loads(line)
-        ready, go = os.pipe()
-        pid = os.fork()
-        if pid == 0:
-            code = 70
-            try:
-                os.close(0)
-                os.close(go)
-                os.read(ready, 1)
-                _child(spec)
-                code = 0
-            finally:
-                os._exit(code)
-        os.close(ready)
-        print(pid, flush=True)
-        sys.stdin.readline()
-        os.write(go, b"x")
-        os.close(go)
-        print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
-
-
-if __name__ == "__main__":
-    _serve()
+    if "commits" in spec:
+        Path(spec["commits"]).write_text(str(effects.seen["commit"]))

@@ -1,4 +1,4 @@
-"""A process with everything imported that forks a child for each pass, so that killing one costs milliseconds.
+"""Passes in processes of their own, for `Forks`.
 
     with PassZygote() as zygote:
         code = zygote.run(what="sweep", url=..., state=..., kill=["commit", "before", 3])
@@ -12,18 +12,14 @@ a file that says how many there were.
 from __future__ import annotations
 
 import contextlib
-import importlib
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from tests.support.effects import Effects
+from tests.support.forks import Forks
 
-ROOT = Path(__file__).parents[3]
 QUEUE = "mail"
 PRELOADED = (
     "emq_archive.dead",
@@ -36,56 +32,8 @@ PRELOADED = (
 )
 
 
-class PassZygote:
-    """The parent, seen from a test; one child at a time."""
-
-    def __enter__(self) -> Self:
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.faults.passes.zygote"],
-            cwd=ROOT,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.close()
-        self._process.wait(20)
-        self._process.stdout.close()
-
-    def start(self, **spec: Any) -> int:
-        """Forks a child; answers its pid. `wait` takes its end."""
-        self._say(json.dumps(spec))
-        self.pid = int(self._hear())
-        self._say("go")
-        return self.pid
-
-    def wait(self) -> int:
-        """The exit code of the child, or minus the signal that ended it."""
-        return int(self._hear())
-
-    def run(self, **spec: Any) -> int:
-        """Runs a child to its end."""
-        self.start(**spec)
-        return self.wait()
-
-    def current(self) -> int:
-        """The pid of the child, for a proxy that kills it."""
-        return self.pid
-
-    def _say(self, line: str) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.write(line + "\n")
-        self._process.stdin.flush()
-
-    def _hear(self) -> str:
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
-        assert line, "the zygote is gone"
-        return line
+class PassZygote(Forks):
+    module = __name__
 
 
 def one_pass(what: str, server: Any, ledger: Any, lease_ms: int = 15_000, archive: Any = None) -> dict[str, Any]:
@@ -126,7 +74,7 @@ def archive_in(folder: Path, server: Any, effects: Effects | None = None) -> Ite
         remote.close()
 
 
-def _child(spec: dict[str, Any]) -> None:
+def child(spec: dict[str, Any]) -> None:
     from emq_ops.ledger.ledger import open_ledger
     from emq_ops.protocol.server import connect
 
@@ -142,32 +90,3 @@ def _child(spec: dict[str, Any]) -> None:
     effects.check()
     if "effects" in spec:
         Path(spec["effects"]).write_text(json.dumps(effects.seen))
-
-
-def _serve() -> None:
-    for module in PRELOADED:
-        importlib.import_module(module)
-    for line in sys.stdin:
-        spec = json.loads(line)
-        ready, go = os.pipe()
-        pid = os.fork()
-        if pid == 0:
-            code = 70
-            try:
-                os.close(0)
-                os.close(go)
-                os.read(ready, 1)
-                _child(spec)
-                code = 0
-            finally:
-                os._exit(code)
-        os.close(ready)
-        print(pid, flush=True)
-        sys.stdin.readline()
-        os.write(go, b"x")
-        os.close(go)
-        print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
-
-
-if __name__ == "__main__":
-    _serve()
