@@ -10,12 +10,14 @@ setup(
         *find_namespace_packages(".", include=["emq_ops", "emq_ops.*"]),
         *find_namespace_packages("archive", include=["emq_archive", "emq_archive.*"]),
         "emq_ops_lua",
+        "emq_ops_lua.lib",
         "emq_ops_playbooks",
     ],
     package_dir={
         "emq_ops": "emq_ops",
         "emq_archive": "archive/emq_archive",
         "emq_ops_lua": "lua",
+        "emq_ops_lua.lib": "lua/lib",
         "emq_ops_playbooks": "playbooks",
     },
 )

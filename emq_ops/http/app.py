@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hmac
 import html
+import socket
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -61,8 +62,7 @@ def make_app(health: Health, rows: metrics.Rows, token: str | None = None) -> St
 def _page(rows: list[dict[str, Any]]) -> str:
     head = "".join(f"<th>{name}</th>" for name in COLUMNS)
     body = "".join(
-        "<tr>" + "".join(f"<td>{html.escape(str(row.get(name) or ''))}</td>" for name in COLUMNS) + "</tr>"
-        for row in rows
+        "<tr>" + "".join(f"<td>{html.escape(_shown(row.get(name)))}</td>" for name in COLUMNS) + "</tr>" for row in rows
     )
     return (
         "<!doctype html><meta charset=utf-8><title>emq-ops</title>"
@@ -71,8 +71,15 @@ def _page(rows: list[dict[str, Any]]) -> str:
     )
 
 
+def _shown(value: Any) -> str:
+    return "" if value is None else str(value)
+
+
 class HttpServer:
-    """Serves an app on ``address:port`` in a thread. Raises BadInputError for an address that is none or is taken."""
+    """Serves an app on ``address:port`` in a thread.
+
+    Raises BadInputError for what is no address, EmqError for one that can't be listened on.
+    """
 
     def __init__(self, listen: str, app: Starlette) -> None:
         host, _, port = listen.rpartition(":")
@@ -83,16 +90,20 @@ class HttpServer:
         config = uvicorn.Config(app, host=host.strip("[]"), port=int(port), log_level="error", lifespan="off")
         self._server = uvicorn.Server(config)
         self.listen = listen
-        self._socket = self._bind(config)
+        self._socket = self._bind(host.strip("[]"), int(port))
         self._thread = threading.Thread(target=self._server.run, args=([self._socket],), name="http", daemon=True)
 
-    def _bind(self, config: uvicorn.Config) -> Any:
+    def _bind(self, host: str, port: int) -> socket.socket:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
         try:
-            bound = config.bind_socket()
-            bound.listen()  # from here on nobody is turned away, though the thread may still be starting
-            return bound
-        except SystemExit:  # the library's answer to an address that is taken
-            raise BadInputError(f"can't listen on {self.listen}", where="http.listen", fix="is it taken?") from None
+            # It listens from here on: nobody is turned away, though the thread may still be starting.
+            return socket.create_server((host, port), family=family)
+        except (OSError, UnicodeError) as fault:
+            raise EmqError(
+                f"can't listen: {getattr(fault, 'strerror', None) or fault}",
+                where=f"http.listen {self.listen}",
+                fix="end what listens there, or name another address",
+            ) from None
 
     @property
     def port(self) -> int:

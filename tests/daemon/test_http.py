@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
+import socket
 import urllib.error
 import urllib.request
 from pathlib import Path
 
 import pytest
 
+from emq_ops.http.app import COLUMNS, HttpServer, make_app
+from emq_ops.protocol.errors import BadInputError, EmqError
 from emq_ops.protocol.server import Server
 from tests.daemon.test_daemon import config
 from tests.support.daemons import site, wait_for
@@ -40,5 +44,26 @@ def test_health_metrics_and_page(tmp_path: Path, valkey: Valkey, server: Server)
         )
         assert 'emq_ops_queue_led{queue="orders"} 1.0' in _get(port, "/metrics", "s3cret")[1]
         assert "<td>orders</td>" in _get(port, "/", "s3cret")[1]
+        row = dict(zip(COLUMNS, re.findall("<td>(.*?)</td>", _get(port, "/", "s3cret")[1]), strict=False))
+        assert row["missed"] == row["failures"] == "0"  # a zero is told as one
         assert "s3cret" not in daemon.log.read_text()
         daemon.stop()
+
+
+def test_an_address_that_is_taken_or_is_nobodys_is_one_line(capfd: pytest.CaptureFixture[str]) -> None:
+    app = make_app(lambda: {"ok": True}, list)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        listen = f"127.0.0.1:{taken.getsockname()[1]}"
+        with pytest.raises(EmqError, match="in use") as refused:
+            HttpServer(listen, app)
+    assert listen in str(refused.value)
+    assert not isinstance(refused.value, BadInputError)
+    with pytest.raises(EmqError, match=r"192\.0\.2\.1:9119"):
+        HttpServer("192.0.2.1:9119", app)
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("listen", ["", "9119", ":9119", "127.0.0.1", "127.0.0.1:x", "127.0.0.1:65536", "127.0.0.1:-1"])
+def test_what_is_no_address_to_listen_on(listen: str) -> None:
+    with pytest.raises(BadInputError, match=r"http\.listen"):
+        HttpServer(listen, make_app(lambda: {"ok": True}, list))
