@@ -27,8 +27,8 @@ class Told:
     jobs: dict[str, list[str]] = field(default_factory=dict)
 
     def as_row(self) -> dict[str, Any]:
-        """As a plain dict. `started` (None: nobody was in contact before) and `ended` are ISO 8601 in UTC,
-        and in unix ms beside them."""
+        """As a plain dict. `started` (None: nobody was in contact before, nor was a job in flight) and `ended` are
+        ISO 8601 in UTC, and in unix ms beside them."""
         cut = self.cut
         return {
             "id": cut.id,

@@ -43,7 +43,8 @@ class Interruption:
     """An interruption of a queue (times: server clock, unix ms).
 
     `kind`: restart, failover, outage (seen by us), rewind (the keyspace went back in time under a living server).
-    `started_ms`: the last contact before it, None where there was none. `census_ms`: when the census was made, None
+    `started_ms`: the last contact before it, or else when the newest job in flight across it was minted (`evidence`
+    says so), None where there was neither. `census_ms`: when the census was made, None
     where nobody made one in time. `horizon_ms`: the last lease that may be of the earlier life lapses then.
     `in_flight`: members of `active` at first contact. `recovered` (counted or not), `exempted`, `died`: leases of the
     earlier life as sweeps of ours settled them. `vanished`: jobs that the ledger knew and the server lost.

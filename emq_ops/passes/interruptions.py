@@ -19,7 +19,7 @@ from emq_ops.passes.events import Emit, InterruptionSeen, alert, nowhere
 from emq_ops.passes.evidence import Scene, epoch_proves
 from emq_ops.passes.sight import Sight, restored
 from emq_ops.passes.slices import token_of
-from emq_ops.protocol.ids import is_valid
+from emq_ops.protocol.ids import is_valid, parse
 from emq_ops.protocol.keyspace import keys_of
 from emq_ops.protocol.server import Server
 
@@ -124,18 +124,24 @@ def describe(
     in_time = sight.now_ms <= cut.ended_ms + lease_ms
     leases = take_census(server, sight.queue) if in_time else []
     horizon = max((c.deadline_ms for c in leases), default=cut.ended_ms) if in_time else cut.ended_ms + lease_ms
+    started, evidence = cut.started_ms, cut.evidence
+    if started is None:
+        # Without an earlier contact, the newest job that was in flight across it is the last sign of the earlier life.
+        minted = [parse(lease.job).unix_ms for lease in leases]
+        started = max((ms for ms in minted if ms <= cut.ended_ms), default=None)
+        evidence = evidence | ({"started_by": "newest job in flight"} if started is not None else {})
     found = Interruption(
         queue=sight.queue,
         kind=cut.kind,
         run_before=before.run_id if before else None,
         run_after=sight.run_id,
-        started_ms=cut.started_ms,
+        started_ms=started,
         ended_ms=cut.ended_ms,
         seen_ms=sight.now_ms,
         census_ms=sight.now_ms if in_time else None,
         horizon_ms=horizon,
         went_back=cut.went_back,
-        evidence=cut.evidence,
+        evidence=evidence,
         in_flight=len(leases) if in_time else sight.active,
     )
     return found, leases
