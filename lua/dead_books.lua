@@ -8,7 +8,7 @@
 local base, budget = ARGV[1], tonumber(ARGV[2])
 local out, size = {}, 0
 
-local function whole(row)
+local function job_and_books(row)
   local found = {
     books_digest(row), redis.call('HGETALL', row), redis.call('LRANGE', row .. ':logs', 0, -1),
     redis.call('GET', row .. ':dependencies'),
@@ -21,7 +21,7 @@ local function whole(row)
 end
 
 for i = 3, #ARGV do
-  local fine, found = pcall(whole, base .. 'job:' .. ARGV[i])
+  local fine, found = pcall(job_and_books, base .. 'job:' .. ARGV[i])
   out[#out + 1] = fine and found or {}
   if size >= budget then break end
 end
