@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 from dataclasses import dataclass
@@ -106,10 +107,31 @@ class Segment:
 
 
 @dataclass(frozen=True, slots=True)
+class LetGo:
+    """Records that expired and may still stand in the stream: the lowest and the highest id, and what they are known by
+    (`redact.identities`, sorted, one after the other)."""
+
+    first: StreamId
+    last: StreamId
+    identities: bytes
+
+    def told(self) -> dict[str, str]:
+        """As a commit and a checkpoint say it."""
+        known = base64.b64encode(self.identities).decode("ascii")
+        return {"first": show_id(self.first), "last": show_id(self.last), "identities": known}
+
+    @classmethod
+    def of(cls, told: dict[str, str]) -> LetGo:
+        """Back from `told`."""
+        return cls(parse_id(told["first"]), parse_id(told["last"]), base64.b64decode(told["identities"], validate=True))
+
+
+@dataclass(frozen=True, slots=True)
 class Commit:
     """An entry. `kind`: ``ship``, ``compact``, ``expire``, ``erase``, ``adopt``.
     `previous`: SHA-256 of the commit before (hex; empty in the first). `at`: unix ms. `opens`: the incarnation that
-    begins with it. `remove`: (lsn, key) of the segments that it takes out. `erased`: (job, up to which id)."""
+    begins with it. `remove`: (lsn, key) of the segments that it takes out. `erased`: (job, up to which id).
+    `let_go`: of the expired records, those that must not be archived again."""
 
     lsn: int
     kind: str
@@ -126,6 +148,7 @@ class Commit:
     erased: tuple[str, StreamId] | None = None
     redact: str | None = None
     after: str | None = None
+    let_go: LetGo | None = None
 
     def body(self) -> bytes:
         """The very bytes: the same commit is always the same bytes."""
@@ -153,6 +176,8 @@ class Commit:
             told["redact"] = json.loads(self.redact)
         if self.after is not None:
             told["after"] = self.after
+        if self.let_go is not None:
+            told["let_go"] = self.let_go.told()
         return json.dumps(told, ensure_ascii=False, separators=(",", ":"), sort_keys=True).encode("utf-8") + b"\n"
 
     @classmethod
@@ -169,6 +194,7 @@ class Commit:
             lsn = int(told["lsn"])
             erased = told.get("erased")
             redact = told.get("redact")
+            let_go = told.get("let_go")
             return cls(
                 lsn=lsn,
                 kind=told["kind"],
@@ -185,6 +211,7 @@ class Commit:
                 erased=(erased["job"], parse_id(erased["upto"])) if erased else None,
                 redact=json.dumps(redact, separators=(",", ":")) if redact is not None else None,
                 after=told.get("after"),
+                let_go=LetGo.of(let_go) if let_go is not None else None,
             )
         except (ValueError, KeyError, TypeError, BadInputError) as fault:
             raise DamagedArchiveError(

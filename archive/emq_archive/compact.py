@@ -8,12 +8,14 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
+from emq_archive import redact
 from emq_archive.chunk import Chunk
-from emq_archive.commit import Segment, folder
+from emq_archive.commit import LetGo, Segment, folder
 from emq_archive.deadline import NEVER, Deadline
-from emq_archive.errors import LostRaceError
+from emq_archive.errors import DamagedArchiveError, LostRaceError
 from emq_archive.local.catalog import ordered
 from emq_archive.manifest import write_manifest
+from emq_archive.model import FIRST_ID, StreamId
 from emq_archive.segment import open_segment, row_groups, write_segment
 from emq_archive.ship import RACES, LogShipper, store_segment
 from emq_archive.verify import Progress
@@ -73,10 +75,14 @@ def expire(
     now_ms: int,
     older_than_ms: int | None = None,
     grace_ms: int | None = None,
+    head: StreamId | None = FIRST_ID,
     dry_run: bool = False,
     deadline: Deadline = NEVER,
 ) -> Compacted:
     """Lets go of the segments whose newest record is older than `older_than_ms` (or the policy's ``expire_after_ms``).
+
+    `head`: the id that stands first in the stream now (None: it is empty; the lowest of all: nobody knows). Records
+    from there on are noted in the log, so that no process archives them again when it reads them; a trim may take them.
     Raises BadInputError where neither says how old: nothing expires by itself."""
     age = shipper.policy.expire_after_ms if older_than_ms is None else older_than_ms
     if age is None:
@@ -89,7 +95,11 @@ def expire(
     done.expired, done.records = len(old), sum(segment.records for segment in old)
     if old and not dry_run:
         for at in range(0, len(old), 500):
-            replace_segments(shipper, "expire", old[at : at + 500], None, now_ms, deadline)
+            some = old[at : at + 500]
+            gone = _let_go(shipper, some, head, deadline)
+            replace_segments(shipper, "expire", some, None, now_ms, deadline, let_go=gone)
+    if not dry_run and shipper.catalog.known().lsn:
+        shipper.catalog.passed(head)
     _clean(shipper, done, now_ms, shipper.policy.compact_grace_ms if grace_ms is None else grace_ms, deadline)
     return done
 
@@ -101,6 +111,8 @@ def replace_segments(
     new: tuple[Segment, bytes] | None,
     now_ms: int,
     deadline: Deadline,
+    *,
+    let_go: LetGo | None = None,
 ) -> bool:
     """Commits `new` in place of `old`. False where another writer changed some of `old` meanwhile."""
     stored = store_segment(shipper.remote, *new, deadline=deadline) if new is not None else None
@@ -109,12 +121,36 @@ def replace_segments(
         if not live.issuperset(segment.lsn for segment in old):
             return False
         try:
-            shipper.log.commit(kind, at=now_ms, add=[stored] if stored else [], remove=old, deadline=deadline)
+            added = [stored] if stored else []
+            shipper.log.commit(kind, at=now_ms, add=added, remove=old, let_go=let_go, deadline=deadline)
         except LostRaceError:
             shipper.log.sync(deadline=deadline)
             continue
         return True
     raise LostRaceError(f"another writer was quicker {RACES} times", where=shipper.remote.url)
+
+
+def _let_go(shipper: LogShipper, old: Sequence[Segment], head: StreamId | None, deadline: Deadline) -> LetGo | None:
+    """What the records of these segments that may still stand in the stream are known by."""
+    if head is None or shipper.ref.kind != "stream":
+        return None  # a dead job that is about to be deleted is archived once more
+    ever = shipper.catalog.redactions()
+    found: set[bytes] = set()
+    ends: list[StreamId] = []
+    for segment in old:
+        if segment.last < head:
+            continue
+        deadline.check(f"segment {segment.key} expired")
+        try:
+            body = shipper.read_segment(segment, deadline=deadline)
+            for chunk in row_groups(open_segment(body, segment.key), segment.key):
+                for i, stream_id in enumerate(chunk.ids()):
+                    if stream_id >= head:
+                        found |= redact.identities(stream_id, chunk.fields(i), ever, stored=True)
+        except DamagedArchiveError:
+            continue  # what it held is nowhere else: if it still is in the stream, it is archived anew
+        ends += (max(head, segment.first), segment.last)
+    return LetGo(min(ends), max(ends), b"".join(sorted(found))) if found else None
 
 
 def _groups(segments: Sequence[Segment], most: int) -> Iterator[list[Segment]]:

@@ -6,11 +6,11 @@ comes back with the names of its row's fields and a digest that ``lua/lib/dead.l
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from emq_archive.chunk import Batch
+from emq_archive.dead_digest import dead_digest
 from emq_archive.deadline import NEVER, Deadline
 from emq_archive.model import FIRST_ID, Pair, Policy, RawEntry, StreamId, StreamRef, dead_fields, dead_id, next_id
 from emq_archive.ports import Fence, LocalStore, Remote, Shipper
@@ -165,12 +165,3 @@ def _count(values: Mapping[bytes, bytes], name: bytes) -> int:
     if not text.isdigit() or len(text) > 15:
         raise BadInputError(f"its {name.decode()} is no whole number", fix="`emq-ops doctor` explains")
     return int(text)
-
-
-def dead_digest(values: Sequence[bytes | None], logs: Sequence[bytes]) -> str:
-    """The digest of ``lua/lib/dead.lua``: over the values of a row's fields in the caller's order (None: not there)
-    and the log lines, oldest first. 40 hex digits."""
-    parts = [b"-" if value is None else b"%d:%b" % (len(value), value) for value in values]
-    parts.append(b"*")
-    parts += [b"%d:%b" % (len(line), line) for line in logs]
-    return hashlib.sha1(b"".join(parts), usedforsecurity=False).hexdigest()

@@ -122,7 +122,7 @@ class Driver:
         if stored is None or ended:
             report.folded = facts.length
         elif stored.last is None or stored.last < facts.last_generated:
-            report.folded = min(facts.length, max(0, facts.entries_added - stored.entries_added))
+            report.folded = self.source.count_unread(stored)
         report.shipped = outbox.records + report.folded
         if self.policy.keep is not None:
             report.trimmed = max(0, facts.length - self.policy.keep)
@@ -157,6 +157,9 @@ class Driver:
             progress(done, max(done, total))
             if self._fault is None and self.shipper.due(facts.now_ms, self._waiting()):
                 self._send(facts, deadline, force=False)
+        if self.source.missed:
+            told = f"{self.source.missed} records were taken out of the stream by others before they were read"
+            self.report.notes.append(told)
         if self.source.behind:
             self.report.notes.append(f"the time was up with {self.source.behind} records still to read")
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from emq_archive.commit import (
     Commit,
+    LetGo,
     Segment,
     checkpoint_folder,
     checkpoint_key,
@@ -158,6 +159,7 @@ class Log:
         erased: tuple[str, StreamId] | None = None,
         redact: str | None = None,
         after: str | None = None,
+        let_go: LetGo | None = None,
         deadline: Deadline = NEVER,
     ) -> Commit:
         """Appends a commit to the head as this host knows it. Raises LostRaceError if another writer was quicker."""
@@ -179,6 +181,7 @@ class Log:
             erased=erased,
             redact=redact,
             after=after,
+            let_go=let_go,
         )
         body, key = commit.body(), commit_key(self.ref, lsn)
         if self.remote.create(key, body, deadline=deadline) == "exists":

@@ -8,11 +8,13 @@ import json
 import re
 from collections.abc import Iterable, Sequence
 
-from emq_archive.model import Pair, RawEntry, Redact
+from emq_archive.codec import id_key, pack
+from emq_archive.model import Pair, RawEntry, Redact, StreamId
 
 _HASHED = re.compile(rb"sha256:[0-9a-f]{64}")
 _ANY = b"sha256:*"
 NOTHING = Redact()
+IDENTITY_BYTES = 16
 
 
 def spec_of(redact: Redact) -> str:
@@ -58,10 +60,30 @@ def same(stored: Sequence[Pair], original: Sequence[Pair], ever: Iterable[Redact
         original = [p for p in original if not p[0].startswith(b"fact:")]
     if list(stored) == list(original):
         return True
-    for redact in ever:
-        drop, hash_ = _names(redact.drop, kind), _names(redact.hash, kind)
-        left = [(n, _ANY if n in hash_ and _HASHED.fullmatch(v) else v) for n, v in stored]
-        right = [(n, _ANY if n in hash_ else v) for n, v in original if n not in drop]
-        if left == right:
-            return True
-    return False
+    return any(_stored_form(stored, redact, kind) == _original_form(original, redact, kind) for redact in ever)
+
+
+def _stored_form(stored: Sequence[Pair], redact: Redact, kind: str) -> list[Pair]:
+    hash_ = _names(redact.hash, kind)
+    return [(n, _ANY if n in hash_ and _HASHED.fullmatch(v) else v) for n, v in stored]
+
+
+def _original_form(original: Sequence[Pair], redact: Redact, kind: str) -> list[Pair]:
+    drop, hash_ = _names(redact.drop, kind), _names(redact.hash, kind)
+    return [(n, _ANY if n in hash_ else v) for n, v in original if n not in drop]
+
+
+def split_identities(packed: Iterable[bytes]) -> set[bytes]:
+    """Identities that stand one after the other, apart."""
+    return {some[at : at + IDENTITY_BYTES] for some in packed for at in range(0, len(some), IDENTITY_BYTES)}
+
+
+def identities(stream_id: StreamId, fields: Sequence[Pair], ever: Iterable[Redact], *, stored: bool) -> set[bytes]:
+    """What a stream's record is known by when it is no longer there (16 bytes each): as it is, and under each redaction
+    `ever` in force. A record that was `stored` and its original, read again, have one in common; others have none."""
+    form = _stored_form if stored else _original_form
+    forms = [list(fields), *(form(fields, redact, "stream") for redact in ever)]
+    return {
+        hashlib.sha256(id_key(*stream_id) + pack([x for pair in told for x in pair])).digest()[:IDENTITY_BYTES]
+        for told in forms
+    }

@@ -15,6 +15,8 @@ from emq_ops.protocol.queue import Queue
 PAGE = 128
 """Entries a read at most. Small pages stay in the processor's cache (they are faster than large ones), and bound the
 memory of both sides when entries grow suddenly (the server builds a whole reply before it sends)."""
+FIRST_PAGE = 8
+"""Of the first page, when nothing is known of how large entries are; each one doubles it."""
 PAGE_BYTES = 16 * 1024 * 1024
 """What a reply should not exceed, by the largest entries of the page before."""
 SAMPLES = 8
@@ -37,7 +39,7 @@ class PageSize:
     """How many entries to ask for, so that a reply stays near PAGE_BYTES."""
 
     def __init__(self) -> None:
-        self.count = PAGE
+        self.count = FIRST_PAGE
 
     def fit(self, got: Sequence[RawEntry]) -> int:
         """About how many bytes a page holds (a few of its entries are looked at); sizes the next one by it."""
@@ -69,6 +71,9 @@ class StreamSource:
         self.marks = Marks()
         self.unstorable: dict[StreamId, str] = {}
         """What was read in this life and could not be stored, and why: it must stay in the stream."""
+        self.missed = 0
+        """How many entries others took out of the stream before the last reading came to them."""
+        self._whole = False  # whether reading came to the top
         self._clock = clock
         self._life = 0
         self._added = 0  # how many had been added to the stream when the entry at `position` was
@@ -116,8 +121,12 @@ class StreamSource:
         collected, spans = Batch(), list[tuple[StreamId, StreamId, int]]()
         group: list[RawEntry] = []
         size, whole = 0, min(GROUP, batch)
+        expected, count = self.behind, 0
+        known = self.position is not None
+        self.missed = 0
         for got in self._pages(page, deadline):
             group += got
+            count += len(got)
             size += self._page.fit(got)
             if len(group) >= whole or size >= PAGE_BYTES // 4:
                 _collect(group, collected, spans)
@@ -129,6 +138,11 @@ class StreamSource:
             _collect(group, collected, spans)
         if spans:
             yield from self._hand_out(collected, spans)
+        if self._whole and self._seen().exists:
+            # Nothing stands up to the top that was not read, also where its last entries were deleted by name.
+            facts = self._seen()
+            self.position, self._added = max(self.position or FIRST_ID, facts.last_generated), facts.entries_added
+            self.missed = max(0, expected - count) if known else 0
 
     def _hand_out(self, batch: Batch, spans: list[tuple[StreamId, StreamId, int]]) -> Iterator[Reading]:
         facts = self._seen()
@@ -163,16 +177,18 @@ class StreamSource:
         start = "-" if after is None else "(" + show_id(after)
         end = show_id(top)
         read, key = self.queue.server.read, self.key
+        self._whole = False
         while (after is None or after < top) and not deadline.passed:
             count = min(self._page.count, most)
             got = read("XRANGE", key, start, end, "COUNT", count)
-            if not got:
-                return
-            yield got
+            if got:
+                yield got
             if len(got) < count:
+                self._whole = True
                 return
             raw: bytes = got[-1][0]
             start, after = "(" + raw.decode("ascii"), parse_id(raw)
+        self._whole = after is not None and after >= top
 
     def nth_newest(self, count: int) -> StreamId | None:
         """The id of the `count`-th newest of the entries that were read and are still there; None where there are not
@@ -206,6 +222,14 @@ class StreamSource:
             for got in self.pages(cut.first, cut.last):
                 count += sum(parse_id(entry[0]) < bound for entry in got)
         return min(count, self._seen().length)
+
+    def count_unread(self, stored: Frontier) -> int:
+        """How many entries stand above a stored frontier of this life; beyond 10,000 as the stream's counters say."""
+        facts = self._seen()
+        count = facts.length if stored.last is None else self.count_above(stored.last)
+        if count is not None:
+            return count
+        return min(facts.length, max(0, facts.entries_added - stored.entries_added))
 
     def count_above(self, stream_id: StreamId, most: int = 10_000) -> int | None:
         """How many entries stand above an id; None where there are more than `most`."""

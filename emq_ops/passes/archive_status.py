@@ -63,7 +63,7 @@ def status_of(server: Server, local: SqlStore, ref: StreamRef) -> dict[str, Any]
     if frontier is None or last is None:
         row["lag_records"] = facts.length
     elif last < facts.last_generated:
-        row["lag_records"] = min(facts.length, max(0, facts.entries_added - frontier.entries_added))
+        row["lag_records"] = source.count_unread(frontier)
     if row["lag_records"]:
         start = facts.first if last is None else next_id(last)
         oldest = None if start is None else next(iter(source.pages(start, facts.last_generated)), None)

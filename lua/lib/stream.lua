@@ -44,9 +44,25 @@ local function entry_digest(entry)
   return redis.sha1hex(table.concat(parts))
 end
 
+-- The lowest entry that a group has pending and that is there; entries deleted by name are passed over, up to some: then
+-- the last of these, which is as far as anything may go now. `deleted`: the highest id that was deleted by name.
+local function lowest_pending(key, name, head, deleted)
+  local PAGE, PAGES, from = 100, 10, head
+  for _ = 1, PAGES do
+    local page = redis.call('XPENDING', key, name, from, '+', PAGE)
+    for _, entry in ipairs(page) do
+      local id = entry[1]
+      if (deleted and id_below(deleted, id)) or redis.call('XRANGE', key, id, id)[1] then return id end
+    end
+    if #page < PAGE then return nil end
+    from = '(' .. page[#page][1]
+  end
+  return string.sub(from, 2)
+end
+
 -- Each group: {name, pending (how many), lag (undelivered; -1 unknown), delivered (the last id given to it), floor (the
 -- lowest entry that it still needs, if any)}.
--- Pending ids below the first entry belong to entries that are gone already and hold nothing up.
+-- Pending ids of entries that are gone already hold nothing up.
 local function groups_of(key, info)
   local out, head = {}, info['first-entry']
   if info['groups'] == 0 then return out end
@@ -54,8 +70,7 @@ local function groups_of(key, info)
     local group = named(reply)
     local delivered, floor = group['last-delivered-id'], nil
     if head and group['pending'] > 0 then
-      local lowest = redis.call('XPENDING', key, group['name'], head[1], '+', 1)[1]
-      floor = lowest and lowest[1]
+      floor = lowest_pending(key, group['name'], head[1], info['max-deleted-entry-id'])
     end
     if head and id_below(delivered, info['last-generated-id']) then
       local waiting = redis.call('XRANGE', key, '(' .. delivered, '+', 'COUNT', 1)[1]

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from emq_archive.dead import DeadArchive, dead_digest
+from emq_archive.dead import DeadArchive
+from emq_archive.dead_digest import dead_digest
 from emq_archive.errors import DamagedArchiveError
 from emq_archive.local import SqlStore, open_local
 from emq_archive.model import Policy

@@ -159,8 +159,8 @@ def test_what_is_still_to_read(queue: Queue) -> None:
     next(reading)
     assert source.behind == 290
     next(reading)
-    assert source.behind == 240
-    assert len(list(reading)) == 4
+    assert source.behind == 282  # the first page is a small one, and each doubles it
+    assert len(list(reading)) == 6
     assert source.behind == 0
     add(queue, "301-0", "302-0")
     source.observe(None)

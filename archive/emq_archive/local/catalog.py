@@ -12,12 +12,12 @@ from sqlalchemy import Connection
 from emq_archive import redact
 from emq_archive.chunk import Chunk
 from emq_archive.codec import id_key, id_of
-from emq_archive.commit import Commit, Segment
+from emq_archive.commit import Commit, LetGo, Segment
 from emq_archive.local import tables
 from emq_archive.local.outbox import OutboxRows, Waiting, ordered
 from emq_archive.local.reading import ROW, insert, names_of
 from emq_archive.local.rows import rows_of
-from emq_archive.local.settle import places_left
+from emq_archive.local.settle import places_left, places_not_of
 from emq_archive.model import FIRST_ID, LAST_ID, StreamId
 
 streams, chunks, segments = tables.streams, tables.chunks, tables.segments
@@ -114,6 +114,8 @@ class Catalog(OutboxRows):
             # Merged or rewritten: the successor proves what its predecessors proved.
             successor = commit.add[0].lsn if commit.add else commit.lsn
             connection.execute(sa.update(chunks).where(mine).values(lsn=successor))
+        if commit.let_go is not None:
+            self._let_go(connection, stream, commit.lsn, commit.let_go)
         if commit.erased is not None:
             self._erase(connection, stream, commit.erased[0].encode("utf-8"), commit.erased[1])
         if commit.redact is not None:
@@ -131,21 +133,36 @@ class Catalog(OutboxRows):
         holds = sa.select(chunks).where(chunks.c.stream_id == stream, chunks.c.job_min <= job, chunks.c.job_max >= job)
         for row in connection.execute(holds).all():
             chunk = Chunk.decode(row.body)
-            left = places_left(chunk, {job: upto})
-            if len(left) == len(chunk):
-                continue
-            connection.execute(sa.delete(chunks).where(chunks.c.id == row.id))
-            if left:
-                kept = rows_of(
-                    chunk.take(left), stream=stream, incarnation=row.incarnation, added_ms=row.added_ms, lsn=row.lsn
-                )
-                connection.execute(sa.insert(chunks), kept)
+            self._keep(connection, stream, row, chunk, places_left(chunk, {job: upto}))
+
+    def _let_go(self, connection: Connection, stream: int, lsn: int, gone: LetGo) -> None:
+        """Expired records must not come into the archive again, also not those that wait here to be shipped."""
+        first, last = id_key(*gone.first), id_key(*gone.last)
+        row = {"stream_id": stream, "lsn": lsn, "first": first, "last": last, "identities": gone.identities}
+        connection.execute(sa.insert(tables.let_go), row)
+        expired = redact.split_identities([gone.identities])
+        ever = self.store.redactions(connection, stream)
+        near = (chunks.c.stream_id == stream) & (chunks.c.last >= first) & (chunks.c.first <= last)
+        for found in connection.execute(sa.select(chunks).where(near, chunks.c.lsn.is_(None))).all():
+            chunk = Chunk.decode(found.body)
+            self._keep(connection, stream, found, chunk, places_not_of(chunk, expired, ever, stored=True))
+
+    def _keep(self, connection: Connection, stream: int, row: Any, chunk: Chunk, places: Sequence[int]) -> None:
+        """Only the records at these places stay of a row that holds `chunk`."""
+        if len(places) == len(chunk):
+            return
+        connection.execute(sa.delete(chunks).where(chunks.c.id == row.id))
+        if places:
+            kept = rows_of(
+                chunk.take(places), stream=stream, incarnation=row.incarnation, added_ms=row.added_ms, lsn=row.lsn
+            )
+            connection.execute(sa.insert(chunks), kept)
 
     def load(self, snapshot: dict[str, Any]) -> None:
         """Takes over a checkpoint in place of what was known (of the records here, none is proven by it)."""
         with self.store.write() as connection:
             stream = self.store.row(connection, self.ref, lock=True)
-            for table in (segments, tables.removed):
+            for table in (segments, tables.removed, tables.let_go):
                 connection.execute(sa.delete(table).where(table.c.stream_id == stream.id))
             rows = [_row(Segment.of(told, told.pop("lsn")), stream.id) for told in snapshot["segments"]]
             for at in range(0, len(rows), 500):
@@ -154,6 +171,8 @@ class Catalog(OutboxRows):
                 connection.execute(sa.insert(tables.removed).values(stream_id=stream.id, key=key, removed_ms=at_ms))
             for spec in snapshot["redactions"]:
                 self.store.remember_redaction(connection, stream.id, spec)
+            for told in snapshot.get("let_go", ()):
+                self._let_go(connection, stream.id, told["lsn"], LetGo.of(told))
             for job, upto in snapshot["erased"]:
                 self._erase(connection, stream.id, job.encode("utf-8"), tuple(upto))
             connection.execute(
@@ -197,6 +216,9 @@ class Catalog(OutboxRows):
                 .order_by(tables.erased.c.job)
             ).all()
             specs = [redact.spec_of(spec) for spec in self.store.redactions(connection, mine)]
+            expired = connection.execute(
+                sa.select(tables.let_go).where(tables.let_go.c.stream_id == mine).order_by(tables.let_go.c.lsn)
+            ).all()
         return {
             "format": 1,
             "lsn": row.lsn,
@@ -209,7 +231,19 @@ class Catalog(OutboxRows):
             "removed": [[found.key, found.removed_ms] for found in gone],
             "erased": [[found.job.decode("utf-8"), list(id_of(found.upto))] for found in erased],
             "redactions": sorted(specs),
+            "let_go": [
+                {"lsn": found.lsn, **LetGo(id_of(found.first), id_of(found.last), found.identities).told()}
+                for found in expired
+            ],
         }
+
+    def passed(self, head: StreamId | None) -> None:
+        """The stream's first entry is `head` now (None: it is empty): expired records below it can't be read again."""
+        mine = sa.delete(tables.let_go)
+        with self.store.write() as connection:
+            stream = self.store.row(connection, self.ref, lock=True)
+            mine = mine.where(tables.let_go.c.stream_id == stream.id)
+            connection.execute(mine if head is None else mine.where(tables.let_go.c.last < id_key(*head)))
 
     def set(self, **values: Any) -> None:
         """Sets columns of the stream's row (``checkpoint_lsn``, ``damage``)."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, field
 
 from emq_archive.chunk import Chunk
 from emq_archive.columns import jobs_of
 from emq_archive.model import Pair, Redact, StreamId, Unstorable
-from emq_archive.redact import same
+from emq_archive.redact import identities, same
 
 MAX_RECORD_BYTES = 768 * 1024 * 1024
 """No column of ours holds more: 32-bit offsets, and what the databases take."""
@@ -123,3 +123,13 @@ def places_left(chunk: Chunk, gone: dict[bytes, StreamId]) -> list[int]:
     """The places of the records that are not of an erased job, or came after it was erased."""
     jobs = jobs_of(chunk).to_pylist()
     return [i for i, job in enumerate(jobs) if job is None or (upto := gone.get(job)) is None or chunk.id(i) > upto]
+
+
+def places_not_of(chunk: Chunk, expired: Set[bytes], ever: Sequence[Redact], *, stored: bool) -> list[int]:
+    """The places of the records that are none of the `expired` ones (their identities). `stored`: as they were stored,
+    else as the stream has them."""
+    return [
+        i
+        for i, stream_id in enumerate(chunk.ids())
+        if identities(stream_id, chunk.fields(i), ever, stored=stored).isdisjoint(expired)
+    ]

@@ -53,6 +53,11 @@ _OVERLAPPING = (
 _ERASED = sa.select(tables.erased.c.job, tables.erased.c.upto).where(
     tables.erased.c.stream_id == sa.bindparam("stream")
 )
+_LET_GO = sa.select(tables.let_go.c.identities).where(
+    tables.let_go.c.stream_id == sa.bindparam("stream"),
+    tables.let_go.c.last >= sa.bindparam("low"),
+    tables.let_go.c.first <= sa.bindparam("high"),
+)
 _FOLDED = sa.update(streams).where(streams.c.id == sa.bindparam("which")).values(frontier=sa.bindparam("text"))
 
 
@@ -110,6 +115,10 @@ class SqlStore(ChunkReader):
         gone = self.erased(connection, stream.id)
         original = layer.take(settle.places_left(layer, gone)) if gone else layer
         total = replace(total, erased=total.erased + len(layer) - len(original))
+        if len(original) and (expired := self._let_go(connection, stream.id, original)):
+            left = settle.places_not_of(original, expired, self.redactions(connection, stream.id), stored=False)
+            total = replace(total, known=total.known + len(original) - len(left))
+            original = original.take(left)
         if not len(original):
             return total
         fresh = original
@@ -137,6 +146,11 @@ class SqlStore(ChunkReader):
     def _overlapping(self, connection: Connection, stream: int, fresh: Chunk) -> list[tuple[int, Chunk]]:
         asked = {"stream": stream, "low": id_key(*fresh.first), "high": id_key(*fresh.last)}
         return [(row.incarnation, Chunk.decode(row.body)) for row in connection.execute(_OVERLAPPING, asked)]
+
+    def _let_go(self, connection: Connection, stream: int, chunk: Chunk) -> set[bytes]:
+        """What the expired records near these are known by."""
+        asked = {"stream": stream, "low": id_key(*chunk.first), "high": id_key(*chunk.last)}
+        return redact.split_identities(connection.execute(_LET_GO, asked).scalars())
 
     def erased(self, connection: Connection, stream: int) -> dict[bytes, StreamId]:
         """Erased jobs, and up to which id their records never come back."""

@@ -95,6 +95,16 @@ erased = sa.Table(
     sa.Column("upto", sa.LargeBinary(16), nullable=False),  # records of the job up to this id never come back
 )
 
+let_go = sa.Table(
+    "archive_let_go",
+    metadata,
+    sa.Column("stream_id", SERIAL, sa.ForeignKey("archive_streams.id"), primary_key=True),
+    sa.Column("lsn", sa.BigInteger, primary_key=True),  # the commit that expired them
+    sa.Column("first", sa.LargeBinary(16), nullable=False),
+    sa.Column("last", sa.LargeBinary(16), nullable=False),
+    sa.Column("identities", sa.LargeBinary, nullable=False),  # records that must not be archived again (redact.py)
+)
+
 redactions = sa.Table(
     "archive_redactions",
     metadata,

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import importlib
 from pathlib import Path
-from typing import Protocol, cast
+from typing import TYPE_CHECKING, Protocol, cast
 from urllib.parse import SplitResult, urlsplit
 
-from emq_archive.ports import Remote
 from emq_ops.protocol.errors import BadInputError
+
+if TYPE_CHECKING:
+    from emq_archive.ports import Remote
 
 __all__ = ["open_remote"]
 
@@ -32,6 +34,8 @@ def open_remote(url: str, *, base: Path | None = None, **options: str | int | bo
     S3: see `S3Options`; those that are no secret may stand in the URL's query too (``?endpoint=...&region=...``). An
     empty bucket is taken from ``BUCKET_NAME``. No request is made. Raises BadInputError."""
     parts = urlsplit(url)
+    if parts.fragment or (parts.scheme == "file" and parts.query):  # a folder named so would be another, silently
+        raise BadInputError("'#' and '?' mean something in a URL", where="--remote", fix="write %23 and %3F for them")
     module = BACKENDS.get(parts.scheme)
     if module is None:
         raise BadInputError("this is no object store", where="--remote", fix=FIX)
