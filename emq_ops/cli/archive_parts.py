@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from sqlalchemy import make_url
 
-from emq_archive.local.store import SqlStore, open_local
-from emq_archive.ports import Remote
 from emq_archive.remote import open_remote
 from emq_ops.cli.context import Globals
 from emq_ops.cli.settings import loaded_of, wiring_of
@@ -25,6 +24,13 @@ from emq_ops.config.wiring import RemoteSettings, Wiring
 from emq_ops.passes.policy import StreamPolicy
 from emq_ops.protocol.errors import BadInputError
 from emq_ops.protocol.server import Server
+
+if TYPE_CHECKING:
+    from emq_archive.local.store import SqlStore
+    from emq_archive.ports import Remote
+
+LOCAL = "emq_archive.local.store"
+"""Imported when a local database is opened: most commands have no use for it, and for what it imports."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +108,11 @@ class Parts:
         if fields is None:
             return StreamPolicy(protect=effective.protect)
         return stream_policy(fields, self.loaded.env, protect=effective.protect)
+
+
+def open_local(url: str) -> SqlStore:
+    """The local database at `url`. Raises what opening it raises."""
+    return cast("SqlStore", importlib.import_module(LOCAL).open_local(url))
 
 
 def remote_of(settings: RemoteSettings) -> Remote:

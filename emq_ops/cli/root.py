@@ -14,37 +14,53 @@ from emq_ops.cli.context import global_options
 from emq_ops.cli.main import EXIT_BAD_INPUT, EXIT_ERROR, EXIT_INTERRUPTED, EXIT_UNREACHABLE
 from emq_ops.protocol.errors import BadInputError, EmqError, KindError, UnreachableError, one_line
 
-COMMANDS: dict[str, str] = {
-    # noun: module under emq_ops.cli that holds `app`, a Typer (one command: a verb; several: noun and verbs)
-    "apply": "apply",
-    "archive": "archive",
-    "audit": "audit",
-    "config": "config",
-    "conformance": "conformance",
-    "demo": "demo.command",
-    "destroy": "destroy",
-    "doctor": "doctor",
-    "drift": "drift",
-    "history": "history",
-    "hold": "hold",
-    "import": "import_",
-    "maintenance": "maintenance",
-    "plan": "plan",
-    "play": "play",
-    "ps": "ps",
-    "rehydrate": "rehydrate",
-    "release": "release",
-    "rollback": "rollback",
-    "runs": "runs",
-    "schema": "schema",
-    "show": "show",
-    "state": "state_commands",
-    "sweep": "sweep",
-    "trim": "trim",
-    "undo": "undo",
-    "up": "up",
-    "validate": "validate",
-    "worker": "worker",
+COMMANDS: dict[str, tuple[str, str]] = {
+    # noun: the module under emq_ops.cli that holds `app`, a Typer (one command: a verb; several: noun and verbs), and
+    # the first sentence of its help, so that listing the nouns imports none of them
+    "apply": ("apply", "Show the plan, ask, and do it: settings on the server, then one revision."),
+    "archive": ("archive", "Keep what streams and dead sets let go: fold, look, read, prove, query, bring back."),
+    "audit": ("audit", "What died, when and why; what restarts did; what another threshold would have done."),
+    "config": ("config", "The config, as it holds."),
+    "conformance": (
+        "conformance",
+        "Replay recorded transitions against a server and compare replies and whole keyspaces.",
+    ),
+    "demo": (
+        "demo.command",
+        "Show it all in half a minute: workers that succeed, fail, hang and are killed, the daemon at work.",
+    ),
+    "destroy": ("destroy", "Take the schedules away."),
+    "doctor": ("doctor", "Find what no transition repairs, and with --fix mend what is safe."),
+    "drift": ("drift", "Say where the live server is not what was applied."),
+    "history": ("history", "List the revisions, newest first."),
+    "hold": (
+        "hold",
+        "Hold a queue: until then, or until `release`, no sweep, trim or archive pass runs on it, a daemon's included.",
+    ),
+    "import": ("import_", "Write a config from the settings that stand on a live server."),
+    "maintenance": (
+        "maintenance",
+        "Windows in which lapsed leases are recovered without counting: deploys, migrations.",
+    ),
+    "plan": ("plan", "Compare the config with what is applied and with the live server."),
+    "play": ("play", "Run a playbook on queues."),
+    "ps": ("ps", "Show each task: its leader, last and next run, how late, failures in a row; or the living daemons."),
+    "rehydrate": (
+        "rehydrate",
+        "Bring removed jobs back from the ledger or the archive, as they were when they were last dead.",
+    ),
+    "release": ("release", "End the hold of a queue."),
+    "rollback": ("rollback", "Go back to an earlier revision: its content becomes a new one."),
+    "runs": ("runs", "What passes did: when, on which queue, by whom, how much."),
+    "schema": ("schema", "Print the JSON Schema of the config file, for editors."),
+    "show": ("show", "Print a revision: what it changed, and what it says."),
+    "state": ("state_commands", "The state: its lock, its journal, and moving it."),
+    "sweep": ("sweep", "Recover lapsed leases of a queue, and dead-letter what stalled too often."),
+    "trim": ("trim", "Delete dead jobs beyond what the policy keeps, each with its row, logs and flow books."),
+    "undo": ("undo", "Bring back, whole, every job that a removal or a trim took away."),
+    "up": ("up", "Run the applied revision: every pass on time, one leader a queue."),
+    "validate": ("validate", "Check the config: every fault in a line of its own."),
+    "worker": ("worker", "Work a queue from the shell, cancel a job."),
 }
 
 
@@ -54,10 +70,15 @@ class LazyGroup(TyperGroup):
     def list_commands(self, _ctx: Any) -> list[str]:
         return sorted(COMMANDS)
 
+    def format_commands(self, _ctx: Any, formatter: Any) -> None:
+        """The nouns of the help."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(noun, COMMANDS[noun][1]) for noun in sorted(COMMANDS)])
+
     def get_command(self, _ctx: Any, cmd_name: str) -> Any:
-        module = COMMANDS.get(cmd_name)
-        if module is None:
+        if cmd_name not in COMMANDS:
             return None
+        module, _ = COMMANDS[cmd_name]
         command = typer.main.get_command(importlib.import_module(f"emq_ops.cli.{module}").app)
         command.name = cmd_name
         add_globals(command)

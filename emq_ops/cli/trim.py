@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+import importlib
 from dataclasses import replace
 from typing import Annotated
 
 import typer
 
-from emq_archive.dead import DeadArchive
-from emq_archive.ports import Fence as Writer
 from emq_ops.cli.context import globals_of, new_app
 from emq_ops.cli.main import EXIT_ERROR
 from emq_ops.cli.output import say
@@ -18,8 +16,6 @@ from emq_ops.cli.passing import Passing, bounded, is_there, near_of, show, span,
 from emq_ops.cli.state import ledger_if_there
 from emq_ops.config.effective import Layers
 from emq_ops.ledger import bounds
-from emq_ops.passes.archive import archiving
-from emq_ops.passes.holder import who
 from emq_ops.passes.once import run_once
 from emq_ops.passes.policy import DeadPolicy, as_row
 from emq_ops.passes.predict import predict_trim
@@ -28,9 +24,9 @@ from emq_ops.passes.trim import check_policy
 from emq_ops.passes.trim import trim as trim_pass
 from emq_ops.protocol.fence import Fence
 from emq_ops.protocol.keyspace import queue_name
-from emq_ops.protocol.queue import Queue
 
 app = new_app()
+ARCHIVE = "emq_ops.cli.trim_archive"
 
 
 @app.command()
@@ -60,7 +56,11 @@ def trim(
         policy = replace(policy, keep=keep, max_age_ms=span(max_age, "--max-age"))
     policy = with_given(policy, {"age_by": age_by, "archive": archive, "max_removals": max_removals})
     with bounded(timeout), passing.server("trim") as server, contextlib.ExitStack() as stack:
-        make = _archiver(passing, policy, stack)
+        make = (
+            importlib.import_module(ARCHIVE).archiver(passing.parts, policy, server, queue, stack)
+            if policy.archive
+            else None
+        )
         check_policy(queue, policy, archived=make is not None)
         if dry_run:
             with ledger_if_there(passing.parts.wiring) as there:
@@ -73,7 +73,7 @@ def trim(
         ledger = stack.enter_context(passing.ledger())
 
         def run(fence: Fence) -> TrimReport:
-            archiver = make(Queue(server, queue), Writer(fence.state, fence.token, who())) if make else None
+            archiver = make(fence) if make else None
             # The first trim by the applied policy removes nothing that its plan did not list.
             bound = None
             if keep is None and max_age is None:
@@ -91,15 +91,3 @@ def trim(
     show(report, options.output)
     if report["status"] != "done" or report["more"]:
         raise typer.Exit(EXIT_ERROR)
-
-
-def _archiver(
-    passing: Passing, policy: DeadPolicy, stack: contextlib.ExitStack
-) -> Callable[[Queue, Writer], DeadArchive] | None:
-    """Makes the archive of a queue's dead jobs, once it is known who writes; None where the policy wants none. Raises
-    BadInputError where no archive is configured."""
-    if not policy.archive:
-        return None
-    local = stack.enter_context(passing.parts.local())
-    remote = stack.enter_context(passing.parts.remote())
-    return lambda queue, writer: DeadArchive(queue, local, remote, archiving(policy.archiving), writer)

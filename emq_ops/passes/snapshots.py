@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from emq_archive.dead import dead_digest
+from emq_archive.dead_digest import dead_digest
 from emq_ops.ledger import deaths
 from emq_ops.ledger.ledger import Ledger
 from emq_ops.ledger.snapshot import pack, unpack

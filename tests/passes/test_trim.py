@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import update
 
-from emq_archive.dead import dead_digest
+from emq_archive.dead_digest import dead_digest
 from emq_ops.ledger import alerts, deaths, holds, runs
 from emq_ops.ledger.holds import Hold
 from emq_ops.ledger.ledger import Ledger

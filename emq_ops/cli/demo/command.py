@@ -29,7 +29,7 @@ def demo(
     folder: Annotated[Path, typer.Option(help="Made anew; holds server, state, archive and logs.")] = Path(".emq/demo"),
     seed: Annotated[int, typer.Option(help="Which jobs come.")] = 7,
 ) -> None:
-    """Show it all in half a minute: workers that succeed, fail, hang and are killed, and the daemon that minds them."""
+    """Show it all in half a minute: workers that succeed, fail, hang and are killed, the daemon at work."""
     options = globals_of(ctx)
     files = options.config_files()
     stage = Stage(folder.absolute(), files[0] if files else None)

@@ -1,0 +1,49 @@
+"""What a command imports: the SDKs of what it does not use would be most of its time."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from emq_ops.cli import root
+from tests.support.valkey import Valkey
+
+HEAVY = ("pyarrow", "boto3", "duckdb", "alembic", "apscheduler", "starlette", "apprise", "jinja2")
+LOOK = """
+import sys
+from emq_ops.cli.main import main
+code = main(sys.argv[2:])
+print("imported:", *[name for name in sys.argv[1].split(",") if name in sys.modules], file=sys.stderr)
+"""
+CONFIG = """
+server: {url: '%s'}
+queues: {orders: {stalled: {}, dead: {keep: 3, archive: false}, streams: {completions: {}}}}
+"""
+
+
+def imported(folder: Path, *command: str) -> set[str]:
+    args = [sys.executable, "-c", LOOK, ",".join((*HEAVY, "sqlalchemy", "redis")), *command]
+    ran = subprocess.run(args, cwd=folder, capture_output=True, text=True, timeout=60, check=True)
+    return set(ran.stderr.rpartition("imported:")[2].split())
+
+
+def test_a_sweep_or_a_trim_without_an_archive_imports_none(valkey: Valkey, tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text(CONFIG % valkey.url)
+    imported(tmp_path, "runs", "ls")  # makes the state, by alembic
+    assert imported(tmp_path, "sweep", "orders") == {"sqlalchemy", "redis"}
+    assert imported(tmp_path, "trim", "orders") == {"sqlalchemy", "redis"}
+    assert imported(tmp_path, "plan") == {"sqlalchemy", "redis"}
+
+
+@pytest.mark.parametrize("command", [["--help"], ["--version"]], ids=lambda c: c[0])
+def test_help_imports_no_command(command: list[str], tmp_path: Path) -> None:
+    assert imported(tmp_path, *command) == set()
+
+
+@pytest.mark.parametrize("noun", sorted(root.COMMANDS))
+def test_the_summary_of_a_noun_is_the_first_sentence_of_its_help(noun: str) -> None:
+    command = root.LazyGroup().get_command(None, noun)
+    assert command.get_short_help_str(limit=1000) == root.COMMANDS[noun][1]
