@@ -11,7 +11,7 @@ from sqlalchemy import Connection
 
 from emq_ops.ledger import holds
 from emq_ops.ledger import interruptions as book
-from emq_ops.ledger.alerts import Alert
+from emq_ops.ledger.alerts import Alert, watched
 from emq_ops.ledger.holds import Window
 from emq_ops.ledger.interruptions import Contact, Counted, Interruption
 from emq_ops.ledger.ledger import Ledger
@@ -84,6 +84,7 @@ def notice(server: Server, ledger: Ledger, sight: Sight, lease_ms: int, emit: Em
                 book.save_contact(connection, queue, **seen)
         return newest
     found, leases = describe(server, sight, before, cut, lease_ms)
+    lost = _lost_flights(server, ledger, queue) if found.went_back else []
     with ledger.write() as connection:
         known = book.contact_of(connection, queue)
         told = known is not None and (known.run_id, known.replid) == (sight.run_id, sight.replid)
@@ -94,6 +95,7 @@ def notice(server: Server, ledger: Ledger, sight: Sight, lease_ms: int, emit: Em
         twofold = found.kind == book.FAILOVER and found.went_back and not sight.promoted
         twofold = twofold and book.was_left(connection, queue, sight.run_id)
         number = book.add(connection, found, leases)
+        book.add_vanished(connection, number, lost, "in flight")
         book.save_contact(connection, queue, **seen, agreed_dead=-1, agreed_failed=-1)
     emit(
         InterruptionSeen(
@@ -113,7 +115,16 @@ def notice(server: Server, ledger: Ledger, sight: Sight, lease_ms: int, emit: Em
         text = "two servers answer under one name: this one was here before, and lived on while another answered"
         facts = {"run_before": found.run_before, "run_after": found.run_after}
         alert(ledger, emit, Alert(queue, "two_servers", text, sight.now_ms, facts))
-    return dataclasses.replace(found, id=number)
+    return dataclasses.replace(found, id=number, vanished=len(lost))
+
+
+def _lost_flights(server: Server, ledger: Ledger, queue: str) -> list[str]:
+    """Jobs that the last pass sampled in flight, and that have no row in a keyspace that is older than that pass."""
+    keys = keys_of(queue)
+    with ledger.read() as connection:
+        jobs = [lease.job for lease in watched(connection, queue)]
+    rows = server.read_many([("EXISTS", keys.row(job)) for job in jobs])
+    return [job for job, row in zip(jobs, rows, strict=True) if not row]
 
 
 def describe(

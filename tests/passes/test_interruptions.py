@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from emq_ops.audit.restarts import audit_restarts
 from emq_ops.ledger import alerts
 from emq_ops.ledger import interruptions as book
 from emq_ops.ledger.interruptions import Interruption
@@ -15,6 +16,8 @@ from emq_ops.protocol.errors import DamagedError, EmqError
 from emq_ops.protocol.ids import parse
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import Server, connect
+from emq_ops.protocol.transitions import settle
+from emq_ops.protocol.transitions.enqueue import enqueue
 from tests.support.passing import add, dead_of, kill_row, lapse, leading, stall, swept, take, until
 from tests.support.valkey import Valkey
 
@@ -156,6 +159,24 @@ def test_a_keyspace_that_went_back_in_time(ledger: Ledger) -> None:
         with ledger.read() as connection:
             assert book.vanished_of(connection, found.id) == dict.fromkeys(jobs, "dead")
         assert dead_of(mail) == kept
+
+
+def test_jobs_in_flight_that_went_with_the_keyspace_have_vanished(ledger: Ledger) -> None:
+    """The last pass saw them; those that completed before it are not missed, nor those that are there again."""
+    with Valkey() as forgetful, connect(forgetful.url) as server:
+        mail = Queue(server, "mail")
+        done, *mine = add(mail, 6)
+        assert take(mail, 6, 60_000) == [done, *mine]
+        settle.complete(mail, done, 1)
+        swept(server, ledger, "mail")
+        forgetful.restart()
+        enqueue(mail, mine[0], b"again")  # by its producer
+        swept(server, ledger, "mail")
+        [told] = audit_restarts(ledger).told
+        assert told.as_row()["jobs"] == {"vanished": mine[1:]}
+        assert (told.cut.kind, told.cut.in_flight, told.cut.vanished) == ("restart", 0, 4)
+        swept(server, ledger, "mail")
+        assert audit_restarts(ledger).told == [told]
 
 
 def test_two_servers_behind_one_name(server: Server, ledger: Ledger, mail: Queue) -> None:
