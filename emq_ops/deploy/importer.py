@@ -87,12 +87,18 @@ def _settings(server: Server, name: str, left_out: list[str]) -> Json:
     repeatables = {}
     for one in repeat.repeatables(Queue(server, name)):
         try:
+            one.name.encode("utf-8")  # surrogates stand for bytes that are no text
             template = one.template.decode("utf-8")
+        except UnicodeEncodeError:
+            left_out.append(f"{name}: the name of repeatable {one.name!r} is not UTF-8 text")
+            continue
         except UnicodeDecodeError:
             left_out.append(f"{name}: the template of repeatable '{one.name}' is not UTF-8 text")
             continue
         if one.every_ms > 0:
             repeatables[one.name] = {"every": format_duration(one.every_ms), "template": _quoted(template)}
+        else:
+            left_out.append(f"{name}: repeatable '{one.name}' has no interval")
     if repeatables:
         out["repeatables"] = repeatables
     return out

@@ -11,6 +11,7 @@ from emq_ops.passes.reconcile import number_of
 from emq_ops.passes.slices import judge_all, token_of
 from emq_ops.protocol.ids import is_valid
 from emq_ops.protocol.keyspace import keys_of
+from emq_ops.protocol.scores import score_ms
 from emq_ops.protocol.server import Server
 
 _PAGE = 1000
@@ -32,7 +33,7 @@ def would_die(
     keys, dying, seen = keys_of(queue), 0, 0
     while True:
         flat = server.read("ZRANGEBYSCORE", keys.active, "-inf", now_ms, "WITHSCORES", "LIMIT", seen, _PAGE)
-        due = [(m.decode("ascii"), int(float(s))) for m, s in zip(flat[::2], flat[1::2], strict=True) if is_valid(m)]
+        due = [(m.decode("ascii"), score_ms(s)) for m, s in zip(flat[::2], flat[1::2], strict=True) if is_valid(m)]
         seen += len(flat) // 2
         rows = server.read_many([("HMGET", keys.row(j), "stalled", "attempts", "lease_epoch") for j, _ in due])
         spent = server.read_many([("HGET", keys.exempt, job) for job, _ in due])

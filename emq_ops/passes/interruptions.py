@@ -21,6 +21,7 @@ from emq_ops.passes.sight import Sight, restored
 from emq_ops.passes.slices import token_of
 from emq_ops.protocol.ids import is_valid, parse
 from emq_ops.protocol.keyspace import keys_of
+from emq_ops.protocol.scores import score_ms
 from emq_ops.protocol.server import Server
 
 _PAGE = 1000
@@ -167,7 +168,7 @@ def take_census(server: Server, queue: str) -> list[Counted]:
         cursor, flat = server.read("ZSCAN", keys.active, cursor, "COUNT", _PAGE)
         for member, score in zip(flat[::2], flat[1::2], strict=True):
             if is_valid(member):
-                deadlines[member.decode("ascii")] = int(float(score))
+                deadlines[member.decode("ascii")] = score_ms(score)
         if cursor == b"0":
             break
     jobs = [job for job in deadlines if job.startswith("JOB")]

@@ -21,6 +21,7 @@ from emq_ops.passes.slices import token_of
 from emq_ops.passes.trim import call_tail, note_stay
 from emq_ops.protocol.ids import is_valid, min_id
 from emq_ops.protocol.keyspace import keys_of
+from emq_ops.protocol.scores import score_ms
 from emq_ops.protocol.scripts import load
 from emq_ops.protocol.server import Server
 
@@ -139,7 +140,7 @@ def _due(server: Server, active: str, now_ms: int) -> Iterator[dict[str, int]]:
     while True:
         flat = server.read("ZRANGEBYSCORE", active, "-inf", now_ms, "WITHSCORES", "LIMIT", seen, PAGE)
         pairs = zip(flat[::2], flat[1::2], strict=True)
-        yield {member.decode("ascii"): int(float(score)) for member, score in pairs if is_valid(member)}
+        yield {member.decode("ascii"): score_ms(score) for member, score in pairs if is_valid(member)}
         seen += len(flat) // 2
         if len(flat) < 2 * PAGE:
             return

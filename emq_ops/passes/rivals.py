@@ -16,6 +16,7 @@ from emq_ops.passes.events import Emit, alert, nowhere
 from emq_ops.passes.reconcile import number_of
 from emq_ops.protocol.ids import is_valid
 from emq_ops.protocol.keyspace import keys_of
+from emq_ops.protocol.scores import score_ms
 from emq_ops.protocol.server import Server
 
 SAMPLE = 50
@@ -86,7 +87,7 @@ def check(
 
 def _sample(server: Server, queue: str, now_ms: int) -> list[Watched]:
     flat = server.read("ZRANGEBYSCORE", keys_of(queue).active, f"({now_ms}", "+inf", "WITHSCORES", "LIMIT", 0, SAMPLE)
-    found = {m.decode("ascii"): int(float(s)) for m, s in zip(flat[::2], flat[1::2], strict=True) if is_valid(m)}
+    found = {m.decode("ascii"): score_ms(s) for m, s in zip(flat[::2], flat[1::2], strict=True) if is_valid(m)}
     return [
         Watched(job, fate.attempts, found[job], fate.stalls)
         for job, fate in zip(found, _fates(server, queue, list(found)), strict=True)

@@ -8,6 +8,7 @@ from typing import Any
 
 from emq_ops.protocol.errors import EmqError
 from emq_ops.protocol.keyspace import Keys, keys_of
+from emq_ops.protocol.scores import score_ms
 from emq_ops.protocol.scripts import load
 from emq_ops.protocol.server import Server
 
@@ -62,7 +63,7 @@ def _sight(queue: str, reply: list[Any]) -> Sight:
         int(completed),
         int(failed),
         waiting == 1,
-        int(float(first)) if first else None,
+        score_ms(first) if first else None,
     )
 
 

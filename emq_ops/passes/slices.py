@@ -18,6 +18,7 @@ from emq_ops.passes.policy import StalledPolicy
 from emq_ops.protocol.errors import StateError
 from emq_ops.protocol.fence import Fence
 from emq_ops.protocol.keyspace import Keys
+from emq_ops.protocol.scores import score_ms
 from emq_ops.protocol.scripts import load
 from emq_ops.protocol.server import Arg, Server
 
@@ -69,7 +70,7 @@ def token_of(attempts: bytes | None) -> int | None:
 
 def _settled(columns: Sequence[bytes]) -> Settled:
     job, outcome, deadline, attempts, epoch, stalls, group, exemptions = columns
-    lease = Lease(_text(job), int(float(deadline)), token_of(attempts), _text(epoch))
+    lease = Lease(_text(job), score_ms(deadline), token_of(attempts), _text(epoch))
     return Settled(lease, _text(outcome), int(stalls), _text(group), int(exemptions))
 
 

@@ -36,6 +36,7 @@ from emq_ops.passes.slices import (
 )
 from emq_ops.protocol.errors import EmqError, OutcomeUnknownError, ReconnectedError
 from emq_ops.protocol.fence import Fence
+from emq_ops.protocol.scores import score_ms
 from emq_ops.protocol.scripts import load
 from emq_ops.protocol.server import Server
 
@@ -227,7 +228,7 @@ def _judge_due(state: _Sweep, now_ms: int) -> list[tuple[str, bytes, bytes, bool
     leases = [
         Lease(
             job,
-            int(float(score)),
+            score_ms(score),
             token_of(row[0]),
             (row[1] or b"").decode("utf-8", "replace"),
         )

@@ -8,6 +8,7 @@ import pytest
 
 from emq_ops.deploy.importer import as_yaml, read_queues
 from emq_ops.protocol.errors import BadInputError
+from emq_ops.protocol.keyspace import keys_of
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import Server
 from emq_ops.protocol.transitions import control, repeat
@@ -36,10 +37,17 @@ def test_what_is_written_wants_what_is_live(server: Server, light_desk: Desk) ->
     settle(server)
     for name in ODD:
         control.set_concurrency(Queue(server, name), 7)
+    keys = keys_of("orders")
+    server.write("ZADD", keys.repeat, "+inf", "junk", 2, b"\xff")
+    server.write("HSET", keys.repeatable("junk"), "every_ms", "nan", "template", "x")
     entries, left_out = read_queues(server)
+    server.write("ZREM", keys.repeat, "junk", b"\xff")
+    server.write("UNLINK", keys.repeatable("junk"))
     assert sorted(entries) == sorted(["orders", *ODD])
-    assert left_out == [
+    assert sorted(left_out) == [
         "orders: b'nonsense' is no lane's id",
+        "orders: repeatable 'junk' has no interval",
+        "orders: the name of repeatable '\\udcff' is not UTF-8 text",
         "orders: the template of repeatable 'binary' is not UTF-8 text",
     ]
     text = as_yaml(entries, None)

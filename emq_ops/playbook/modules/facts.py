@@ -8,6 +8,7 @@ from typing import Any
 from emq_ops.protocol.errors import BadInputError, EmqError
 from emq_ops.protocol.ids import parse
 from emq_ops.protocol.queue import Queue
+from emq_ops.protocol.scores import score_ms
 from emq_ops.protocol.scripts import load
 from emq_ops.protocol.server import Server
 
@@ -56,7 +57,7 @@ def _facts(reply: list[Any], streams: Sequence[str]) -> dict[str, Any]:
 
 
 def _ago(score: bytes, now: int) -> int:
-    return max(0, now - int(float(score)))
+    return max(0, now - score_ms(score))
 
 
 def _minted_ago(job: bytes, now: int) -> int:

@@ -9,6 +9,7 @@ from emq_ops.playbook.errors import TaskFailure
 from emq_ops.playbook.options import DURATION, JOBS, REQUIRED, SPAN, TEXT, Option
 from emq_ops.playbook.registry import CHANGE, SAME, UNKNOWN, Module, Plan, Result
 from emq_ops.protocol.errors import EmqError, StaleTokenError
+from emq_ops.protocol.scores import score_ms
 from emq_ops.protocol.transitions.cancel import CancelAnswer, request
 from emq_ops.protocol.transitions.leases import Extended
 
@@ -98,7 +99,7 @@ class Extend(Module):
         edge = q.server.now_ms(q.name) + (lease // 2 if below is None else min(below, lease))
         flat = q.server.read("ZRANGEBYSCORE", q.keys.active, "-inf", f"({edge}", "WITHSCORES")
         only = set(options["ids"]) if options["ids"] else None
-        found = {job.decode("ascii", "replace"): int(float(at)) for job, at in zip(flat[::2], flat[1::2], strict=True)}
+        found = {job.decode("ascii", "replace"): score_ms(at) for job, at in zip(flat[::2], flat[1::2], strict=True)}
         wanted = [job for job in found if only is None or job in only]
         rows = q.server.read_many([("HGET", q.keys.base + "job:" + job, "attempts") for job in wanted])
         held = [[j, int(token)] for j, token in zip(wanted, rows, strict=True) if token is not None and token.isdigit()]

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from emq_ops.protocol.errors import BadInputError, one_line
 from emq_ops.protocol.ids import job_id
 from emq_ops.protocol.queue import Queue, blob, not_negative, positive
+from emq_ops.protocol.scores import score_ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +58,17 @@ def advance(q: Queue, name: str, job: str) -> bool:
     return int(q.run("repeat_advance", keys, name, job_id(job))) > 0
 
 
+def _whole(text: bytes | None) -> int:
+    return int(text) if text is not None and text.isdigit() and len(text) <= 18 else 0
+
+
 def repeatables(q: Queue) -> list[Repeatable]:
-    """All repeatables, soonest first."""
+    """All repeatables, soonest first. `every_ms` is 0 where the hash says no number."""
     flat = q.server.read("ZRANGE", q.keys.repeat, 0, -1, "WITHSCORES")
     names = [name.decode("utf-8", "surrogateescape") for name in flat[::2]]
-    rows = q.server.read_many([("HMGET", q.keys.repeatable(n), "every_ms", "template") for n in names])
+    keys = [q.keys.repeatable(name).encode("utf-8", "surrogateescape") for name in names]
+    rows = q.server.read_many([("HMGET", key, "every_ms", "template") for key in keys])
     return [
-        Repeatable(name, int(row[0] or 0), row[1] or b"", int(float(score)))
+        Repeatable(name, _whole(row[0]), row[1] or b"", score_ms(score))
         for name, row, score in zip(names, rows, flat[1::2], strict=True)
     ]
