@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from emq_archive.codec import id_key
+from emq_archive import redact
+from emq_archive.commit import LetGo
 from emq_archive.deadline import NEVER, Deadline
 from emq_archive.errors import LostRaceError
-from emq_archive.model import StreamId, parse_id, show_id
+from emq_archive.model import FIRST_ID, Record, StreamId, parse_id, show_id
+from emq_archive.ports import LiveTail
 from emq_archive.ship import RACES, LogShipper
 from emq_ops.protocol import ids
 from emq_ops.protocol.errors import BadInputError
@@ -16,11 +18,12 @@ from emq_ops.protocol.errors import BadInputError
 
 @dataclass(slots=True)
 class Adopted:
-    """Records up to `after` count as archived by somebody else."""
+    """The `records` that stand in the stream up to `after` count as archived by somebody else."""
 
     queue: str
     stream: str
     after: str
+    records: int = 0
     lsn: int = 0
     dry_run: bool = False
 
@@ -37,22 +40,36 @@ def after_watermark(watermark: bytes | None) -> StreamId:
 
 
 def adopt(
-    shipper: LogShipper, after: StreamId, *, now_ms: int, dry_run: bool = False, deadline: Deadline = NEVER
+    shipper: LogShipper,
+    live: LiveTail,
+    after: StreamId,
+    *,
+    now_ms: int,
+    dry_run: bool = False,
+    deadline: Deadline = NEVER,
 ) -> Adopted:
-    """Notes, here and in the log, that records up to `after` were archived elsewhere: they are not archived again, and
-    a trim may take them. It holds for the present life of the stream and for this local database; another host
-    archives them once more, which does no harm."""
+    """Notes in the log which records stand in the stream up to `after`: they were archived elsewhere, so no host
+    archives them again, and a trim may take them. They are known by id and bytes: where the stream is made anew, other
+    records under their ids are archived. Raises what the server and the stores raise."""
     done = Adopted(shipper.ref.queue, shipper.ref.stream, show_id(after), dry_run=dry_run)
     if not dry_run:
         shipper.remote.probe(deadline=deadline)
-        for _ in range(RACES):
+        shipper.log.sync(deadline=deadline)
+    ever = [*shipper.catalog.redactions(), *([shipper.policy.redact] if shipper.policy.redact else [])]
+    known: set[bytes] = set()
+    ends: list[StreamId] = []
+    for page in live.pages(FIRST_ID, after):
+        deadline.check("the records to be adopted were read")
+        for record in map(Record.from_entry, page):
+            known |= redact.identities(record.id, record.fields, ever, stored=False)
+        ends = [*ends[:1], parse_id(page[0][0]), parse_id(page[-1][0])]
+        done.records += len(page)
+    let_go = LetGo(ends[0], ends[-1], b"".join(sorted(known))) if known else None
+    for _ in range(0 if dry_run else RACES):
+        try:
+            shipper.log.commit("adopt", at=now_ms, after=show_id(after), let_go=let_go, deadline=deadline)
+            break
+        except LostRaceError:
             shipper.log.sync(deadline=deadline)
-            try:
-                shipper.log.commit("adopt", at=now_ms, after=show_id(after), deadline=deadline)
-                break
-            except LostRaceError:
-                continue
-        frontier = shipper.local.frontier(shipper.ref)
-        shipper.catalog.set(adopted=id_key(*after), adopted_life=frontier.life if frontier else 0)
     done.lsn = shipper.catalog.known().lsn
     return done

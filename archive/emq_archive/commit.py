@@ -108,8 +108,8 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class LetGo:
-    """Records that expired and may still stand in the stream: the lowest and the highest id, and what they are known by
-    (`redact.identities`, sorted, one after the other)."""
+    """Records that expired, or were adopted, and may still stand in the stream: the lowest and the highest id, and what
+    they are known by (`redact.identities`, sorted, one after the other)."""
 
     first: StreamId
     last: StreamId
@@ -131,7 +131,7 @@ class Commit:
     """An entry. `kind`: ``ship``, ``compact``, ``expire``, ``erase``, ``adopt``.
     `previous`: SHA-256 of the commit before (hex; empty in the first). `at`: unix ms. `opens`: the incarnation that
     begins with it. `remove`: (lsn, key) of the segments that it takes out. `erased`: (job, up to which id).
-    `let_go`: of the expired records, those that must not be archived again."""
+    `let_go`: of the expired or adopted records, those that must not be archived again."""
 
     lsn: int
     kind: str

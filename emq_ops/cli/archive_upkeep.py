@@ -134,22 +134,22 @@ def adopt(
     yes: Yes = False,
     dry_run: DryRun = False,
 ) -> None:
-    """Begin behind the watermark that another archiver left: what lies before it counts as archived elsewhere.
+    """Begin behind the watermark that another archiver left: what stands before it counts as archived elsewhere.
 
-    A trim may then take it, so be sure that the other archive holds it.
+    A trim may then take it, so be sure that the other archive holds it. It holds for every host of this archive.
     """
     options = globals_of(ctx)
     parts, ref = Parts.of(options), ref_of(queue, stream)
     bound = point(after, last=True)
-    if bound is None:
-        with parts.server("archive") as server:
+    with parts.server("archive") as server, _shipper(parts, ref, destructive=True) as shipper:
+        if bound is None:
             bound = after_watermark(server.read("GET", keys_of(ref.queue).watermark(ref.stream)))
-    with _shipper(parts, ref, destructive=True) as shipper:
+        live = StreamSource(Queue(server, ref.queue), ref.stream)
         if not dry_run and not ask(f"Count records of {ref} up to {bound[0]}-{bound[1]} as archived elsewhere?", yes):
             raise typer.Abort
-        done = adopt_stream(shipper, bound, now_ms=now_ms(), dry_run=dry_run)
+        done = adopt_stream(shipper, live, bound, now_ms=now_ms(), dry_run=dry_run)
     if not dry_run:
-        say(f"emq-ops: {ref}: records up to {done.after} are the other archiver's")
+        say(f"emq-ops: {ref}: {done.records} records up to {done.after} are the other archiver's")
     emit_one(done.as_row(), options.output)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -15,7 +15,7 @@ from emq_archive.errors import ArchiveError, DamagedArchiveError, ForeignStateEr
 from emq_archive.local import SqlStore, open_local
 from emq_archive.local.catalog import Catalog
 from emq_archive.log import Log
-from emq_archive.model import LAST_ID, RawEntry, parse_id
+from emq_archive.model import LAST_ID, RawEntry, Redact, StreamId, parse_id
 from emq_archive.ports import Fence, Remote
 from emq_archive.read import Archive
 from emq_archive.remote import open_remote
@@ -306,20 +306,43 @@ def test_an_erasure_killed_half_way_is_done_by_the_next(local: SqlStore, remote:
 # --- adopt
 
 
-def test_another_archivers_work_is_taken_over(local: SqlStore, remote: Remote) -> None:
+class Standing:
+    """What stands in a stream."""
+
+    def __init__(self, entries: Sequence[RawEntry]) -> None:
+        self.entries = entries
+
+    def pages(self, start: StreamId, end: StreamId) -> Iterator[Sequence[RawEntry]]:
+        found = [e for e in self.entries if start <= parse_id(e[0]) <= end]
+        for at in range(0, len(found), 7):
+            yield found[at : at + 7]
+
+
+def test_another_archivers_work_is_taken_over(
+    local: SqlStore, new_local: Callable[[], SqlStore], remote: Remote
+) -> None:
     entries = settled(50)
     watermark = entries[29][1][1]
     after = after_watermark(watermark)
     assert after == parse_id(entries[29][0])
-    ship = shipper(local, remote)
-    assert adopt(ship, after, now_ms=START_MS).lsn == 1
+    other = new_local()
+    add(other, entries[:20])  # another host had read some of them
+    ship, beside = shipper(local, remote), shipper(other, remote, redact=Redact(drop=("result",)))
+    assert adopt(ship, Standing(entries), after, now_ms=START_MS, dry_run=True).records == 30
+    done = adopt(ship, Standing(entries), after, now_ms=START_MS)
+    assert (done.lsn, done.records) == (1, 30)
     added = add(local, entries)
     assert (added.new, added.known) == (20, 30)
     ship.ship(now_ms=START_MS, force=True)
     assert seen(remote) == as_seen(entries[30:])
     assert ship.prove(TOP).bound == TOP
+    # It holds on every host, whatever that had read.
+    beside.ship(now_ms=START_MS, force=True)
+    assert add(other, entries, policy=beside.policy).known == 30
+    beside.ship(now_ms=START_MS, force=True)
+    assert seen(remote) == as_seen(entries[30:])
     # In another life of the stream the same ids are other records, and are archived.
-    assert add(local, [entry("1-0", "a", "b")], life=1).new == 1
+    assert add(local, [entry(entries[0][0].decode(), "a", "b")], life=1).new == 1
 
 
 @pytest.mark.parametrize("watermark", [None, b"", b"JOB0STBBIRAKHo", b"EVT"])

@@ -136,7 +136,7 @@ class Catalog(OutboxRows):
             self._keep(connection, stream, row, chunk, places_left(chunk, {job: upto}))
 
     def _let_go(self, connection: Connection, stream: int, lsn: int, gone: LetGo) -> None:
-        """Expired records must not come into the archive again, also not those that wait here to be shipped."""
+        """Expired and adopted records do not come into the archive any more, also not those that wait here."""
         first, last = id_key(*gone.first), id_key(*gone.last)
         row = {"stream_id": stream, "lsn": lsn, "first": first, "last": last, "identities": gone.identities}
         connection.execute(sa.insert(tables.let_go), row)

@@ -31,13 +31,6 @@ def layers(chunk: Chunk) -> Iterator[Chunk]:
         left = again
 
 
-def above(chunk: Chunk, bound: StreamId) -> Chunk:
-    """The records with a higher id than `bound`."""
-    if not len(chunk) or (chunk.first > bound and chunk.sorted):
-        return chunk
-    return chunk.take([i for i, stream_id in enumerate(chunk.ids()) if stream_id > bound])
-
-
 @dataclass(slots=True)
 class Sifted:
     """The places of a batch's records by what becomes of them; `reborn` by incarnation."""

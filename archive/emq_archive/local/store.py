@@ -87,10 +87,6 @@ class SqlStore(ChunkReader):
             stream = self.row(connection, ref, lock=True)
             if policy.redact:
                 self.remember_redaction(connection, stream.id, redact.spec_of(policy.redact))
-            if stream.adopted is not None and (frontier is None or frontier.life == stream.adopted_life):
-                ours = settle.above(chunk, id_of(stream.adopted))
-                total = replace(total, known=len(chunk) - len(ours))
-                chunk = ours
             for number, layer in enumerate(settle.layers(chunk)):
                 if number:
                     stream = self.row(connection, ref)  # the layer before may have opened an incarnation
@@ -148,7 +144,7 @@ class SqlStore(ChunkReader):
         return [(row.incarnation, Chunk.decode(row.body)) for row in connection.execute(_OVERLAPPING, asked)]
 
     def _let_go(self, connection: Connection, stream: int, chunk: Chunk) -> set[bytes]:
-        """What the expired records near these are known by."""
+        """What the expired and adopted records near these are known by."""
         asked = {"stream": stream, "low": id_key(*chunk.first), "high": id_key(*chunk.last)}
         return redact.split_identities(connection.execute(_LET_GO, asked).scalars())
 

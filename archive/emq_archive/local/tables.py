@@ -24,8 +24,6 @@ streams = sa.Table(
     sa.Column("token", sa.BigInteger, nullable=False, server_default="0"),
     sa.Column("committed_ms", sa.BigInteger),
     sa.Column("checkpoint_lsn", sa.BigInteger, nullable=False, server_default="0"),
-    sa.Column("adopted", sa.LargeBinary(16)),  # up to this id another archiver did it, in this life of the stream
-    sa.Column("adopted_life", sa.Integer),
     sa.Column("damage", sa.Text),  # what `verify` found, until it finds nothing
     sa.UniqueConstraint("queue", "stream", "kind"),
 )
@@ -99,7 +97,7 @@ let_go = sa.Table(
     "archive_let_go",
     metadata,
     sa.Column("stream_id", SERIAL, sa.ForeignKey("archive_streams.id"), primary_key=True),
-    sa.Column("lsn", sa.BigInteger, primary_key=True),  # the commit that expired them
+    sa.Column("lsn", sa.BigInteger, primary_key=True),  # the commit that says so
     sa.Column("first", sa.LargeBinary(16), nullable=False),
     sa.Column("last", sa.LargeBinary(16), nullable=False),
     sa.Column("identities", sa.LargeBinary, nullable=False),  # records that must not be archived again (redact.py)

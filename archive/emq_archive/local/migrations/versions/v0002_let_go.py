@@ -1,4 +1,4 @@
-"""Records that expired while they stood in the stream: they are not archived again."""
+"""Records that expired, or were adopted, while they stood in the stream: they are not archived again."""
 
 from __future__ import annotations
 
@@ -22,3 +22,5 @@ def upgrade() -> None:
         sa.Column("last", sa.LargeBinary(16), nullable=False),
         sa.Column("identities", sa.LargeBinary(), nullable=False),
     )
+    op.drop_column("archive_streams", "adopted")
+    op.drop_column("archive_streams", "adopted_life")
