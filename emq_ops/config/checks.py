@@ -14,6 +14,7 @@ from emq_ops.config.schedule import parse_every
 from emq_ops.config.secrets import hide
 from emq_ops.config.yamltree import Mapping
 from emq_ops.protocol import globs
+from emq_ops.protocol.connection.url import parse
 from emq_ops.protocol.errors import BadInputError
 from emq_ops.protocol.keyspace import queue_name
 
@@ -48,8 +49,8 @@ Found = tuple[Path, str, str | None, str | None]
 
 
 def _faults(config: Config) -> Iterator[Found]:
-    yield from _scheme(("server", "url"), config.server.url, SERVER_SCHEMES, "embedded")
-    yield from _scheme(("state", "url"), config.state.url, STATE_SCHEMES, None)
+    yield from _server(("server", "url"), config.server.url)
+    yield from _database(("state", "url"), config.state.url)
     if config.archive is not None:
         yield from _archive(config.archive, config.state.url)
     for i, window in enumerate(config.maintenance):
@@ -61,8 +62,35 @@ def _faults(config: Config) -> Iterator[Found]:
             yield ("queues", name), "the name of a queue, or a glob", problem.what, problem.fix
     if config.http.listen and not has_reference(config.http.listen):
         listen = config.http.listen
-        if not re.fullmatch(r"(\[[0-9a-fA-F:]+\]|[^:\s]*):[0-9]{1,5}|unix:.+", listen):
+        match = re.fullmatch(r"(?:\[[0-9a-fA-F:]+\]|[^:\s]*):([0-9]{1,5})|unix:.+", listen)
+        if match is None or int(match[1] or 0) > 65_535:
             yield ("http", "listen"), "address:port, such as 127.0.0.1:9119", shown(listen), None
+
+
+def _server(path: Path, url: str) -> Iterator[Found]:
+    wrong = list(_scheme(path, url, SERVER_SCHEMES, "embedded"))
+    yield from wrong
+    if wrong or has_reference(url):
+        return
+    try:
+        parse(url)
+    except BadInputError as problem:
+        yield (
+            path,
+            "a server's URL",
+            shown(hide(url)),
+            f"{problem.what}; {problem.fix}" if problem.fix else problem.what,
+        )
+
+
+def _database(path: Path, url: str) -> Iterator[Found]:
+    wrong = list(_scheme(path, url, STATE_SCHEMES, None))
+    yield from wrong
+    if wrong or has_reference(url) or not url.startswith("sqlite"):
+        return
+    file = re.fullmatch(r"sqlite:///([^?]+)(\?.*)?", url)
+    if file is None or file[1] == ":memory:":
+        yield path, "sqlite:///FILE, a file that outlives the process", shown(url), "write sqlite:///.emq/state.db"
 
 
 def _scheme(path: Path, url: str, schemes: tuple[str, ...], word: str | None) -> Iterator[Found]:
@@ -77,7 +105,7 @@ def _scheme(path: Path, url: str, schemes: tuple[str, ...], word: str | None) ->
 
 
 def _archive(archive: Archive, state: str) -> Iterator[Found]:
-    yield from _scheme(("archive", "local"), archive.local, STATE_SCHEMES, None)
+    yield from _database(("archive", "local"), archive.local)
     if archive.trim_after == "local" and state.startswith("postgres"):
         yield ("archive", "trim_after"), "remote, since the state is PostgreSQL and hosts may be several", "local", None
     remote = archive.remote
@@ -93,6 +121,8 @@ def _archive(archive: Archive, state: str) -> Iterator[Found]:
         if remote.url.startswith("s3:") and not remote.url.startswith("s3://"):
             fix = f"write s3://{remote.url.removeprefix('s3:').lstrip('/')}"
             yield (*base, "url"), "file:DIR or s3://bucket/prefix", shown(hide(remote.url)), fix
+        if remote.url == "file:":
+            yield (*base, "url"), "file:DIR or s3://bucket/prefix", shown(remote.url), "name a folder"
     endpoint = remote.endpoint
     if endpoint is not None and not endpoint.startswith("${") and not re.match(r"https?://[^/]", endpoint):
         yield (*base, "endpoint"), "http:// or https:// and a host", shown(hide(endpoint)), f"write https://{endpoint}"

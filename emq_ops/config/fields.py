@@ -203,6 +203,8 @@ def _every(value: Any) -> Trigger:
         return parse_every(value["cron"], value.get("zone"))
     if isinstance(value, int | float) and not isinstance(value, bool):
         scalars.parse_duration(str(value))
+    if isinstance(value, OddNumber):
+        raise ValueError(f"{value.text} has no unit")
     if not isinstance(value, str):
         raise ValueError
     return parse_every(value)

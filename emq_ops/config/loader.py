@@ -98,9 +98,11 @@ def _fill(tree: Tree) -> Mapping:
             return Mapping(value.mark, {}, 1)
         if depth and isinstance(value, Mapping):
             sections = {
-                key: (mark, filled(below, _DEEPER.get(key, 0)) if key in _DEEPER else below)
-                for key, (mark, below) in value.items.items()
+                key: (mark, filled(below, 0) if key in _FILLED else below) for key, (mark, below) in value.items.items()
             }
+            if (streams := sections.get("streams")) and isinstance(streams[1], Mapping):
+                below = {name: (mark, filled(stream, 0)) for name, (mark, stream) in streams[1].items.items()}
+                sections["streams"] = (streams[0], Mapping(streams[1].mark, below, streams[1].size))
             return Mapping(value.mark, sections, value.size)
         return value
 
@@ -118,7 +120,7 @@ def _fill(tree: Tree) -> Mapping:
     return Mapping(tree.mark, items, tree.size)
 
 
-_DEEPER = {"stalled": 0, "dead": 0, "streams": 0, "settings": 0}
+_FILLED = ("stalled", "dead", "streams", "settings")
 
 
 def unset_references(tree: Mapping, env: Env[str, str]) -> list[ConfigError]:

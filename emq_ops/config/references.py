@@ -39,6 +39,8 @@ def _references(text: str) -> Iterator[tuple[re.Match[str], Reference | None]]:
         if not token["end"] or body is None:
             raise ReferenceFault("a reference is ${NAME} or ${NAME:-default}; write $${ for a literal ${")
         default = body["default"]
+        if default is not None and "${" in default:
+            raise ReferenceFault("a reference can't stand in the default of another; set the variable instead")
         yield token, Reference(body["name"], None if default is None else default[2:])
 
 

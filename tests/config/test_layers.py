@@ -126,6 +126,11 @@ def test_an_entry_without_anything_in_it_takes_the_defaults(tmp_path: Path) -> N
     assert effective.selectors == ("*", "orders")
 
 
+def test_a_stream_without_anything_in_it_takes_what_is_built_in(tmp_path: Path) -> None:
+    effective = layers(tmp_path, "archive: {}\nqueues:\n  a:\n    streams:\n      completions:\n").effective("a")
+    assert effective.streams["completions"]["every"] == "5s"
+
+
 def test_a_pass_can_be_switched_off_for_one_queue(tmp_path: Path) -> None:
     found = layers(tmp_path, "defaults: {stalled: {}}\nqueues: {a: {}, b: {stalled: {enabled: false}}}\n")
     assert found.effective("a").stalled is not None
