@@ -19,7 +19,7 @@ from typing import Any
 
 from jinja2 import TemplateError, UndefinedError
 
-from emq_ops.playbook.sandbox import MAX_VALUE, Compiled, Compiler
+from emq_ops.playbook.sandbox import MAX_VALUE, Compiled, Compiler, TooMuchHere
 
 CPU_SECONDS = 1.0
 WALL_SECONDS = 30.0
@@ -93,10 +93,12 @@ class Evaluator:
 
     def evaluate(self, compiled: Compiled, values: Mapping[str, Any], *, expression: bool) -> Any:
         """The value as plain data. Raises EvaluationError."""
-        if not compiled.plain:
+        if not (compiled.plain and compiled.light(values)):
             return self._ask(compiled.source, values, expression)
         try:
             return compiled.run(values, self._lookup)
+        except TooMuchHere:
+            return self._ask(compiled.source, values, expression)
         except Exception as fault:  # noqa: BLE001  # whatever a filter raises is the template's fault
             undefined = isinstance(fault, UndefinedError) or getattr(fault, "undefined", False)
             raise EvaluationError(describe(fault), undefined=undefined) from None
@@ -186,7 +188,7 @@ def _answer(compiler: Compiler, asked: dict[str, Any]) -> dict[str, Any]:
 
 def serve() -> None:
     """The child's loop: a request a line in, a reply a line out, until its input ends."""
-    compiler = Compiler()
+    compiler = Compiler(None)
     _limit()
     for line in sys.stdin.buffer:
         asked = json.loads(line)

@@ -1,8 +1,8 @@
 """The sandbox in which expressions run: plain values, a short list of filters and methods, strict undefined.
 
 Nothing of Python shows through: an attribute of a mapping is its key, and the only methods are those of
-`filters.METHODS`. Operators are bounded. Whether a template can take long is decided from its syntax
-(`Compiled.plain`).
+`filters.METHODS`. Operators are bounded. Whether a template can take long, or much memory, is decided from its syntax
+(`Compiled.plain`), from what it reads (`Compiled.light`), and from what it makes (`TooMuchHere`).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import json
 import math
-import re
+import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -30,6 +30,9 @@ MAX_SOURCE = 64 << 10
 MAX_VALUE = 16 << 20
 """Bytes that one result may take, roughly."""
 MAX_BITS = 4096
+MAX_HERE = 64 << 10
+"""Bytes, roughly, that a template may read, and may make by operators, where it is evaluated in place: even what goes
+up with their square is little then."""
 
 _REFUSED = (nodes.Extends, nodes.Include, nodes.Import, nodes.FromImport, nodes.Block, nodes.Macro, nodes.CallBlock)
 _PLAIN = (
@@ -44,6 +47,29 @@ _GLOBALS = frozenset({"lookup", "range"})
 
 class TooLarge(ValueError):
     """A value outgrew its bound."""
+
+
+class TooMuchHere(Exception):
+    """The template makes more than one that is evaluated in place may."""
+
+
+def weigh(value: Any, most: int) -> int:
+    """The size of plain data in bytes, roughly; `most` at most, and no dearer than that."""
+    left, rest = most, [value]
+    while rest and left > 0:
+        part = rest.pop()
+        left -= 16
+        if isinstance(part, str):
+            left -= len(part)
+        elif isinstance(part, Mapping):
+            left -= 16 * len(part)
+            if left > 0:
+                rest += [*part, *part.values()]
+        elif isinstance(part, list | tuple):
+            left -= 16 * len(part)
+            if left > 0:
+                rest += part
+    return most - max(0, left)
 
 
 def plain(value: Any) -> Any:
@@ -100,13 +126,33 @@ class Sandbox(NativeEnvironment, ImmutableSandboxedEnvironment):
     code_generator_class = _CodeGenerator
     intercepted_binops = frozenset({"*", "**", "%", "+"})
 
-    def __init__(self) -> None:
+    def __init__(self, most: int | None = None) -> None:
+        """`most`: bytes that operators may make in one evaluation, else TooMuchHere; None: no such bound."""
         super().__init__(undefined=StrictUndefined, autoescape=False, optimized=False, cache_size=0)
+        self.most = most
+        self._made = threading.local()
         self.filters = dict(filters.FILTERS)
         self.tests = dict(filters.TESTS)
-        self.globals = {"range": self.globals["range"]}
+        self._range: Any = self.globals["range"]
+        self.globals = {"range": self.range}
         self.policies.clear()
         self.policies.update({"compiler.ascii_str": True, "truncate.leeway": 0})
+
+    def fresh(self) -> None:
+        """An evaluation begins."""
+        self._made.size = 0
+
+    def _make(self, size: int) -> None:
+        if self.most is not None:
+            self._made.size += size
+            if self._made.size > self.most:
+                raise TooMuchHere
+
+    def range(self, *bounds: int) -> Any:
+        """``range``, of a bounded length."""
+        found = self._range(*bounds)
+        self._make(16 * len(found))
+        return found
 
     def getattr(self, obj: Any, attribute: str) -> Any:
         """A mapping's key, else an allowed method."""
@@ -155,6 +201,10 @@ class Sandbox(NativeEnvironment, ImmutableSandboxedEnvironment):
             bits, times = _bits(left), _bits(right)
             if (bits * abs(int(right)) if operator == "**" and times else bits + times) > MAX_BITS:
                 raise TooLarge("a number too large to count with")
+        if self.most is not None and operator in ("*", "+") and (_size(left) or _size(right)):
+            times = (_as_count(left) or _as_count(right)) if operator == "*" else 1
+            parts = [side for side in (left, right) if _size(side)]
+            self._make(times * sum(len(p) if isinstance(p, str) else weigh(p, self.most + 1) for p in parts))
         return super().call_binop(context, operator, left, right)
 
 
@@ -187,22 +237,39 @@ class Compiled:
         return NativeTemplate.from_code(self.env, code, {}, None)  # type: ignore[return-value]  # typed as its base
 
     @functools.cached_property
-    def paths(self) -> tuple[str, ...]:
-        """The variables that it reads, each with the keys that are read of it: ``seen.dead``."""
-        whole: dict[str, None] = {}
-        parts: set[str] = set()
-        for node in self.tree.find_all((nodes.Getattr, nodes.Name)):
+    def reads(self) -> tuple[tuple[str, ...], ...]:
+        """The variables that it reads, with the keys that are read of each, such as ``("seen", "dead")``. In no order,
+        each as often as it is read."""
+        found: list[tuple[str, ...]] = []
+        rest: list[nodes.Node] = [self.tree]
+        while rest:
+            node = rest.pop()
             path = _path(node)
-            if path is not None:
-                whole[path] = None
-                parts.update(path[: m.start()] for m in re.finditer(r"\.", path))
-        return tuple(path for path in whole if path not in parts and path not in _GLOBALS)
+            if path is None:
+                rest += node.iter_child_nodes()
+            elif path[0] not in _GLOBALS:
+                found.append(path)
+        return tuple(found)
+
+    def light(self, values: Mapping[str, Any]) -> bool:
+        """Whether it reads so little that it can be evaluated in place."""
+        most = MAX_HERE // max(1, len(self.reads))
+        for name, *keys in self.reads:
+            value = values.get(name)
+            for key in keys:
+                if not isinstance(value, Mapping) or key not in value:
+                    break
+                value = value[key]
+            if weigh(value, most) >= most:
+                return False
+        return True
 
     def run(self, values: Mapping[str, Any], lookup: Callable[..., Any]) -> Any:
         """The value, as plain data: of its own type where it is one expression, else text. (Jinja would also read a
         text that looks like Python as Python.) Raises Jinja's errors, ValueError, TypeError and the like."""
         if self.constant:
             return "".join(part.data for part in self.tree.find_all(nodes.TemplateData))
+        self.env.fresh()
         names = {**values, "lookup": lookup, "range": self.env.globals["range"]}
         parts = self.template.root_render_func(Context(self.env, names, None, {}))
         if self.single:
@@ -211,20 +278,21 @@ class Compiled:
         return plain("".join(text_of(part) for part in parts))
 
 
-def _path(node: nodes.Node) -> str | None:
+def _path(node: nodes.Node) -> tuple[str, ...] | None:
     if isinstance(node, nodes.Name):
-        return node.name
+        return (node.name,)
     if isinstance(node, nodes.Getattr):
         inner = _path(node.node)
-        return f"{inner}.{node.attr}" if inner is not None else None
+        return (*inner, node.attr) if inner is not None else None
     return None
 
 
 class Compiler:
     """Parses templates and expressions, each source once."""
 
-    def __init__(self) -> None:
-        self.env = Sandbox()
+    def __init__(self, most: int | None = MAX_HERE) -> None:
+        """`most`: as of `Sandbox`."""
+        self.env = Sandbox(most)
         self.template = functools.lru_cache(maxsize=4096)(self._template)
         self.expression = functools.lru_cache(maxsize=4096)(self._expression)
 

@@ -85,7 +85,8 @@ class Renderer:
     def explained(self, condition: Condition, scope: Scope) -> str:
         """The source of a condition, and what the variables in it are."""
         values = {}
-        for path in condition.compiled.paths if condition.compiled is not None else ():
+        reads = condition.compiled.reads if condition.compiled is not None else ()
+        for path in sorted({".".join(keys) for keys in reads}, key=condition.source.find):
             with suppress(TemplateSyntaxError, PlaybookError):
                 found = self._run(self.compiler.expression(path), condition.pos, scope, (), expression=True)
                 if not isinstance(found, str | list | dict) or len(found) <= MAX_SHOWN:

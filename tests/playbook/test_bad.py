@@ -23,7 +23,11 @@ def test_refused(bench: Bench, case: dict[str, Any]) -> None:
         (bench.folder / name).symlink_to(target)
     repeat = case.get("playbook_repeat")
     text = repeat["text"] * repeat["times"] + repeat["shut"] * repeat["times"] + "\n" if repeat else case["playbook"]
-    text = spelled(text.replace("@DEEP", "(" * 5000 + "1" + ")" * 5000).replace("@LONG", "x" * 5000))
+    text = spelled(
+        text.replace("@DEEP", "(" * 5000 + "1" + ")" * 5000)
+        .replace("@LONG", "x" * 5000)
+        .replace("@JOINED", " ~ ".join(["big"] * 1000))
+    )
     with pytest.raises(PlaybookError) as caught:
         bench.play(text, **case.get("options", {}))
     line = str(caught.value)
