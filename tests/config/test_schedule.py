@@ -60,6 +60,36 @@ def test_c07_clock_changes(every: str, after: str, expected: list[str]) -> None:
     assert fires(f"{every} {NEW_YORK}", after, len(expected)) == expected
 
 
+@pytest.mark.parametrize(
+    ("every", "after", "expected"),
+    [
+        pytest.param(
+            "15 2 * * * Australia/Lord_Howe",
+            "2024-10-04T00:00",
+            ["10-04 15:45", "10-05 15:30", "10-06 15:15"],
+            id="half an hour is left out",
+        ),
+        pytest.param(
+            "45 1 * * * Australia/Lord_Howe",
+            "2024-04-05T00:00",
+            ["04-05 14:45", "04-06 14:45", "04-07 15:15"],
+            id="half an hour comes twice",
+        ),
+        pytest.param(
+            "*/30 * * * * Australia/Lord_Howe",
+            "2024-04-06T14:00",
+            ["04-06 14:30", "04-06 15:00", "04-06 15:30"],
+            id="every 30 real minutes all the same",
+        ),
+        pytest.param("0 0 * * * Asia/Kathmandu", "2024-04-05T00:00", ["04-05 18:15", "04-06 18:15"], id="5 h 45 min"),
+        pytest.param("0 3 30 * * Pacific/Apia", "2011-12-01T00:00", ["12-30 10:00", "01-29 13:00"], id="no such day"),
+        pytest.param("0 0 * * * Pacific/Apia", "2011-12-28T12:00", ["12-29 10:00", "12-30 10:00"], id="a day left out"),
+    ],
+)
+def test_c07_odd_zones(every: str, after: str, expected: list[str]) -> None:
+    assert fires(every, after, len(expected)) == expected
+
+
 def test_three_ways_to_name_a_zone() -> None:
     one = parse_every(f"0 3 * * * {NEW_YORK}")
     assert one == parse_every("0 3 * * *", NEW_YORK) == parse_every(f"CRON_TZ={NEW_YORK} 0 3 * * *")

