@@ -301,6 +301,9 @@ def _kill_everywhere(
     whole, run = dump(server), ""
     template = tmp_path / "template.db"
     with open_ledger(f"sqlite:///{template}") as ledger:
+        if kind == book.REMOVE:  # a requeue records the deaths itself
+            see(server, ledger)
+            server.write("UNLINK", Queue(server, "orders").keys.lease)
         if undoing:
             run = act(server, kind, choose(server, "orders", Selection(), ledger), ledger, rate=100_000).run or ""
     commands = _as_commands(server)
