@@ -15,6 +15,7 @@ from typing import Any
 
 import redis
 
+from emq_ops.cli.main import collect_seldom
 from emq_ops.config.loader import Loaded, load
 from emq_ops.config.wiring import Wiring
 from emq_ops.deploy.render import text
@@ -92,6 +93,7 @@ def fill(client: redis.Redis) -> None:
 
 
 def main() -> None:
+    collect_seldom()  # as every command does
     with Valkey() as valkey, tempfile.TemporaryDirectory() as folder, connect(valkey.url) as server:
         client = valkey.client()
         client.get_encoder()

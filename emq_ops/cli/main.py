@@ -26,11 +26,15 @@ def main(argv: Sequence[str]) -> int:
 
         sys.stdout.write(f"emq-ops {version('emq-ops')}\n")
         return 0
-    # Nearly all that a command makes lives as long as the command: looking for garbage often is a third of its time.
-    gc.set_threshold(50_000, 20, 50)
+    collect_seldom()
     from emq_ops.cli import root
 
     return root.invoke(list(argv), debug=bool(os.environ.get("EMQ_OPS_DEBUG")))
+
+
+def collect_seldom() -> None:
+    """Nearly all that a command makes lives as long as it: looking for garbage often would be a third of its time."""
+    gc.set_threshold(50_000, 20, 50)
 
 
 if __name__ == "__main__":
