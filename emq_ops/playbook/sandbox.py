@@ -61,7 +61,7 @@ def weigh(value: Any, most: int) -> int:
         left -= 16
         if isinstance(part, str):
             left -= len(part)
-        elif isinstance(part, Mapping):
+        elif isinstance(part, dict):
             left -= 16 * len(part)
             if left > 0:
                 rest += [*part, *part.values()]
@@ -257,10 +257,10 @@ class Compiled:
         for name, *keys in self.reads:
             value = values.get(name)
             for key in keys:
-                if not isinstance(value, Mapping) or key not in value:
+                if not isinstance(value, dict) or key not in value:
                     break
                 value = value[key]
-            if weigh(value, most) >= most:
+            if isinstance(value, str | list | dict) and weigh(value, most) >= most:
                 return False
         return True
 

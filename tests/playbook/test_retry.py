@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from emq_ops.ledger.ledger import open_ledger
 from emq_ops.playbook.context import QueuePolicy
 from emq_ops.playbook.events import TaskEnded
 from emq_ops.protocol.errors import BadInputError
+from emq_ops.protocol.server import Server
 from tests.playbook.bench import Bench
 from tests.playbook.test_cases import load, set_up, spelled
+from tests.support.postgres import Postgres
 
 
 def anew(bench: Bench, queue: str) -> list[str]:
@@ -57,3 +61,17 @@ def test_a_check_that_failed_goes_on_as_a_check(bench: Bench) -> None:
     ended = bench.resume(failed.run)
     assert (failed.status, ended.status, ended.tallies["orders"].changed) == ("failed", "done", 1)
     assert bench.keyspace() == before
+
+
+def test_in_postgresql_too(server: Server, postgres: Postgres, tmp_path: Path) -> None:
+    with open_ledger(postgres.fresh()) as ledger:
+        bench = Bench(server, ledger, tmp_path, QueuePolicy(max_removals=1))
+        bench.put("orders", {"pending": ["A", "B"]})
+        failed = bench.play(
+            "- queues: orders\n  handlers: [{name: go on, resume: }]\n"
+            "  tasks: [{name: hold, pause: , notify: go on}, {name: drop, drain: }]\n"
+        )
+        assert (failed.status, bench.resume(failed.run).status) == ("failed", "failed")
+        bench.policy = QueuePolicy()
+        assert bench.resume(failed.run).status == "done"
+        assert bench.outcomes() == [("hold", "changed"), ("drop", "changed"), ("go on", "changed")]
