@@ -20,6 +20,7 @@ from emq_archive.bloom import groups_with_job
 from emq_archive.chunk import Chunk
 from emq_archive.commit import Segment
 from emq_archive.deadline import Deadline
+from emq_archive.errors import DamagedArchiveError
 from emq_archive.model import RawEntry, Record
 from emq_archive.ports import Remote
 from emq_archive.read import Archive, Looked
@@ -27,7 +28,7 @@ from emq_archive.remote.directory import DirectoryRemote
 from emq_archive.remote.s3 import S3Remote
 from emq_archive.remotefile import RemoteFile
 from emq_archive.segment import SCHEMA, table_of
-from emq_ops.protocol.errors import BadInputError
+from emq_ops.protocol.errors import BadInputError, EmqError
 
 _PAGE = 1000
 _JOB_IS = re.compile(r'\(job == "([^"\\]*)"\)')
@@ -47,6 +48,7 @@ class Query:
         if archive.log is not None:
             archive.log.read(deadline=archive.deadline)
         segments, here = catalog.view(everything=archive.remote is None)
+        self._segments = segments
         if archive.remote is not None:
             here = archive.only_here(segments, here)
         self._connection = duckdb.connect(
@@ -69,11 +71,12 @@ class Query:
         self._connection.execute("SET lock_configuration = true")
 
     def run(self, sql: str, parameters: Sequence[Any] = ()) -> tuple[list[str], Iterator[tuple[Any, ...]]]:
-        """Column names and rows. Raises BadInputError with DuckDB's own words for SQL that it refuses."""
+        """Column names and rows. Raises BadInputError with DuckDB's own words for SQL that it refuses,
+        DamagedArchiveError for a segment that can't be read."""
         try:
             done = self._connection.execute(sql, list(parameters))
         except duckdb.Error as fault:
-            raise _refused(fault) from fault
+            raise self._fault(fault) from fault
         if done is None:  # nothing but blanks and comments
             raise BadInputError("no query", where=sql, fix="such as: select count(*) from records")
         columns = [column[0] for column in done.description or []]
@@ -84,10 +87,20 @@ class Query:
             try:
                 page = done.fetchmany(_PAGE)
             except duckdb.Error as fault:
-                raise _refused(fault) from fault
+                raise self._fault(fault) from fault
             if not page:
                 return
             yield from page
+
+    def _fault(self, fault: duckdb.Error) -> EmqError:
+        """What went wrong: a segment, where DuckDB or pyarrow names one; else the query."""
+        text, remote = str(fault), self._archive.remote
+        if remote is not None:
+            for segment in self._segments:
+                if segment.key in text:
+                    what = f"segment {segment.key} of commit {segment.lsn} can't be read"
+                    return DamagedArchiveError(what, faults=(segment.key,), where=remote.url)
+        return BadInputError(f"the query is refused: {text.splitlines()[0]}", fix="the view is called `records`")
 
     def _dataset(self, remote: Remote, segments: Sequence[Segment]) -> ds.Dataset:
         files, prefix = file_system(remote, self._archive.deadline)
@@ -234,7 +247,3 @@ def _tables(records: Iterator[Record], kind: str) -> Iterator[pa.Table]:
 
 def _quoted(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
-
-
-def _refused(fault: Exception) -> BadInputError:
-    return BadInputError(f"the query is refused: {str(fault).splitlines()[0]}", fix="the view is called `records`")

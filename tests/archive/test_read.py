@@ -138,6 +138,10 @@ def test_a_damaged_segment_is_named(local: SqlStore, new_local: Callable[[], Sql
     remote.put(key, (remote.get(key) or b"")[:-9])
     with pytest.raises(DamagedArchiveError, match="completions/date="):
         list(Archive(new_local(), remote, REF).read())
+    for harm in (lambda: None, lambda: remote.delete([key])):  # cut off, then gone
+        harm()
+        with Query(Archive(new_local(), remote, REF)) as query, pytest.raises(DamagedArchiveError, match=key):
+            list(query.run("SELECT max(result) FROM records")[1])
 
 
 # --- SQL
