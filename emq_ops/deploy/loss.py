@@ -57,7 +57,11 @@ def of_dead(before: Json | None, after: Json | None, env: Env) -> list[str]:
         out.append("archive is turned off: what is trimmed from now on is lost")
     elif not archived:
         out += [f"{why}, with archive: false: what is trimmed is lost" for why in _bounds(before, after, env)]
-    return out + _expiry(before, after, env)
+        if after.get("max_age") is not None and _turned("age_by", before, after, "minted"):
+            out.append(
+                "age_by goes to minted, with archive: false: jobs are older at once, and what is trimmed is lost"
+            )
+    return out + _proof(before, after) + _expiry(before, after, env)
 
 
 def of_stream(before: Json | None, after: Json | None, env: Env, *, archive: bool) -> list[str]:
@@ -65,7 +69,21 @@ def of_stream(before: Json | None, after: Json | None, env: Env, *, archive: boo
     if after is None:
         return []
     out = [] if archive else [f"{why}, and there is no archive: section" for why in _bounds(before, after, env)]
-    return out + _expiry(before, after, env)
+    bounded = after.get("keep") is not None or after.get("max_age") is not None
+    if bounded and _turned("groups", before, after, "ignore"):
+        out.append("groups goes to ignore: records are trimmed that a consumer group has yet to read")
+    return out + (_proof(before, after) if bounded else []) + _expiry(before, after, env)
+
+
+def _turned(name: str, before: Json | None, after: Json, word: str) -> bool:
+    """Whether a choice that was applied as another one is now `word`."""
+    return before is not None and after.get(name) == word and before.get(name) != word
+
+
+def _proof(before: Json | None, after: Json) -> list[str]:
+    if not _turned("trim_after", before, after, "local"):
+        return []
+    return ["trim_after goes to local: what is trimmed is on one disk only until it is shipped"]
 
 
 def _bounds(before: Json | None, after: Json, env: Env) -> list[str]:
