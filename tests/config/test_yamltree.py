@@ -90,7 +90,7 @@ def read(parser: Callable[[str], Iterator[Event]], text: str) -> Tree | str | No
         return "refused"
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(st.lists(st.sampled_from(PIECES), max_size=14).map("".join))
 @example("queues:\n  mail-*: {dead: {keep: 3}, note: 'a: b'}\n  é: [1, *a]\n")
 @example("x-a: &a {b: 1}\nqueues:\n  q: {<<: *a, c: }\n  r:\n- s\n")
