@@ -42,6 +42,10 @@ def parse_url(url: str) -> URL:
         raise BadInputError(f"no state database on '{backend}'", fix="sqlite:///state.db or postgresql://host/name")
     if not parsed.database or parsed.database == ":memory:":
         raise BadInputError("a state must outlive the process", where=url, fix="name a file: sqlite:///state.db")
+    try:
+        parsed.get_dialect()().create_connect_args(parsed)
+    except (ArgumentError, ValueError) as fault:
+        raise BadInputError(f"options that can't be taken: {fault}", where=url, fix="see what follows the ?") from None
     return parsed
 
 
@@ -138,6 +142,12 @@ def as_ours(fault: SQLAlchemyError, where: str) -> LedgerError | LedgerUnreachab
         return LedgerError(f"damaged, or no SQLite database ({said})", where=where, fix="restore it from a backup")
     if name.startswith("SQLITE_CANTOPEN"):
         return LedgerError("can't open the database file", where=where, fix="check the path and rights")
+    if name == "SQLITE_ERROR" and said.startswith("no such table"):
+        return LedgerError(
+            f"not a whole state database ({said}): was it deleted or replaced in use?",
+            where=where,
+            fix="end what uses it, and put a backup in its place",
+        )
     state = str(getattr(cause, "sqlstate", None) or "")
     if state in _POSTGRES_LOCKED:
         return LedgerLockedError("another session keeps what we need locked", where=where, fix="wait, or end it")

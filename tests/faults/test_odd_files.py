@@ -41,6 +41,7 @@ def words(valkey: Valkey, server: Server, tmp_path: Path, monkeypatch: pytest.Mo
         (["-c", "config.yaml", "apply", "deep"], 4, "no saved plan"),
         (["archive", "query", "q", "completions", "/* nothing */"], 4, "no query"),
         (["audit", "restarts", "--burst", HUGE], 4, "too large"),
+        (["--local", "sqlite:///x?uri=maybe", "archive", "read", "q"], 4, "options that can't be taken"),
     ],
     ids=lambda value: " ".join(value)[:40] if isinstance(value, list) else None,
 )

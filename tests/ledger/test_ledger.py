@@ -186,6 +186,21 @@ def test_no_database_at_all(tmp_path: Path) -> None:
         open_ledger(f"sqlite:///{tmp_path}/s.db/below/s.db")
 
 
+def test_a_database_that_was_deleted_in_use(tmp_path: Path) -> None:
+    with open_ledger(f"sqlite:///{tmp_path}/state.db") as ledger:
+        ledger.engine.dispose()
+        for file in tmp_path.iterdir():
+            file.unlink()
+        with pytest.raises(LedgerError, match="was it deleted or replaced in use"):
+            next_token(ledger, "mail")
+
+
+@pytest.mark.parametrize("option", ["uri=maybe", "timeout=abc"])
+def test_options_that_cant_be_taken(tmp_path: Path, option: str) -> None:
+    with pytest.raises(BadInputError, match="options that can't be taken"):
+        open_ledger(f"sqlite:///{tmp_path}/state.db?{option}")
+
+
 def test_a_server_that_is_not_there() -> None:
     with pytest.raises(LedgerUnreachableError, match="does not answer"):
         open_ledger("postgresql://nobody:secret@127.0.0.1:1/none")

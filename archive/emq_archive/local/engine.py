@@ -44,6 +44,10 @@ def parse_url(url: str) -> URL:
         raise BadInputError(f"no local database on '{backend}'", fix=fix)
     if not parsed.database or parsed.database == ":memory:":
         raise BadInputError("the local database must outlive the process", where=url, fix="name a file")
+    try:
+        parsed.get_dialect()().create_connect_args(parsed)
+    except (ArgumentError, ValueError) as fault:
+        raise BadInputError(f"options that can't be taken: {fault}", where=url, fix="see what follows the ?") from None
     return parsed
 
 
