@@ -238,8 +238,8 @@ class Daemon:
 
     def _retime(self, known: dict[tuple[str, str], marks.Mark] | None = None) -> None:
         ours = {key: task for key, task in self._set.tasks.items() if task.queue in self.leads.ours}
+        self.dispatcher.keep(ours)  # first: a cue of a task that it does not know would be dropped
         self.timers.set_tasks(ours.values(), known or {})
-        self.dispatcher.keep(ours)
 
     def _serve(self) -> None:
         led = [queue for queue in self._queues if self.leads.fence_of(queue) is not None]

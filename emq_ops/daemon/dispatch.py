@@ -50,6 +50,7 @@ class Dispatcher:
         self._fence_of, self._lease_ms_of, self._away = fence_of, lease_ms_of, away
         self._quick, self._slow = Pool("pass", threads), Pool("store", archive_threads)
         self.backoff_ms = backoff_ms
+        self._tasks: dict[Key, Task] = {}
         self._cues: queue.SimpleQueue[Cue] = queue.SimpleQueue()
         self._pending: dict[Key, Cue] = {}
         self._retry_at: dict[Key, float] = {}
@@ -64,9 +65,10 @@ class Dispatcher:
         self._cues.put(cue)
 
     def keep(self, tasks: dict[Key, Task]) -> None:
-        """Only these tasks are ours now: what is due of the others is dropped, what is due of these takes the new
-        policy."""
+        """Only these tasks are ours now: what is due of the others is dropped, what is due of these and not begun takes
+        the new policy, also where its cue was given before and is taken up later."""
         with self._lock:
+            self._tasks = tasks
             for key in list(self._pending):
                 task = tasks.get(key)
                 if task is None:
@@ -107,6 +109,10 @@ class Dispatcher:
 
     def _due(self, cue: Cue) -> None:
         with self._lock:
+            task = self._tasks.get(cue.task.key)
+            if task is None:
+                return
+            cue = replace(cue, task=task)
             waiting = self._pending.get(cue.task.key)
             if waiting is not None:
                 # One run for both: as late as the first, and it sees to the instant of the second.
@@ -138,6 +144,11 @@ class Dispatcher:
     def _run(self, cue: Cue) -> None:
         task = cue.task
         try:
+            with self._lock:
+                now = self._tasks.get(task.key)
+            if now is None:
+                return  # it waited for a thread, and is ours no more
+            task, cue = now, replace(cue, task=now)
             fence = self._fence_of(task.queue)
             if fence is None or self._ending.is_set():
                 self._again(cue)
