@@ -9,7 +9,7 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from emq_ops.ledger import holds
+from emq_ops.ledger import deaths, holds
 from emq_ops.ledger import interruptions as book
 from emq_ops.ledger.alerts import Alert, watched
 from emq_ops.ledger.holds import Window
@@ -82,6 +82,8 @@ def notice(server: Server, ledger: Ledger, sight: Sight, lease_ms: int, emit: Em
     if cut is None:
         if before is None:
             with ledger.write() as connection:
+                if sight.dead == 0 and not deaths.count_open(connection, queue):
+                    seen |= {"agreed_dead": 0, "agreed_failed": sight.failed}  # there is nothing to bring in line
                 book.save_contact(connection, queue, **seen)
         return newest
     found, leases = describe(server, sight, before, cut, lease_ms)
