@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from importlib import resources
 from importlib.resources.abc import Traversable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Connection, Engine, MetaData, inspect, text
+from sqlalchemy import Connection, Engine, MetaData, event, inspect, text
 
 from emq_ops.protocol.errors import EmqError
 
@@ -38,6 +39,32 @@ def to_wal(cursor: Any, seconds: float) -> None:
             if fault.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() >= until:
                 raise
             time.sleep(0.005)
+
+
+def watch_file(engine: Engine, path: Path, gone: Callable[[], EmqError]) -> None:
+    """Sees to it that an engine of SQLite goes on with the file it began with, and makes no new one in the place of one
+    that was deleted or replaced: what was written there would be lost, or begin another history. A connection then
+    raises what `gone` makes. To be called before the first connection."""
+    known: list[tuple[int, int]] = []
+
+    def check(*_: object) -> None:
+        try:
+            found = path.stat()
+        except OSError:
+            same = not known
+        else:
+            same = not known or known[0] == (found.st_dev, found.st_ino)
+        if not same:
+            raise gone()
+
+    def made(*_: object) -> None:
+        if not known:
+            found = path.stat()
+            known.append((found.st_dev, found.st_ino))
+
+    event.listen(engine, "do_connect", check)
+    event.listen(engine, "connect", made)
+    event.listen(engine, "checkout", check)
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from sqlalchemy import Connection, Engine, create_engine, event, make_url
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import ArgumentError, DBAPIError, OperationalError, SQLAlchemyError
 
-from emq_archive.database import to_wal
+from emq_archive.database import to_wal, watch_file
 from emq_ops.ledger.errors import LedgerError, LedgerFullError, LedgerLockedError, LedgerUnreachableError
 from emq_ops.protocol.deadline import check, remaining, within
 from emq_ops.protocol.errors import BadInputError
@@ -73,6 +73,7 @@ def open_engine(url: str, *, busy_ms: int = BUSY_MS) -> Engine:
 
 
 def _sqlite(url: URL, busy_ms: int) -> Engine:
+    path: Path | None = None
     if "uri" not in url.query:  # with it the database is a file: URI, for SQLite alone to read
         path = Path(str(url.database)).expanduser()
         try:
@@ -103,7 +104,18 @@ def _sqlite(url: URL, busy_ms: int) -> Engine:
         writes = connection.get_execution_options().get("emq_writes", False)
         connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 
+    if path is not None:
+        where = shown(url)
+        watch_file(engine, path, lambda: _gone("the file is no longer the one that was opened", where))
     return engine
+
+
+def _gone(said: str, where: str) -> LedgerError:
+    return LedgerError(
+        f"not a whole state database ({said}): was it deleted or replaced in use?",
+        where=where,
+        fix="end what uses it, and put a backup in its place",
+    )
 
 
 @contextlib.contextmanager
@@ -143,11 +155,7 @@ def as_ours(fault: SQLAlchemyError, where: str) -> LedgerError | LedgerUnreachab
     if name.startswith("SQLITE_CANTOPEN"):
         return LedgerError("can't open the database file", where=where, fix="check the path and rights")
     if name == "SQLITE_ERROR" and said.startswith("no such table"):
-        return LedgerError(
-            f"not a whole state database ({said}): was it deleted or replaced in use?",
-            where=where,
-            fix="end what uses it, and put a backup in its place",
-        )
+        return _gone(said, where)
     state = str(getattr(cause, "sqlstate", None) or "")
     if state in _POSTGRES_LOCKED:
         return LedgerLockedError("another session keeps what we need locked", where=where, fix="wait, or end it")

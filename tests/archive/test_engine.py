@@ -114,6 +114,19 @@ def test_a_newer_schema_is_refused(new_local_url: Callable[[], str]) -> None:
         open_local(url)
 
 
+@pytest.mark.parametrize("pooled", [True, False], ids=["pooled", "new"])
+def test_a_database_that_was_deleted_in_use_is_not_made_anew(tmp_path: Path, pooled: bool) -> None:
+    with open_local(f"sqlite:///{tmp_path}/a.db") as store:
+        add(store, settled(3))
+        if not pooled:
+            store.engine.dispose()
+        for file in tmp_path.iterdir():
+            file.unlink()
+        with pytest.raises(LocalError, match="deleted or replaced"):
+            add(store, settled(3))
+        assert list(tmp_path.iterdir()) == []
+
+
 def test_c12_a_commit_between_reading_and_writing_does_no_harm(tmp_path: Path) -> None:
     """The frontier is read, another connection commits, then the archive writes."""
     url = f"sqlite:///{tmp_path}/a.db"

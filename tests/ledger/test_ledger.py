@@ -186,13 +186,25 @@ def test_no_database_at_all(tmp_path: Path) -> None:
         open_ledger(f"sqlite:///{tmp_path}/s.db/below/s.db")
 
 
-def test_a_database_that_was_deleted_in_use(tmp_path: Path) -> None:
-    with open_ledger(f"sqlite:///{tmp_path}/state.db") as ledger:
-        ledger.engine.dispose()
+@pytest.mark.parametrize("pooled", [True, False], ids=["pooled", "new"])
+@pytest.mark.parametrize("replaced", [True, False], ids=["replaced", "deleted"])
+def test_a_database_that_was_deleted_or_replaced_in_use(tmp_path: Path, pooled: bool, replaced: bool) -> None:
+    path = tmp_path / "state.db"
+    with open_ledger(f"sqlite:///{path}") as ledger:
+        next_token(ledger, "mail")
+        if not pooled:
+            ledger.engine.dispose()
         for file in tmp_path.iterdir():
-            file.unlink()
+            file.rename(f"{file}.away")
+        if replaced:
+            open_ledger(f"sqlite:///{path}").close()
+        before = sorted(tmp_path.iterdir())
         with pytest.raises(LedgerError, match="was it deleted or replaced in use"):
             next_token(ledger, "mail")
+        assert sorted(tmp_path.iterdir()) == before  # nothing was made in its place
+        for file in tmp_path.glob("*.away"):
+            file.replace(tmp_path / file.stem)
+        assert next_token(ledger, "mail") == 2  # it is back
 
 
 @pytest.mark.parametrize("option", ["uri=maybe", "timeout=abc"])

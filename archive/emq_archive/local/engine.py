@@ -19,7 +19,7 @@ from sqlalchemy import Connection, Engine, create_engine, event, make_url
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import ArgumentError, DBAPIError, OperationalError, SQLAlchemyError
 
-from emq_archive.database import to_wal
+from emq_archive.database import to_wal, watch_file
 from emq_archive.deadline import NEVER, Deadline
 from emq_archive.errors import ArchiveError, DiskFullError, LocalError, LocalUnreachableError
 from emq_ops.protocol.errors import BadInputError, EmqError
@@ -70,7 +70,8 @@ def open_engine(url: str) -> Engine:
 
 def _sqlite(url: URL) -> Engine:
     path = Path(str(url.database)).expanduser()
-    if not str(url.database).startswith("file:"):
+    plain = not str(url.database).startswith("file:")
+    if plain:
         try:
             path.absolute().parent.mkdir(parents=True, exist_ok=True)
         except OSError as fault:
@@ -98,7 +99,18 @@ def _sqlite(url: URL) -> Engine:
         connection.exec_driver_sql(f"PRAGMA busy_timeout={max(1, int(wait * 1000))}")
         connection.exec_driver_sql("BEGIN IMMEDIATE")
 
+    if plain:
+        where = shown(url)
+        watch_file(engine, path, lambda: _gone(where))
     return engine
+
+
+def _gone(where: str) -> ArchiveError:
+    return LocalError(
+        "the file of the local database was deleted or replaced in use",
+        where=where,
+        fix="end what uses it, then put it back or run `emq-ops archive restore`",
+    )
 
 
 @contextlib.contextmanager
