@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 import redis
 
 from emq_archive.dead import dead_digest
+from emq_ops.cli.main import collect_seldom
 from emq_ops.ledger.ledger import Ledger, open_ledger
 from emq_ops.passes.leadership import Leadership
 from emq_ops.passes.policy import DeadPolicy, StalledPolicy
@@ -114,6 +115,7 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=100_000)
     parser.add_argument("--rounds", type=int, default=5)
     args = parser.parse_args()
+    collect_seldom()  # as every command does
     ids = job_ids(args.jobs)
     times: dict[str, list[float]] = {"trim": [], "digest": [], "pipelines": [], "contact": []}
     ms: list[float] = []

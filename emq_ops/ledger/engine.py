@@ -23,6 +23,8 @@ from emq_ops.protocol.errors import BadInputError
 BUSY_MS = 10_000
 """How long a connection waits for another writer."""
 CONNECT_SECONDS = 10
+ROOMY_KIB = 65_536
+"""What a connection may keep of a SQLite file in memory while it changes very many rows."""
 STATEMENT_MS = 30_000
 """How long PostgreSQL may take over one statement, or wait for a lock."""
 _POSTGRES_FULL = ("53100",)
@@ -137,6 +139,22 @@ def transaction(engine: Engine, *, writes: bool) -> Iterator[Connection]:
         raise as_ours(fault, where) from fault
     except OverflowError:  # SQLite's driver, of a number beyond 64 bits
         raise BadInputError("a number is too large for the state database", where=where) from None
+
+
+@contextlib.contextmanager
+def roomy(connection: Connection) -> Iterator[None]:
+    """For a statement that changes very many rows: with SQLite's own 2 MB of cache the pages of its indexes go to disk
+    and come back over and over. The memory is given back at the end."""
+    if connection.dialect.name != "sqlite":
+        yield
+        return
+    usual = connection.exec_driver_sql("PRAGMA cache_size").scalar_one()
+    connection.exec_driver_sql(f"PRAGMA cache_size=-{ROOMY_KIB}")
+    try:
+        yield
+    finally:
+        connection.exec_driver_sql(f"PRAGMA cache_size={usual}")
+        connection.exec_driver_sql("PRAGMA shrink_memory")
 
 
 def as_ours(fault: SQLAlchemyError, where: str) -> LedgerError | LedgerUnreachableError:

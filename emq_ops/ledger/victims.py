@@ -6,9 +6,10 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, Connection, and_, delete, func, or_, select, update
+from sqlalchemy import BigInteger, ColumnElement, Connection, and_, delete, func, or_, select, type_coerce, update
 
 from emq_ops.ledger.deaths import TRIMMED, close, count_open
+from emq_ops.ledger.engine import roomy
 from emq_ops.ledger.ledger import insert
 from emq_ops.ledger.schema import deaths, listings
 
@@ -51,8 +52,10 @@ def victims(
         count = max(count, int(connection.execute(old).scalar_one()))
     if not count:
         return []
-    wanted = select(*(deaths.c[name] for name in Victim._fields)).where(*here)
-    return [Victim._make(row) for row in connection.execute(wanted.order_by(*rank).limit(count)).all()]
+    # A truth value as a number needs no conversion: a hundred thousand of them are felt.
+    fields = (type_coerce(deaths.c[name], BigInteger) if name == "flow" else deaths.c[name] for name in Victim._fields)
+    wanted = select(*fields).where(*here).order_by(*rank).limit(count)
+    return [Victim._make(row) for row in connection.execute(wanted)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,13 +121,15 @@ def close_trimmed(
     """Marks `removed` as trimmed by the listing's run and takes the note back; answers how many there were. `stay`: of
     the jobs that the listing covers, those that were not removed. `gaps`: there may be others that it covers and that
     were never meant (a bounded trim), so only those named in `removed` are marked."""
-    if gaps or len(stay) > _NAMED:
-        gone = close(connection, listing.queue, removed, TRIMMED, at_ms, listing.run)
-    else:
-        statement = update(deaths).where(deaths.c.queue == listing.queue, deaths.c.gone_ms.is_(None), listing.rank())
-        if stay:
-            statement = statement.where(deaths.c.job.not_in(list(stay)))
-        values = {"gone_ms": at_ms, "gone_how": TRIMMED, "gone_by": listing.run}
-        gone = connection.execute(statement.values(values)).rowcount
+    with roomy(connection):
+        if gaps or len(stay) > _NAMED:
+            gone = close(connection, listing.queue, removed, TRIMMED, at_ms, listing.run)
+        else:
+            here = (deaths.c.queue == listing.queue, deaths.c.gone_ms.is_(None), listing.rank())
+            statement = update(deaths).where(*here)
+            if stay:
+                statement = statement.where(deaths.c.job.not_in(list(stay)))
+            values = {"gone_ms": at_ms, "gone_how": TRIMMED, "gone_by": listing.run}
+            gone = connection.execute(statement.values(values)).rowcount
     forget(connection, listing.queue)
     return gone

@@ -17,6 +17,7 @@ _BLOCKING = {"BLPOP", "BRPOP", "BZPOPMIN", "BZPOPMAX", "BLMOVE", "BRPOPLPUSH"}
 _KEYLESS = {"PING", "TIME", "INFO", "SCAN", "DBSIZE", "CONFIG", "CLIENT", "SCRIPT", "COMMAND", "PUBLISH", "ACL", "ROLE"}
 _KEYLESS |= {"FLUSHALL", "FLUSHDB", "CLUSTER", "WAIT", "SLOWLOG", "LATENCY", "KEYS", "MODULE", "LASTSAVE", "ECHO"}
 _KEYLESS |= {"DEBUG", "SHUTDOWN", "BGREWRITEAOF", "REPLICAOF", "FAILOVER", "UNWATCH"}
+_TEXTS = (str, bytes)
 
 
 @dataclass(slots=True)
@@ -74,7 +75,7 @@ class Call:
         try:
             return sum(map(len, self.words))  # type: ignore[arg-type]  # most hold texts alone
         except TypeError:
-            return sum(len(word) if isinstance(word, str | bytes) else 8 for word in self.words)
+            return sum([len(word) if isinstance(word, _TEXTS) else 8 for word in self.words])  # slices are long: no `|`
 
 
 def _first_key(words: tuple[Arg, ...]) -> str | bytes | None:
