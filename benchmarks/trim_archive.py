@@ -20,6 +20,7 @@ from emq_archive.local import open_local
 from emq_archive.model import Policy
 from emq_archive.ports import Fence as Writer
 from emq_archive.remote import open_remote
+from emq_ops.cli.main import collect_seldom
 from emq_ops.ledger.ledger import open_ledger
 from emq_ops.passes.leadership import Leadership
 from emq_ops.passes.policy import DeadPolicy, StalledPolicy
@@ -55,6 +56,7 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=40_000)
     parser.add_argument("--rounds", type=int, default=5)
     args = parser.parse_args()
+    collect_seldom()  # as every command does
     ids = job_ids(args.jobs)
     times: dict[bool, list[float]] = {False: [], True: []}
     with Valkey() as valkey, connect(valkey.url) as server, valkey.client() as client:

@@ -45,13 +45,19 @@ def pack(flat_row: Sequence[bytes], logs: Sequence[bytes]) -> bytes:
 
 def unpack(packed: bytes) -> Snapshot:
     """Back from `pack`, without the books of `pack_whole`. Raises ValueError for what these did not make."""
+    row, logs = unpack_flat(packed)
+    return Snapshot(tuple(zip(row[::2], row[1::2], strict=True)), tuple(logs))
+
+
+def unpack_flat(packed: bytes) -> tuple[Sequence[bytes], Sequence[bytes]]:
+    """The same as `pack` took it: the row as name, value ..., and the log lines."""
     if packed[:1] == _WHOLE:
         whole = wholes.unpack(packed[1:])
-        return Snapshot(tuple(zip(whole.row[::2], whole.row[1::2], strict=True)), whole.logs)
+        return whole.row, whole.logs
     body = zlib.decompress(packed[1:]) if packed[:1] == b"z" else packed[1:]
     count, *flat = codec.unpack(body)
     fields = 2 * int(count)
-    return Snapshot(tuple(zip(flat[:fields:2], flat[1:fields:2], strict=True)), tuple(flat[fields:]))
+    return flat[:fields], flat[fields:]
 
 
 def pack_whole(whole: Whole) -> bytes:

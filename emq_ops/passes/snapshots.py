@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from emq_archive.dead_digest import dead_digest
 from emq_ops.ledger import deaths
 from emq_ops.ledger.ledger import Ledger
-from emq_ops.ledger.snapshot import pack, unpack
+from emq_ops.ledger.snapshot import pack, unpack_flat
 from emq_ops.passes.archiver import ArchivedJob
 from emq_ops.passes.slices import read_dead
 from emq_ops.protocol.keyspace import Keys
@@ -35,6 +35,11 @@ def _stale(ledger: Ledger, queue: str, proven: Mapping[str, ArchivedJob]) -> Ite
 
 
 def _is(body: bytes, names: Sequence[bytes], digest: str) -> bool:
-    snapshot = unpack(body)
-    values = dict(snapshot.row)
-    return len(values) == len(names) and dead_digest([values.get(name) for name in names], snapshot.logs) == digest
+    row, logs = unpack_flat(body)
+    if len(row) != 2 * len(names):
+        return False
+    values: Sequence[bytes | None] = row[1::2]
+    if tuple(row[::2]) != tuple(names):
+        found = dict(zip(row[::2], values, strict=True))
+        values = [found.get(name) for name in names]
+    return dead_digest(values, logs) == digest
