@@ -107,6 +107,6 @@ def test_eight_workers_over_many_lanes(valkey: Valkey, server: Server, limited: 
         sampler.join(20)
     assert codes == [0] * 8
     assert wrong == []
-    assert check_rotation(monitor.lines, q.keys.base, limits) == Counter(dict.fromkeys(lanes, jobs))
-    assert len({fields[b"job"] for fields in records(q)}) == len(news) == len(records(q))
     assert violations(server, q.name) == []
+    assert len({fields[b"job"] for fields in records(q)}) == len(news) == len(records(q))
+    assert check_rotation(monitor.lines, q.keys.base, limits) == Counter(dict.fromkeys(lanes, jobs))
