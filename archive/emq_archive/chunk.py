@@ -203,7 +203,7 @@ class Chunk:
         body = b"".join(parts)
         if len(body) < _SMALL:
             return _HEAD.pack(0, len(body)) + body
-        return _HEAD.pack(1, len(body)) + _CODEC.compress(body, asbytes=True)  # type: ignore[no-any-return]
+        return _HEAD.pack(1, len(body)) + _CODEC.compress(body, asbytes=True)  # type: ignore[no-any-return]  # no types
 
     @classmethod
     def decode(cls, stored: bytes) -> Chunk:

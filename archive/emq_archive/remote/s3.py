@@ -19,7 +19,7 @@ from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 import boto3
 import botocore.session
 from botocore.config import Config
-from botocore.exceptions import BotoCoreError, NoCredentialsError
+from botocore.exceptions import NoCredentialsError
 
 from emq_archive.deadline import NEVER, Deadline
 from emq_archive.errors import StoreRefusedError, StoreUnreachableError
@@ -181,7 +181,7 @@ class S3Remote:
             try:
                 # Made inside: credentials that can't be had are told like any other refusal.
                 return call(self._client(deadline))
-            except (BotoCoreError, OSError, Exception) as fault:  # noqa: BLE001  # sorted out, and raised again if not ours
+            except Exception as fault:  # noqa: BLE001  # sorted out, and raised again if not ours
                 attempt.failed(sorted_out(fault, what, self.url, self.options.bucket, self.region))
         raise AssertionError("attempts() ends by raising")
 
