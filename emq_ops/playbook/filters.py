@@ -94,10 +94,18 @@ def combine(left: Any, right: Any) -> dict[str, Any]:
     return {**left, **right}
 
 
+MAX_ITEMS = 1 << 20
+"""As many as a value of the largest size can hold (sandbox.MAX_VALUE, 16 bytes an item)."""
+
+
 def flatten(value: Any) -> list[Any]:
-    """A list of lists as one list (one level)."""
+    """A list of lists as one list (one level). Raises ValueError past MAX_ITEMS, before any of it is made: one list
+    many times over is small, and what comes of it is not."""
+    children = _listed(value, "flatten")
+    if sum(len(child) if isinstance(child, list) else 1 for child in children) > MAX_ITEMS:
+        raise ValueError(f"'flatten' makes a list of more than {MAX_ITEMS:,} items")
     out: list[Any] = []
-    for child in _listed(value, "flatten"):
+    for child in children:
         out.extend(child) if isinstance(child, list) else out.append(child)
     return out
 
