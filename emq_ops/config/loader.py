@@ -182,6 +182,9 @@ class _Reader:
             what = f"can't read {path}: {fault.strerror}"
             raise ConfigError(what, at, path="include" if at else "", fix="check the path and rights") from None
         tree = yamltree.parse(text, str(path))
+        if isinstance(tree, Scalar) and tree.value is None:
+            # Most likely one that was cut off, or is still to be written: taken as it is, it would take queues away.
+            raise ConfigError("the file says nothing", tree.mark, fix="write what holds, or {} for nothing but defaults")
         below: Tree | None = None
         for mark, target in self._includes(tree, path):
             included = self.read(target, (*chain, real), mark)

@@ -141,9 +141,9 @@ class _Builder:
         self._anchored: dict[str, tuple[Tree | None, str]] = {}  # the value (None: not whole yet), its text
 
     def document(self) -> Tree:
-        """The one document; an empty mapping where there is none. Raises ConfigError, and what the events raise."""
+        """The one document; nothing (None) where there is none. Raises ConfigError, and what the events raise."""
         if next(self._events, None) is None:
-            return Mapping(Mark(self._file, 1, 1), {}, 1)
+            return Scalar(Mark(self._file, 1, 1), None)
         tree = self._build(self._next(), "", 0, Mark(self._file, 1, 1))
         self._next()
         second = next(self._events, None)

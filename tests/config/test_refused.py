@@ -20,6 +20,7 @@ SECRET = (
 URL = (
     "expected a URL without its secret (write ${NAME} in its place, or take password:, and set NAME in the environment)"
 )
+NOTHING = "the file says nothing (write what holds, or {} for nothing but defaults)"
 COUNT = "queues.orders.dead.keep: expected a whole number, 0 or more, got"
 
 
@@ -170,6 +171,12 @@ REFUSED: list[tuple[str, str | bytes, str]] = [
      f"1:36: queues.orders.stalled.every: {EVERY}, got '0 0 31 2 *' (the day of month '31' is not one that can come)"),
     ("a zone that is a path", "queues: {orders: {stalled: {every: '0 3 * * * ../../etc/passwd'}}}\n",
      f"1:36: queues.orders.stalled.every: {EVERY}, got '0 3 * * * ../../etc/passwd' (no time zone"),
+    ("an empty file", "", f"1:1: {NOTHING}"),
+    ("only comments", "# queues:\n#   orders: {}\n", f"1:1: {NOTHING}"),
+    ("only comments, with a tab", "#\tqueues:\r\n", f"1:1: {NOTHING}"),
+    ("only white space", "\n  \n", f"1:1: {NOTHING}"),
+    ("an empty document", "---\n", f"1:1: {NOTHING}"),
+    ("null at the top", "\nnull\n", f"2:1: {NOTHING}"),
     ("text at the top", "hello\n", "1:1: expected a mapping: server, state, archive, defaults, queues ..."),
     ("UTF-16", "queues: {}\n".encode("utf-16"), "1:1: not UTF-8 text (save the file as UTF-8)"),
     ("a merge cycle", "queues: &a {<<: *a}\n",
@@ -201,6 +208,24 @@ def test_all_faults_are_listed_in_the_order_of_the_file(tmp_path: Path) -> None:
     assert str(caught.value).endswith("[and 2 more; `emq-ops validate` lists all]")
     places = [line.removeprefix(f"{file}:").split(" ")[0] for line in caught.value.lines()]
     assert places == ["1:1:", "3:20:", "4:24:"]
+
+
+@pytest.mark.parametrize("text", ["{}\n", "queues:\n", "x-note: nothing yet\n"])
+def test_a_file_that_says_so_may_configure_nothing(text: str, tmp_path: Path) -> None:
+    (tmp_path / "c.yaml").write_text(text)
+    assert Layers(load([tmp_path / "c.yaml"], {})).literals == []
+
+
+@pytest.mark.parametrize("place", ["an overlay", "an included file"])
+def test_no_file_of_several_may_be_empty(place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that was cut off would silently take away the queues that stood in it."""
+    monkeypatch.chdir(tmp_path)
+    Path("a.yaml").write_text("include: b.yaml\n" if place == "an included file" else "queues: {orders: {}}\n")
+    Path("b.yaml").write_text("# nothing yet\n")
+    files = [Path("a.yaml")] if place == "an included file" else [Path("a.yaml"), Path("b.yaml")]
+    with pytest.raises(ConfigError) as caught:
+        load(files, {})
+    assert str(caught.value) == f"b.yaml:1:1: {NOTHING}"
 
 
 def test_fields_of_an_error(tmp_path: Path) -> None:
