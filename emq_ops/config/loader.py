@@ -184,7 +184,9 @@ class _Reader:
         tree = yamltree.parse(text, str(path))
         if isinstance(tree, Scalar) and tree.value is None:
             # Most likely one that was cut off, or is still to be written: taken as it is, it would take queues away.
-            raise ConfigError("the file says nothing", tree.mark, fix="write what holds, or {} for nothing but defaults")
+            raise ConfigError(
+                "the file says nothing", tree.mark, fix="write what holds, or {} for nothing but defaults"
+            )
         below: Tree | None = None
         for mark, target in self._includes(tree, path):
             included = self.read(target, (*chain, real), mark)
