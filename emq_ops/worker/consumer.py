@@ -205,13 +205,17 @@ class Consumer:
             self._next_beat = time.monotonic() + self._beat / 1000 * random.uniform(0.9, 1.1)
             self._recover_and_promote()
         free = self._concurrency - len(self._hands)
+        bare = not self._hands
+        if until_idle and bare:
+            # A look from before our last job was settled says nothing: that job may have freed its lane.
+            self._sources.rouse()
         if free > 0:
             asked, asked_lease = time.monotonic(), lease_clock()
             claims = self._sources.claim(free)
             if claims:
                 self._take(claims, asked, asked_lease)
                 return
-            if until_idle and self._sources.idle and not self._hands:
+            if until_idle and bare and self._sources.idle:
                 self.stop()
                 return
         self._wait(free, park=not (until_idle and self._hands))
