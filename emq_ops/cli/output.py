@@ -21,7 +21,10 @@ from emq_ops.protocol.errors import one_line
 Row = Mapping[str, Any]
 INSTANTS = frozenset(
     f"{name}_ms"
-    for name in ("started", "ended", "since", "until", "start", "end", "last_commit", "held_until", "asked", "done")
+    for name in (
+        *("started", "ended", "since", "until", "start", "end", "last_commit", "asked", "done"),
+        *("held_until", "maintenance_until"),
+    )
 )
 """Fields that hold unix ms. A table shows them as UTC, without the ``_ms``; the other forms carry the number."""
 PAGE = 1000

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable, Sequence
 from typing import Annotated
 
 import typer
 
 from emq_ops.cli.context import globals_of, new_app
-from emq_ops.cli.output import emit_rows, say
+from emq_ops.cli.output import Row, emit_rows, say
 from emq_ops.cli.settings import loaded_of, wiring_of
-from emq_ops.daemon.status import daemon_rows, task_rows
+from emq_ops.daemon.standing import FIELDS, Standing, asked_for, span_told, standing
+from emq_ops.daemon.status import daemon_rows, now_of, task_rows
 from emq_ops.deploy import revisions
-from emq_ops.ledger import holds
 from emq_ops.ledger.ledger import open_ledger
 
 app = new_app()
@@ -20,6 +21,8 @@ TASKS = (
     *("queue", "task", "leader", "every", "last", "next"),
     *("late_ms", "overdue_ms", "runs", "missed", "failures", "error"),
 )
+SHORT = ("held", "maintenance")
+"""Columns of a table, where there is something to tell in them."""
 DAEMONS = ("daemon", "since", "seen", "revision", "leads", "waiting", "running", "away")
 
 
@@ -40,12 +43,36 @@ def ps(
         if revision is None:
             say("emq-ops: nothing was applied yet (emq-ops apply)")
             emit_rows([], options.output, TASKS)
+            if any(asked_for(ledger)):
+                with wiring.connect("ps") as server:
+                    _tell(standing(ledger, None, wiring.env, now_of(server)))
             return
         where = wiring if loaded.sources or options.url is not None else revision.document.wiring(os.environ)
         with where.connect("ps") as server:
-            emit_rows(task_rows(server, ledger, revision, where.env), options.output, TASKS)
-            for held in holds.all_holds(ledger):
-                left = held.until_ms - server.now_ms(held.queue)
-                if left > 0:
-                    why = f" ({held.why})" if held.why else ""
-                    say(f"emq-ops: {held.queue}: held by {held.holder} for {left // 60_000 + 1} more minutes{why}")
+            rows = task_rows(server, ledger, revision, where.env)
+            stands = standing(ledger, revision.document, where.env, now_of(server))
+        if options.output == "table":
+            emit_rows([_short(row) for row in rows], "table", TASKS + tuple(k for k in SHORT if _has(rows, k)))
+        else:
+            emit_rows(rows, options.output, TASKS + FIELDS)
+        queues = {row["queue"] for row in rows}
+        _tell([one for one in stands if not any(one.covers(queue) for queue in queues)])
+
+
+def _has(rows: Sequence[Row], kind: str) -> bool:
+    return any(row[f"{kind}_until_ms"] is not None for row in rows)
+
+
+def _short(row: Row) -> Row:
+    """A row with each kind of standing in one text."""
+    told = dict.fromkeys(SHORT, "")
+    for kind in SHORT:
+        if (until := row[f"{kind}_until_ms"]) is not None:
+            told[kind] = span_told(until, row[f"{kind}_by"], row[f"{kind}_why"])
+    return {**row, **told}
+
+
+def _tell(found: Iterable[Standing]) -> None:
+    """What stands and no row shows."""
+    for one in found:
+        say(f"emq-ops: {one.queues}: {one.told()}")

@@ -8,6 +8,7 @@ from typing import Any
 from emq_ops.config.schedule import Cron
 from emq_ops.daemon import clock
 from emq_ops.daemon.book import EVERY_MS
+from emq_ops.daemon.standing import fields_of, standing
 from emq_ops.daemon.tasks import task_set
 from emq_ops.deploy.model import instant
 from emq_ops.deploy.revisions import Revision
@@ -17,6 +18,15 @@ from emq_ops.passes.leadership import standing_of
 from emq_ops.protocol.errors import EmqError
 from emq_ops.protocol.keyspace import keys_of
 from emq_ops.protocol.server import Server
+
+
+def now_of(server: Server) -> int:
+    """The server's clock, unix ms; this host's while the server is away."""
+    try:
+        seconds, micros = server.read("TIME")
+    except EmqError:
+        return clock.now_ms()
+    return int(seconds) * 1000 + int(micros) // 1000
 
 
 def leaders(server: Server, queues: list[str]) -> dict[str, str]:
@@ -33,13 +43,17 @@ def leaders(server: Server, queues: list[str]) -> dict[str, str]:
 
 def task_rows(server: Server, ledger: Ledger, revision: Revision, env: Mapping[str, str]) -> list[dict[str, Any]]:
     """One row a task of the revision: leader, last and next run (UTC), `overdue_ms`: for how long the next run has been
-    due. A daemon that is alive writes idle runs down every `EVERY_MS`; within that nothing is overdue."""
+    due. A daemon that is alive writes idle runs down every `EVERY_MS`; within that nothing is overdue. Of the queue:
+    the hold and the maintenance window that stand (`emq_ops.daemon.standing.FIELDS`)."""
     live: list[str] = []
+    moment = clock.now_ms()
     try:
         live = server.queues()
         led = leaders(server, task_set(revision.document, live, env).queues)
+        moment = now_of(server)
     except EmqError:
         led = {}
+    stands = standing(ledger, revision.document, env, moment)
     found = task_set(revision.document, live, env)
     known, now = marks.load(ledger), clock.now_ms()
     rows = []
@@ -65,6 +79,7 @@ def task_rows(server: Server, ledger: Ledger, revision: Revision, env: Mapping[s
                 "skipped": mark.skipped if mark is not None else 0,
                 "failures": mark.failures if mark is not None else 0,
                 "error": mark.error if mark is not None else None,
+                **fields_of(task.queue, stands),
             }
         )
     return rows

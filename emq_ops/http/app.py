@@ -16,11 +16,13 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
+from emq_ops.daemon.standing import span_told
 from emq_ops.http import metrics
 from emq_ops.protocol.errors import BadInputError, EmqError
 
 Health = Callable[[], dict[str, Any]]
 COLUMNS = ("queue", "task", "leader", "every", "last", "next", "late_ms", "runs", "missed", "failures", "error")
+"""Of every page; a hold and a maintenance window get columns of their own while there are any."""
 
 
 def make_app(health: Health, rows: metrics.Rows, token: str | None = None) -> Starlette:
@@ -60,9 +62,12 @@ def make_app(health: Health, rows: metrics.Rows, token: str | None = None) -> St
 
 
 def _page(rows: list[dict[str, Any]]) -> str:
-    head = "".join(f"<th>{name}</th>" for name in COLUMNS)
+    columns = COLUMNS + tuple(
+        kind for kind in ("held", "maintenance") if any(row.get(f"{kind}_until_ms") for row in rows)
+    )
+    head = "".join(f"<th>{name}</th>" for name in columns)
     body = "".join(
-        "<tr>" + "".join(f"<td>{html.escape(_shown(row.get(name)))}</td>" for name in COLUMNS) + "</tr>" for row in rows
+        "<tr>" + "".join(f"<td>{html.escape(_shown(row, name))}</td>" for name in columns) + "</tr>" for row in rows
     )
     return (
         "<!doctype html><meta charset=utf-8><title>emq-ops</title>"
@@ -71,7 +76,11 @@ def _page(rows: list[dict[str, Any]]) -> str:
     )
 
 
-def _shown(value: Any) -> str:
+def _shown(row: dict[str, Any], name: str) -> str:
+    if name in ("held", "maintenance"):
+        until = row.get(f"{name}_until_ms")
+        return "" if until is None else span_told(until, row[f"{name}_by"], row[f"{name}_why"])
+    value = row.get(name)
     return "" if value is None else str(value)
 
 

@@ -26,7 +26,13 @@ class Tasks:
         late = GaugeMetricFamily("emq_ops_task_late_seconds", "How late the last run began", labels=labels)
         lag = GaugeMetricFamily("emq_ops_task_lag_seconds", "By how much the next run is overdue", labels=labels)
         led = GaugeMetricFamily("emq_ops_queue_led", "1 while somebody leads the queue", labels=["queue"])
-        queues: dict[str, bool] = {}
+        held = GaugeMetricFamily(
+            "emq_ops_queue_held", "1 while the queue is held: no pass runs on it", labels=["queue"]
+        )
+        quiet = GaugeMetricFamily(
+            "emq_ops_queue_maintenance", "1 inside a maintenance window: stalls don't count", labels=["queue"]
+        )
+        queues: dict[str, dict[str, Any]] = {}
         for row in self._rows():
             names = [row["queue"], row["task"]]
             runs.add_metric(names, row["runs"])
@@ -34,10 +40,12 @@ class Tasks:
             failing.add_metric(names, row["failures"])
             late.add_metric(names, (row["late_ms"] or 0) / 1000)
             lag.add_metric(names, (row["overdue_ms"] or 0) / 1000)
-            queues[row["queue"]] = bool(row["leader"])
-        for queue, has in queues.items():
-            led.add_metric([queue], float(has))
-        return [runs, missed, failing, late, lag, led]
+            queues[row["queue"]] = row
+        for queue, row in queues.items():
+            led.add_metric([queue], float(bool(row["leader"])))
+            held.add_metric([queue], float(row["held_until_ms"] is not None))
+            quiet.add_metric([queue], float(row["maintenance_until_ms"] is not None))
+        return [runs, missed, failing, late, lag, led, held, quiet]
 
 
 def text(rows: Rows) -> bytes:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from emq_ops.cli.output import shown
 from emq_ops.http.app import COLUMNS, HttpServer, make_app
 from emq_ops.protocol.errors import BadInputError, EmqError
 from emq_ops.protocol.server import Server
@@ -46,6 +47,17 @@ def test_health_metrics_and_page(tmp_path: Path, valkey: Valkey, server: Server)
         assert "<td>orders</td>" in _get(port, "/", "s3cret")[1]
         row = dict(zip(COLUMNS, re.findall("<td>(.*?)</td>", _get(port, "/", "s3cret")[1]), strict=False))
         assert row["missed"] == row["failures"] == "0"  # a zero is told as one
+        assert 'emq_ops_queue_held{queue="orders"} 0.0' in _get(port, "/metrics", "s3cret")[1]
+        assert "<th>held</th>" not in _get(port, "/", "s3cret")[1]
+        held = here.json("hold", "orders", "--for", "1h", "--why", "a <b> c")
+        window = here.json("maintenance", "start", "--for", "2h")
+        page = _get(port, "/", "s3cret")[1]
+        until = shown("until_ms", held["until_ms"])
+        assert f"<td>until {until} by {held['holder']} (a &lt;b&gt; c)</td>" in page
+        assert f"<td>until {shown('end_ms', window['end_ms'])} by {window['holder']}</td>" in page
+        metrics = _get(port, "/metrics", "s3cret")[1]
+        assert 'emq_ops_queue_held{queue="orders"} 1.0' in metrics
+        assert 'emq_ops_queue_maintenance{queue="orders"} 1.0' in metrics
         assert "s3cret" not in daemon.log.read_text()
         daemon.stop()
 
