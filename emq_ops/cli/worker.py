@@ -14,12 +14,13 @@ from emq_ops.protocol.errors import BadInputError, one_line
 from emq_ops.protocol.ids import job_id
 from emq_ops.protocol.queue import Queue
 from emq_ops.worker import Backoff, Consumer, cancel, load_handler
-from emq_ops.worker.events import Event, Report, Started, describe
+from emq_ops.worker.events import Event, Report, Silent, Started, describe
 
 app = new_app("Work a queue from the shell, cancel a job.")
 
 QueueName = Annotated[str, typer.Option("--queue", help="The queue.", metavar="Q")]
 Duration = str
+GIVE_UP = "10m"
 
 
 def _ms(text: str, option: str) -> int:
@@ -55,19 +56,31 @@ def run(
     listen: Annotated[bool, typer.Option("--cancel/--no-cancel", help="Listen for cancellations.")] = True,
     record: Annotated[bool, typer.Option(help="Record each settled job in stream:completions.")] = True,
     until_idle: Annotated[bool, typer.Option("--until-idle", help="End when nothing is left to claim.")] = False,
+    give_up: Annotated[
+        Duration | None,
+        typer.Option(
+            help="With --until-idle: leave jobs that show no sign of life (extend, progress, log) for so long once"
+            f" nothing else is left; {GIVE_UP} unless given.",
+            metavar="DURATION",
+        ),
+    ] = None,
 ) -> None:
     """Work a queue with a Python function until SIGTERM or Ctrl-C; a second one ends it at once.
 
     The function is given a job (id, payload, attempts, group, token, extend, progress, log) and answers None, bytes,
     text or what JSON can say. Exit 1 when jobs were left unsettled; their leases lapse.
     """
+    if give_up is not None and not until_idle:
+        raise BadInputError("without --until-idle nothing is given up", where="--give-up", fix="add --until-idle")
+    patience = _ms(give_up or GIVE_UP, "--give-up")
     given = globals_of(ctx)
     function = load_handler(handler)
     longest = max(_ms(backoff, "--backoff"), 300_000)
 
     def tell(event: Event) -> None:
         if not isinstance(event, Started | Report):
-            say(one_line(describe(event)))
+            text = one_line(describe(event))
+            say(f"{text} (--give-up for another bound)" if isinstance(event, Silent) and event.left else text)
 
     with wiring_of(given).connect("worker") as server:
         report = Consumer(
@@ -87,7 +100,7 @@ def run(
             cancel=listen,
             record=record,
             on_event=tell,
-        ).run(signals=True, until_idle=until_idle)
+        ).run(signals=True, until_idle=until_idle, give_up=patience)
     names = ("queue", "completed", "cancelled", "scheduled", "dead", "lost", "recovered", "abandoned")
     emit_one({name: getattr(report, name) for name in names}, given.output)
     if report.abandoned:

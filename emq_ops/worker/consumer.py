@@ -32,6 +32,7 @@ from emq_ops.worker.keeper import Keeper
 from emq_ops.worker.listener import CancelListener
 from emq_ops.worker.settle import Settler
 from emq_ops.worker.sources import SERVES, Sources
+from emq_ops.worker.vigil import Vigil
 
 RECOVERIES = ("reap", "stalled", "none")
 SLICE, SLICES = 100, 10
@@ -129,9 +130,11 @@ class Consumer:
         self._listener = CancelListener(queue, self._hands, self._emit, self._tell) if cancel else None
         self._keeper = Keeper(queue, self._hands, self._executor, self._lease, self._emit, self._lose, extends=keep)
 
-    def run(self, *, signals: bool = False, until_idle: bool = False) -> Report:
+    def run(self, *, signals: bool = False, until_idle: bool = False, give_up: int | None = None) -> Report:
         """Works until it is stopped; once only. `signals`: SIGTERM and SIGINT stop it, a second one at once (main
         thread only). `until_idle`: ends when nothing can be claimed and nothing is in hand; scheduled jobs wait on.
+        `give_up`: with `until_idle`, ms after which jobs in hand that show no sign of life (a checkpoint: extend,
+        progress, log) are left, and reported as abandoned, once nothing else can be claimed; None: they are waited for.
 
         A server that is away, a damaged row, a refusal: reported, and tried again, never raised. Raises BadInputError
         when it has run before.
@@ -139,11 +142,15 @@ class Consumer:
         if self._begun:
             raise BadInputError("this consumer has run already", where=self._queue.name, fix="make a new one")
         self._begun = True
+        give_up = None if give_up is None else positive(give_up, "give_up")
+        vigil = Vigil(self._queue.name, self._hands, self._emit, give_up) if until_idle else None
         with self._signals() if signals else _nothing():
             try:
                 self._open()
                 while not self._stopping:
                     self._turn(until_idle)
+                    if vigil is not None and not self._stopping and vigil.over():
+                        self.stop(0)
                 self._drain()
             finally:
                 self._close()

@@ -77,6 +77,16 @@ class Trouble(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class Silent(Event):
+    """Nothing is left but `jobs` in hand, and none of them has shown a sign of life for `silent_ms`. `left`: that was
+    enough; they are left as they are, and their leases lapse."""
+
+    jobs: tuple[str, ...]
+    silent_ms: int
+    left: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Report(Event):
     """How a run went. `abandoned`: jobs that did not settle before the deadline; their leases lapse."""
 
@@ -110,6 +120,9 @@ def describe(event: Event) -> str:
             return f"{by}: {recovered} recovered" + (f", dead: {' '.join(dead)}" if dead else "")
         case Trouble(duty=duty, error=error, wait_ms=wait):
             return f"{duty}: {error}; again in {wait} ms"
+        case Silent(jobs=jobs, silent_ms=ms, left=left):
+            text = f"{' '.join(jobs)}: no sign of life for {ms // 1000} s"
+            return f"{text}; left: worked again once the lease has lapsed" if left else f"waiting for {text}"
         case Report(abandoned=abandoned):
             return f"stopped; abandoned: {' '.join(abandoned)}" if abandoned else "stopped"
         case _:
@@ -118,5 +131,5 @@ def describe(event: Event) -> str:
 
 def log(event: Event) -> None:
     """The listener of a consumer that was given none: what an operator must know, as warnings of ``logging``."""
-    if isinstance(event, Trouble | Lost) or (isinstance(event, Report) and event.abandoned):
+    if isinstance(event, Trouble | Lost | Silent) or (isinstance(event, Report) and event.abandoned):
         _log.warning("%s: %s", event.queue, describe(event))

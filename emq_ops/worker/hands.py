@@ -20,12 +20,14 @@ def lease_clock() -> float:
 @dataclass(slots=True, eq=False)
 class Held:
     """One claim in hand. `safe_until` (lease clock): until then the lease stands for certain, since the server began to
-    count it later than we did. `settling`: the handler is done, and its settlement is on the way."""
+    count it later than we did. `sign`: when it last gave a sign of life (`began`'s clock). `settling`: the handler is
+    done, and its settlement is on the way."""
 
     claim: Claim
     safe_until: float
     token: CancelToken = field(default_factory=CancelToken)
     began: float = field(default_factory=time.monotonic)
+    sign: float = field(default_factory=time.monotonic)
     settling: bool = False
     lost: bool = False
 

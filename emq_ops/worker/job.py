@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
 from emq_ops.protocol.errors import StaleTokenError
@@ -65,11 +66,17 @@ class Job:
                 f"EMQSTALE {why}", where=self.id, fix="stop: the job runs again elsewhere, or not at all"
             )
         self._held.safe_until = sent + lease / 1000
+        self._sign()
 
     def progress(self, value: bytes | str) -> None:
         """Sets the job's progress and publishes it."""
         jobs.update_progress(self._queue, self.id, value)
+        self._sign()
 
     def log(self, line: bytes | str, *, keep: int = 0) -> None:
         """Adds a line to the job's log, keeping the last `keep` (0: all)."""
         jobs.add_log(self._queue, self.id, line, keep=keep)
+        self._sign()
+
+    def _sign(self) -> None:
+        self._held.sign = time.monotonic()

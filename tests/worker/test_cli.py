@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -16,7 +17,7 @@ from emq_ops.protocol import ids
 from emq_ops.protocol.errors import BadInputError
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import Server
-from emq_ops.protocol.transitions import claims, enqueue, reads
+from emq_ops.protocol.transitions import claims, enqueue, reads, recover
 from emq_ops.worker import load_handler
 from tests.support.consuming import eventually, records
 from tests.support.valkey import Valkey
@@ -138,6 +139,30 @@ def test_a_hang_is_left_at_the_deadline_and_a_second_signal_does_not_wait(valkey
         out, _ = process.communicate(timeout=20)
     assert process.returncode == 1
     assert json.loads(out)["abandoned"] == [job]
+
+
+def test_until_idle_leaves_a_hang_names_it_and_loses_nothing(valkey: Valkey, q: Queue, shop: Path) -> None:
+    """Also where jobs wait for the hand that hangs: nothing else can be claimed."""
+    hung, waiting = put(q, b"x", b"y")
+    line = ("--until-idle", "--give-up", "300ms", "--concurrency", "1", "--lease", "500ms", "--recovery", "none")
+    with start(valkey, shop, "shop_jobs:hangs", *line) as process:
+        out, err = process.communicate(timeout=60)
+    assert process.returncode == 1, err
+    assert json.loads(out)["abandoned"] == [hung]
+    assert re.search(
+        rf"^{hung}: no sign of life for \d+ s; left: .*\(--give-up for another bound\)$", err, re.MULTILINE
+    )
+    assert reads.counts(q).pending == 1
+    eventually(lambda: recover.reap(q) == 1, "its lease lapses")
+    assert sorted(claim.job for claim in (claims.claim(q, 60_000), claims.claim(q, 60_000)) if claim) == [hung, waiting]
+
+
+def test_give_up_is_of_until_idle(valkey: Valkey, shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    line = ["--url", valkey.url, "worker", "run", "shop_jobs:good", "--queue", "orders", "--give-up"]
+    assert main([*line, "5m"]) == 4
+    assert "--give-up: without --until-idle nothing is given up" in capsys.readouterr().err
+    assert main([*line, "5", "--until-idle"]) == 4
+    assert "--give-up: '5' is no duration" in capsys.readouterr().err
 
 
 def test_cancel_says_what_it_came_to(valkey: Valkey, q: Queue, capsys: pytest.CaptureFixture[str]) -> None:
