@@ -20,7 +20,6 @@ app = new_app("Work a queue from the shell, cancel a job.")
 
 QueueName = Annotated[str, typer.Option("--queue", help="The queue.", metavar="Q")]
 Duration = str
-GIVE_UP = "10m"
 
 
 def _ms(text: str, option: str) -> int:
@@ -60,7 +59,7 @@ def run(
         Duration | None,
         typer.Option(
             help="With --until-idle: leave jobs that show no sign of life (extend, progress, log) for so long once"
-            f" nothing else is left; {GIVE_UP} unless given.",
+            " nothing else is left; unless given they are waited for, and named.",
             metavar="DURATION",
         ),
     ] = None,
@@ -72,7 +71,7 @@ def run(
     """
     if give_up is not None and not until_idle:
         raise BadInputError("without --until-idle nothing is given up", where="--give-up", fix="add --until-idle")
-    patience = _ms(give_up or GIVE_UP, "--give-up")
+    patience = None if give_up is None else _ms(give_up, "--give-up")
     given = globals_of(ctx)
     function = load_handler(handler)
     longest = max(_ms(backoff, "--backoff"), 300_000)
@@ -80,7 +79,8 @@ def run(
     def tell(event: Event) -> None:
         if not isinstance(event, Started | Report):
             text = one_line(describe(event))
-            say(f"{text} (--give-up for another bound)" if isinstance(event, Silent) and event.left else text)
+            hint = " (--give-up DURATION would leave them)" if isinstance(event, Silent) and not event.left else ""
+            say(text + hint)
 
     with wiring_of(given).connect("worker") as server:
         report = Consumer(

@@ -149,9 +149,7 @@ def test_until_idle_leaves_a_hang_names_it_and_loses_nothing(valkey: Valkey, q: 
         out, err = process.communicate(timeout=60)
     assert process.returncode == 1, err
     assert json.loads(out)["abandoned"] == [hung]
-    assert re.search(
-        rf"^{hung}: no sign of life for \d+ s; left: .*\(--give-up for another bound\)$", err, re.MULTILINE
-    )
+    assert re.search(rf"^{hung}: no sign of life for \d+ s; left: worked again", err, re.MULTILINE)
     assert reads.counts(q).pending == 1
     eventually(lambda: recover.reap(q) == 1, "its lease lapses")
     assert sorted(claim.job for claim in (claims.claim(q, 60_000), claims.claim(q, 60_000)) if claim) == [hung, waiting]
