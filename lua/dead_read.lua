@@ -5,26 +5,27 @@
 --#include lib/dead.lua
 expect(KEYS[1], 'zset')
 local base, budget = ARGV[1], tonumber(ARGV[2])
-local out, size = {}, 0
+local out, size, CHUNK, NOTHING = {}, 0, 500, {}
 
-local function fits(key, kind)
-  local found = redis.call('TYPE', key)['ok']
-  return found == kind or found == 'none'
-end
-
-for i = 3, #ARGV do
-  local id = ARGV[i]
-  local row = base .. 'job:' .. id
-  if fits(row, 'hash') and fits(row .. ':logs', 'list') then
-    local dead = redis.call('ZSCORE', KEYS[1], id) and 1 or 0
-    local fields = dead == 1 and redis.call('HGETALL', row) or {}
-    local logs = dead == 1 and redis.call('LRANGE', row .. ':logs', 0, -1) or {}
-    for _, text in ipairs(fields) do size = size + #text end
-    for _, text in ipairs(logs) do size = size + #text end
-    out[#out + 1] = { dead, fields, logs }
-  else
-    out[#out + 1] = { -1 }
+for first = 3, #ARGV, CHUNK do
+  local rows = {}
+  for i = first, math.min(first + CHUNK - 1, #ARGV) do rows[#rows + 1] = base .. 'job:' .. ARGV[i] end
+  local scores = redis.call('ZMSCORE', KEYS[1], unpack(ARGV, first, first + #rows - 1))
+  local logged = having(rows, ':logs')
+  for i, row in ipairs(rows) do
+    local fields, logs = NOTHING, NOTHING
+    if scores[i] then
+      fields = redis.pcall('HGETALL', row)
+      if logged[i] then logs = redis.pcall('LRANGE', logged[i], 0, -1) end
+    end
+    if fields.err or logs.err then
+      out[#out + 1] = { -1 }
+    else
+      for _, text in ipairs(fields) do size = size + #text end
+      for _, text in ipairs(logs) do size = size + #text end
+      out[#out + 1] = { scores[i] and 1 or 0, fields, logs }
+    end
+    if size >= budget then return out end
   end
-  if size >= budget then break end
 end
 return out

@@ -1,24 +1,32 @@
 --#include lib/check.lua
 -- A dead job as it stands: its row, its log lines, and a digest of both; and its books as a flow parent.
 
--- Calls `visit(value)` for the value of each of `names` in a row, in that order (false where it is not there).
-local function each_value(row, names, visit)
-  for start = 1, #names, 500 do
-    local values = redis.call('HMGET', row, unpack(names, start, math.min(start + 499, #names)))
-    for i = 1, #values do visit(values[i]) end
+-- Which of `rows` have the key beside them: index -> key. The answer is nearly always none, which one call a chunk tells.
+local function having(rows, suffix)
+  local found = {}
+  for first = 1, #rows, 500 do
+    local keys = {}
+    for i = first, math.min(first + 499, #rows) do keys[#keys + 1] = rows[i] .. suffix end
+    if redis.call('EXISTS', unpack(keys)) > 0 then
+      for i, key in ipairs(keys) do
+        if redis.call('EXISTS', key) == 1 then found[first + i - 1] = key end
+      end
+    end
   end
+  return found
 end
 
--- SHA-1 over the values of `names` (in the caller's order: Lua would sort by the server's locale) and the log lines,
--- each led by its length; a field that is not there is "-", and "*" stands between the two. Whoever compares it also
--- compares the number of fields, so that none was added.
-local function dead_digest(row, names)
+-- SHA-1 over `values` (those of a row's fields in the caller's order: Lua would sort by the server's locale; false for
+-- one that is not there) from place `first` on, and the log lines, each led by its length; a field that is not there is
+-- "-", and "*" stands between the two. Whoever compares it also compares the number of fields, so that none was added.
+local function dead_digest(values, first, logs)
   local parts = {}
-  each_value(row, names, function(value)
+  for i = first, #values do
+    local value = values[i]
     parts[#parts + 1] = value and (#value .. ':' .. value) or '-'
-  end)
+  end
   parts[#parts + 1] = '*'
-  for _, line in ipairs(redis.call('LRANGE', row .. ':logs', 0, -1)) do parts[#parts + 1] = #line .. ':' .. line end
+  for _, line in ipairs(logs) do parts[#parts + 1] = #line .. ':' .. line end
   return redis.sha1hex(table.concat(parts))
 end
 

@@ -12,21 +12,6 @@ local function as_told(value, told, default)
   return told == default and not (value and #value <= 18 and string.find(value, '^%d+$'))
 end
 
--- Which of `rows` have the key beside them: index -> key. The answer is nearly always none, which one call a chunk tells.
-local function having(rows, suffix)
-  local found = {}
-  for first = 1, #rows, 500 do
-    local keys = {}
-    for i = first, math.min(first + 499, #rows) do keys[#keys + 1] = rows[i] .. suffix end
-    if redis.call('EXISTS', unpack(keys)) > 0 then
-      for i, key in ipairs(keys) do
-        if redis.call('EXISTS', key) == 1 then found[first + i - 1] = key end
-      end
-    end
-  end
-  return found
-end
-
 local BOOKS = { ':dependencies', ':processed', ':failed', ':unsuccessful' }
 
 -- Which of `rows` have any book of a flow parent: index -> true.
@@ -56,11 +41,27 @@ local function books_differ(row, parent, digest)
   return found ~= digest and 'changed' or nil
 end
 
--- Why a job stays, if its row or logs are not what was archived.
-local function differs(row, names, digest)
-  local logs = redis.call('TYPE', row .. ':logs')['ok']
-  if logs ~= 'list' and logs ~= 'none' then return 'damaged' end
-  if redis.call('HLEN', row) ~= #names or dead_digest(row, names) ~= digest then return 'changed' end
+local HEAD = { 'attempts', 'stalled', 'parent' }
+
+-- The values of `names` in a row, false for each that is not there; an error reply for a key of another type.
+local function values_of(row, names)
+  if #names <= 500 then return redis.pcall('HMGET', row, unpack(names)) end
+  local out = {}
+  for first = 1, #names, 500 do
+    local values = redis.pcall('HMGET', row, unpack(names, first, math.min(first + 499, #names)))
+    if values.err then return values end
+    for i = 1, #values do out[#out + 1] = values[i] end
+  end
+  return out
+end
+
+-- Why a job stays, if its row or logs are not what was archived. `values`: of HEAD and of the names that it had then;
+-- `logged`: the key of its logs, where it has some.
+local function differs(row, values, logged, digest)
+  local logs = logged and redis.pcall('LRANGE', logged, 0, -1) or {}
+  if logs.err then return 'damaged' end
+  if redis.call('HLEN', row) ~= #values - #HEAD then return 'changed' end
+  if dead_digest(values, #HEAD + 1, logs) ~= digest then return 'changed' end
 end
 
 -- Answers the ids that may go, their rows, the books among them, and a flat list of id and reason for the others:
@@ -71,10 +72,11 @@ local function doomed(dead, base, at)
   local flows, shapes, count = ARGV[at] == 'flow', {}, tonumber(ARGV[at + 1])
   local width, next_arg = (count == 0 and 3 or 5) + (flows and 1 or 0), at + 2
   for shape = 1, count do
-    local names = {}
-    for i = 1, tonumber(ARGV[next_arg]) do names[i] = ARGV[next_arg + i] end
+    local names = { unpack(HEAD) }
+    local size = tonumber(ARGV[next_arg])
+    for i = 1, size do names[#HEAD + i] = ARGV[next_arg + i] end
     shapes[shape] = names
-    next_arg = next_arg + #names + 1
+    next_arg = next_arg + size + 1
   end
   local ids, rows = {}, {}
   for i = next_arg, #ARGV, width do
@@ -82,6 +84,7 @@ local function doomed(dead, base, at)
     rows[#rows + 1] = base .. 'job:' .. ARGV[i]
   end
   local locked, parents = having(rows, ':lock'), flows and parents_among(rows) or {}
+  local logged = count > 0 and having(rows, ':logs') or {}
   local go, go_rows, books, stay = {}, {}, {}, {}
   for first = 1, #ids, 500 do
     local scores = redis.call('ZMSCORE', dead, unpack(ids, first, math.min(first + 499, #ids)))
@@ -94,7 +97,7 @@ local function doomed(dead, base, at)
       elseif locked[place] then
         why = 'held'
       else
-        local values = redis.pcall('HMGET', row, 'attempts', 'stalled', 'parent')
+        local values = values_of(row, count > 0 and shapes[tonumber(ARGV[arg + 3])] or HEAD)
         if values.err then
           why = 'damaged'
         elseif values[3] then
@@ -104,7 +107,7 @@ local function doomed(dead, base, at)
         elseif not as_told(values[1], ARGV[arg + 1], '-1') or not as_told(values[2], ARGV[arg + 2], '0') then
           why = 'changed'
         else
-          why = count > 0 and differs(row, shapes[tonumber(ARGV[arg + 3])], ARGV[arg + 4])
+          why = count > 0 and differs(row, values, logged[place], ARGV[arg + 4])
             or flows and books_differ(row, parents[place], ARGV[arg + width - 1]) or nil
         end
       end

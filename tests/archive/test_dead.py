@@ -107,7 +107,8 @@ def test_nothing_is_proven_on_a_damaged_archive(queue: Queue, kept: Kept) -> Non
 
 
 def test_what_can_not_be_archived_is_named(queue: Queue, kept: Kept) -> None:
-    good, odd, listed, large = (make_dead(queue) for _ in range(4))
+    good, odd, listed, large, logless = (make_dead(queue) for _ in range(5))
+    queue.server.write("SET", queue.keys.book(logless, "logs"), "no list")
     queue.server.write("HSET", queue.keys.row(odd), "attempts", "many")
     queue.server.write("DEL", queue.keys.row(listed))
     queue.server.write("LPUSH", queue.keys.row(listed), "x")
@@ -115,10 +116,10 @@ def test_what_can_not_be_archived_is_named(queue: Queue, kept: Kept) -> None:
     alive = ids.mint("JOB")
     rowless = ids.mint("JOB")
     queue.server.write("ZADD", queue.keys.dead, 0, rowless)
-    asked = [good, odd, listed, large, alive, rowless, "../../etc", "EVT0STBBIRAKHo"]
+    asked = [good, odd, listed, large, logless, alive, rowless, "../../etc", "EVT0STBBIRAKHo"]
     receipt = kept.archive(max_record_bytes=4096).archive(asked, {}, now_ms=NOW)
     assert set(receipt.proven) == {good, rowless}
-    assert set(receipt.failed) == {odd, listed, large, "../../etc", "EVT0STBBIRAKHo"}
+    assert set(receipt.failed) == {odd, listed, large, logless, "../../etc", "EVT0STBBIRAKHo"}
     assert receipt.gone == [alive]
     assert "attempts is no whole number" in receipt.failed[odd]
     assert len(kept.records()) == 2
@@ -151,6 +152,11 @@ def test_both_sides_make_one_digest(queue: Queue) -> None:
     values = queue.server.read("HMGET", queue.keys.row(job), *names, "absent")
     logs = queue.server.read("LRANGE", queue.keys.book(job, "logs"), 0, -1)
     library = load("dead_read").source.split(b"\nexpect(KEYS[1]")[0]
-    script = library + b"\nreturn dead_digest(KEYS[1], ARGV)"
+    script = (
+        library
+        + b"""
+    local lines = redis.call('LRANGE', KEYS[1] .. ':logs', 0, -1)
+    return dead_digest(redis.call('HMGET', KEYS[1], unpack(ARGV)), 1, lines)"""
+    )
     told = queue.server.write("EVAL", script, 1, queue.keys.row(job), *names, "absent")
     assert told.decode() == dead_digest(values, logs)

@@ -352,6 +352,22 @@ def test_rows_of_many_shapes_and_names_in_any_order(server: Server, ledger: Ledg
     assert trimmed(server, ledger, keep=0, archive=True, archiver=Shelf(server, "mail"), slice=15).removed == 40
 
 
+def test_a_row_of_very_many_fields_is_compared_to_the_last(server: Server, ledger: Ledger, mail: Queue) -> None:
+    wide, same = kill_row(mail, 2)
+    for job in (wide, same):
+        server.write("HSET", mail.keys.row(job), *[text for n in range(1200) for text in (f"field {n:04}", f"{n}")])
+
+    class Meddled(Shelf):
+        def archive(self, jobs: Any, facts: Any, *, now_ms: int) -> Receipt:
+            receipt = super().archive(jobs, facts, now_ms=now_ms)
+            server.write("HSET", mail.keys.row(wide), receipt.proven[wide].names[-1], "other")
+            return receipt
+
+    report = trimmed(server, ledger, keep=0, archive=True, archiver=Meddled(server, "mail"))
+    assert (report.removed_jobs, report.survived) == ([same], 1)
+    assert dead_of(mail) == [wide]
+
+
 # Guards
 
 
