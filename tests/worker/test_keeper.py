@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -14,11 +13,13 @@ from emq_ops.protocol.errors import HeldError
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import Server, connect
 from emq_ops.protocol.transitions import claims, enqueue, jobs, leases, reads, recover
-from emq_ops.worker import Consumer, Job, LeaseLostError
+from emq_ops.worker import Consumer, Job, LeaseLostError, keeper
 from emq_ops.worker.events import Lost
 from tests.support.consuming import Told, deadline_of, eventually, lapse, records
 from tests.support.proxy import RespProxy, scripted
 from tests.support.valkey import Valkey
+
+LONG = 20_000
 
 
 @pytest.fixture
@@ -30,6 +31,22 @@ def put(q: Queue, payload: bytes = b"x", group: str | None = None) -> str:
     job = ids.mint()
     assert enqueue.enqueue(q, job, payload, group=group)
     return job
+
+
+@pytest.fixture
+def busy_keeper(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A keeper that comes every 50 ms to leases of LONG ms: however slow the machine is, none lapses by itself."""
+    monkeypatch.setattr(keeper, "BEATS_A_LEASE", LONG // 50)
+
+
+def collect(q: Queue, by: Callable[[], bool], what: str) -> None:
+    """Lets every lease lapse, and has `by` collect one, before the keeper has extended it again."""
+
+    def once() -> bool:
+        lapse(q)
+        return by()
+
+    eventually(once, what)
 
 
 class Waiting:
@@ -46,19 +63,22 @@ class Waiting:
         return self._last(job)
 
 
-def test_a_job_many_leases_long_is_kept_and_marked_as_held(q: Queue) -> None:
+@pytest.mark.usefixtures("busy_keeper")
+def test_a_job_in_hand_is_kept_and_marked_as_held(q: Queue) -> None:
     told, handler = Told(), Waiting()
     held = [put(q), put(q, group=ids.mint("GRP"))]
-    with Consumer(q, handler, lease=150, on_event=told, beat=20):
+    with Consumer(q, handler, lease=LONG, on_event=told, beat=20):
         eventually(lambda: len(handler.jobs) == 2, "in hand")
-        first = [deadline_of(q, job) for job in held]
-        start = time.monotonic()
-        while time.monotonic() - start < 0.6:  # four leases
-            assert recover.sweep(q).dead == []
-            for job in held:
-                assert reads.job_state(q, job) is reads.JobState.ACTIVE
-        assert all((deadline_of(q, job) or 0) > (before or 0) for job, before in zip(held, first, strict=True))
-        assert 0 < q.server.read("PTTL", q.keys.book(held[0], "lock")) <= 300
+        for _ in range(4):  # again and again
+            first = {job: deadline_of(q, job) or 0 for job in held}
+
+            def all_extended(first: dict[str, int] = first) -> bool:
+                assert recover.sweep(q).dead == []
+                assert {reads.job_state(q, job) for job in held} == {reads.JobState.ACTIVE}
+                return all((deadline_of(q, job) or 0) > before for job, before in first.items())
+
+            eventually(all_extended, "every lease goes on")
+        assert 0 < q.server.read("PTTL", q.keys.book(held[0], "lock")) <= 2 * LONG
         with pytest.raises(HeldError):
             jobs.remove(q, held[0])
         handler.go.set()
@@ -73,13 +93,12 @@ def test_a_lease_that_is_gone_cancels_the_token_and_is_never_put_back(q: Queue, 
     job = put(q)
     with Consumer(q, handler, lease=300, on_event=told, recovery="none", beat=60_000):
         eventually(lambda: handler.jobs, "in hand")
-        lapse(q)
         if how == "swept dead":
-            assert recover.sweep(q).dead == [job]
+            collect(q, lambda: recover.sweep(q).dead == [job], how)
         elif how == "removed":
             q.server.write("UNLINK", q.keys.row(job), q.keys.active)
         else:
-            assert recover.reap(q) == 1
+            collect(q, lambda: recover.reap(q) == 1, how)
         if how == "claimed by another":
             assert claims.claim(q, 60_000) is not None
         theirs = deadline_of(q, job)
@@ -103,8 +122,7 @@ def test_a_handler_that_stops_since_its_lease_is_lost_settles_nothing(q: Queue) 
     job = put(q)
     with Consumer(q, handler, lease=300, on_event=told, recovery="none", beat=60_000) as consumer:
         eventually(lambda: handler.jobs, "in hand")
-        lapse(q)
-        assert recover.reap(q) == 1
+        collect(q, lambda: recover.reap(q) == 1, "reaped")
         assert handler.jobs[0].token.wait(20)
         consumer.stop()  # so that it does not claim the job again
         handler.go.set()
@@ -124,7 +142,7 @@ def test_a_lease_that_could_not_be_extended_in_time_is_given_up_and_not_extended
         assert handler.jobs[0].token.wait(20) == "lease lost"
         at = deadline_of(q, job)
         assert at is not None
-        assert at <= q.server.now_ms(q.name)
+        eventually(lambda: at <= q.server.now_ms(q.name), "it lapsed: our own clock gives it up no later")
         proxy.up()
         proxy.forget()
         eventually(lambda: proxy.count(scripted("promote")) >= 2, "it works again, for more than a lease")
@@ -136,10 +154,11 @@ def test_a_lease_that_could_not_be_extended_in_time_is_given_up_and_not_extended
         consumer.join(20)
 
 
+@pytest.mark.usefixtures("busy_keeper")
 def test_a_checkpoint_outlasts_the_keeper_and_says_when_the_job_is_not_ours(q: Queue) -> None:
     told, handler = Told(), Waiting()
     job = put(q)
-    with Consumer(q, handler, lease=150, on_event=told, recovery="none", beat=60_000):
+    with Consumer(q, handler, lease=LONG, on_event=told, recovery="none", beat=60_000):
         [claim] = eventually(lambda: handler.jobs, "in hand")
         claim.extend(60_000)
         far = deadline_of(q, job)
@@ -150,8 +169,7 @@ def test_a_checkpoint_outlasts_the_keeper_and_says_when_the_job_is_not_ours(q: Q
         q.server.write("DEL", marker)
         eventually(lambda: q.server.read("PTTL", marker) > 0, "and again")
         assert deadline_of(q, job) == far
-        lapse(q)
-        assert recover.reap(q) == 1
+        collect(q, lambda: recover.reap(q) == 1, "reaped")
         with pytest.raises(LeaseLostError, match="its lease was collected"):
             claim.extend(60_000)
         assert claim.token.check() == "lease lost"
@@ -171,8 +189,7 @@ def test_a_handler_that_lets_a_lost_lease_pass_settles_nothing(q: Queue) -> None
     job = put(q)
     with Consumer(q, handler, lease=60_000, on_event=told, recovery="none", beat=60_000) as consumer:
         eventually(lambda: handler.jobs, "in hand")
-        lapse(q)
-        assert recover.reap(q) == 1
+        collect(q, lambda: recover.reap(q) == 1, "reaped")
         consumer.stop()
         handler.go.set()
     row = jobs.read_row(q, job)
@@ -181,19 +198,22 @@ def test_a_handler_that_lets_a_lost_lease_pass_settles_nothing(q: Queue) -> None
     assert told.outcomes() == {}
 
 
+@pytest.mark.usefixtures("busy_keeper")
 def test_without_a_keeper_just_checkpoints_count_so_that_a_hang_is_found(q: Queue) -> None:
     told, hangs, alive = Told(), threading.Event(), threading.Event()
 
     def handler(job: Job) -> bytes:
         if job.payload == b"hang":
-            hangs.wait(30)
-        while not alive.is_set():
             job.extend(200)
+            hangs.wait(30)
+            return b"late"
+        while not alive.is_set():
+            job.extend(LONG)
             job.token.wait(0.02)
         return b"done"
 
     hung, working = put(q, b"hang"), put(q, b"work")
-    with Consumer(q, handler, lease=200, keep=False, recovery="stalled", beat=20, on_event=told):
+    with Consumer(q, handler, lease=LONG, keep=False, recovery="stalled", beat=20, on_event=told):
         eventually(lambda: reads.job_state(q, hung) is reads.JobState.DEAD, "the hang is swept")
         assert reads.job_state(q, working) is reads.JobState.ACTIVE
         assert "it could not be extended in time" in eventually(lambda: [e.why for e in told.of(Lost)], "told")
