@@ -85,6 +85,19 @@ class Chunk:
         )
 
     @classmethod
+    def of_columns(
+        cls, ids: Sequence[StreamId], pairs: Sequence[int], names: Sequence[bytes], values: Sequence[bytes]
+    ) -> Chunk:
+        """From each record's id and how many pairs it has, and all names and values."""
+        return cls(
+            pa.array([ms for ms, _ in ids], pa.uint64()),
+            pa.array([seq for _, seq in ids], pa.uint64()),
+            pa.array(pairs, pa.int32()),
+            pa.array(names, pa.binary()),
+            pa.array(values, pa.binary()),
+        )
+
+    @classmethod
     def concat(cls, chunks: Sequence[Chunk]) -> Chunk:
         """One after the other; the caller sees to the order."""
         if len(chunks) == 1:
@@ -243,7 +256,11 @@ class Batch:
     def append(self, entries: Sequence[RawEntry]) -> None:
         """Takes over one page of raw replies, in the stream's order."""
         if entries:
-            chunk = Chunk.of(entries)
+            self.take(Chunk.of(entries))
+
+    def take(self, chunk: Chunk) -> None:
+        """Takes over records that are columns already."""
+        if len(chunk):
             self._chunks.append(chunk)
             self.records += len(chunk)
             self.bytes += chunk.weight

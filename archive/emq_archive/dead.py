@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
-from emq_archive.chunk import Batch
+from emq_archive.chunk import Batch, Chunk
 from emq_archive.dead_digest import dead_digest
 from emq_archive.deadline import NEVER, Deadline
-from emq_archive.model import FIRST_ID, Pair, Policy, RawEntry, StreamId, StreamRef, dead_fields, dead_id, next_id
+from emq_archive.model import FIRST_ID, Pair, Policy, StreamId, StreamRef, dead_fields, dead_id, next_id
 from emq_archive.ports import Fence, LocalStore, Remote, Shipper
 from emq_archive.ship import open_shipper
 from emq_ops.protocol import ids
@@ -25,8 +26,7 @@ PAGE_JOBS = 1000
 BATCH_BYTES = 16 * 1024 * 1024
 
 
-@dataclass(frozen=True, slots=True)
-class DeadJob:
+class DeadJob(NamedTuple):
     """A dead job that was archived. `names`: its row's fields in the order of `digest`, which covers their values and
     the log lines (``dead_digest`` in Lua); `attempts` and `stalls` are of its row."""
 
@@ -75,27 +75,30 @@ class DeadArchive:
         """
         receipt = DeadReceipt()
         found: dict[StreamId, DeadJob] = {}
-        batch = Batch()
-        page: list[RawEntry] = []
-        size = 0
-        for stream_id, job, entry in self._read(jobs, facts, receipt, deadline):
-            found[stream_id] = job
-            page.append(entry)
-            size += sum(map(len, entry[1]))
-            if len(page) >= PAGE_JOBS or size >= READ_BYTES:
-                batch.append(page)
-                page, size = [], 0
+        shapes: dict[tuple[bytes, ...], _Shape] = {}
+        batch, page = Batch(), _Page(shapes)
+        for job, branded, row, logs in self._read(jobs, receipt, deadline):
+            try:
+                stream_id, archived = page.add(job, branded, row, logs, facts.get(job, ()))
+            except BadInputError as fault:
+                receipt.failed[job] = str(fault)
+                continue
+            found[stream_id] = archived
+            if len(page.ids) >= PAGE_JOBS or page.size >= READ_BYTES:
+                batch.take(page.chunk())
+                page = _Page(shapes)
                 if batch.bytes >= BATCH_BYTES:
                     self._store(batch, found, receipt, deadline)
                     batch = Batch()
-        batch.append(page)
+        batch.take(page.chunk())
         self._store(batch, found, receipt, deadline)
         self._prove(found, receipt, now_ms, deadline)
         return receipt
 
     def _read(
-        self, jobs: Sequence[str], facts: Mapping[str, Sequence[Pair]], receipt: DeadReceipt, deadline: Deadline
-    ) -> Iterator[tuple[StreamId, DeadJob, RawEntry]]:
+        self, jobs: Sequence[str], receipt: DeadReceipt, deadline: Deadline
+    ) -> Iterator[tuple[str, ids.BrandedId, Sequence[bytes], Sequence[bytes]]]:
+        """Each of `jobs` that is dead: the id, the same parsed, row as name, value ..., log lines."""
         keys, at = self.queue.keys, 0
         parsed: dict[str, ids.BrandedId] = {}
         for job in jobs:
@@ -117,10 +120,7 @@ class DeadArchive:
                 elif reply[0] < 0:
                     receipt.failed[job] = "its row or its logs are of another type"
                 else:
-                    try:
-                        yield _archived_form(job, parsed[job], reply[1], reply[2], facts.get(job, ()))
-                    except BadInputError as fault:
-                        receipt.failed[job] = str(fault)
+                    yield job, parsed[job], reply[1], reply[2]
             at += len(replies)
 
     def _store(self, batch: Batch, found: dict[StreamId, DeadJob], receipt: DeadReceipt, deadline: Deadline) -> None:
@@ -146,22 +146,69 @@ class DeadArchive:
         receipt.proven = {job.job: job for job in found.values()}
 
 
-def _archived_form(
-    job: str, branded: ids.BrandedId, row: Sequence[bytes], logs: Sequence[bytes], facts: Sequence[Pair]
-) -> tuple[StreamId, DeadJob, RawEntry]:
-    """Raises BadInputError for a row whose counts are no numbers."""
-    names, values = row[::2], row[1::2]
-    pairs = list(zip(names, values, strict=True))
-    counts = dict(pairs)
-    attempts, stalls = _count(counts, b"attempts"), _count(counts, b"stalled")
-    stream_id = dead_id(branded, attempts, stalls)
-    flat = dead_fields(job, pairs, logs, facts)
-    digest = dead_digest(values, logs)
-    return stream_id, DeadJob(job, tuple(names), digest, attempts, stalls), [b"%d-%d" % stream_id, flat]
+class _Shape(NamedTuple):
+    """What rows with the same fields in the same order have in common. `stored`: the names under which ``job`` and the
+    fields are archived, `size` their bytes; `attempts`, `stalls`: places of these counts, None where there is none."""
+
+    names: tuple[bytes, ...]
+    stored: list[bytes]
+    size: int
+    attempts: int | None
+    stalls: int | None
+
+    @classmethod
+    def of(cls, names: tuple[bytes, ...]) -> _Shape:
+        stored = dead_fields("", [(name, b"") for name in names], ())[::2]
+        attempts, stalls = (names.index(name) if name in names else None for name in (b"attempts", b"stalled"))
+        return cls(names, stored, sum(map(len, stored)), attempts, stalls)
 
 
-def _count(values: Mapping[bytes, bytes], name: bytes) -> int:
-    text = values.get(name, b"0")
+class _Page:
+    """Dead jobs in the form of `dead_fields`, all fields of all of them in two lists."""
+
+    def __init__(self, shapes: dict[tuple[bytes, ...], _Shape]) -> None:
+        self.ids: list[StreamId] = []
+        self.size = 0
+        self._pairs: list[int] = []
+        self._names: list[bytes] = []
+        self._values: list[bytes] = []
+        self._shapes = shapes
+
+    def add(
+        self, job: str, branded: ids.BrandedId, row: Sequence[bytes], logs: Sequence[bytes], facts: Sequence[Pair]
+    ) -> tuple[StreamId, DeadJob]:
+        """Raises BadInputError for a row whose counts are no numbers; then nothing was added."""
+        names, values = tuple(row[::2]), row[1::2]
+        shape = self._shapes.get(names)
+        if shape is None:
+            shape = self._shapes[names] = _Shape.of(names)
+        attempts = 0 if shape.attempts is None else _count(values[shape.attempts], "attempts")
+        stalls = 0 if shape.stalls is None else _count(values[shape.stalls], "stalled")
+        stream_id = dead_id(branded, attempts, stalls)
+        self.ids.append(stream_id)
+        self._pairs.append(1 + len(values) + len(logs) + len(facts))
+        self._names += shape.stored
+        self._values.append(job.encode("ascii"))
+        self._values += values
+        self.size += shape.size + len(job) + sum(map(len, values))
+        if logs:
+            self._extend([(b"log", line) for line in logs])
+        if facts:
+            self._extend([(b"fact:" + name, value) for name, value in facts])
+        return stream_id, DeadJob(job, shape.names, dead_digest(values, logs), attempts, stalls)
+
+    def _extend(self, pairs: Sequence[Pair]) -> None:
+        for name, value in pairs:
+            self._names.append(name)
+            self._values.append(value)
+            self.size += len(name) + len(value)
+
+    def chunk(self) -> Chunk:
+        """All of it."""
+        return Chunk.of_columns(self.ids, self._pairs, self._names, self._values)
+
+
+def _count(text: bytes, name: str) -> int:
     if not text.isdigit() or len(text) > 15:
-        raise BadInputError(f"its {name.decode()} is no whole number", fix="`emq-ops doctor` explains")
+        raise BadInputError(f"its {name} is no whole number", fix="`emq-ops doctor` explains")
     return int(text)
