@@ -68,7 +68,7 @@ def fold(
         warn_of_absence(server, queue, parts.loaded)
         archive = StreamArchive(server, queue, stream, policy, local, remote)
         if dry_run:
-            show(archive.preview().as_row(), options.output)
+            show("fold", archive.preview().as_row(), options.output)
             return
         with open_ledger(parts.wiring.state_url) as ledger, bar(f"{queue}/{stream}") as progress:
             try:
@@ -82,9 +82,9 @@ def fold(
                 )
             except EmqError:
                 if archive.report.folded or archive.report.shipped or archive.report.trimmed:
-                    show(archive.report.as_row(), options.output)
+                    show("fold", archive.report.as_row(), options.output)
                 raise
-    show(report, options.output)
+    show("fold", report, options.output)
     for refusal in report["refused"]:
         say(f"emq-ops: {queue}/{stream}: {refusal}")
     for odd in report["unstorable"]:

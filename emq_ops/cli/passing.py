@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from emq_ops.cli import told
 from emq_ops.cli.archive_parts import Parts, scalar
 from emq_ops.cli.context import Globals
 from emq_ops.cli.output import emit_one, say
@@ -23,9 +24,6 @@ from emq_ops.passes.policy import DeadPolicy, StalledPolicy
 from emq_ops.protocol import deadline
 from emq_ops.protocol.keyspace import keys_of
 from emq_ops.protocol.server import Server
-
-_LISTS = ("recovered_jobs", "exempted_jobs", "dead_jobs", "victim_jobs", "removed_jobs")
-_OPTIONAL = ("stopped_by", "held_until_ms", "interruption", "competitors", "notes", "skipped", "through")
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,12 +103,8 @@ def near_of(queue: str, layers: Layers, server: Server) -> str:
     return f" (did you mean '{near}'?)" if near and near != queue else ""
 
 
-def show(report: Mapping[str, Any], output: str) -> None:
-    """A report on stdout; as a table without its lists of ids, and without what is empty. Its notes go to stderr."""
-    row = dict(report)
-    if output == "table":
-        row = {k: v for k, v in row.items() if k not in _LISTS and (k not in _OPTIONAL or v)}
-        row.pop("notes", None)
-    emit_one(row, output)
+def show(kind: str, report: Mapping[str, Any], output: str) -> None:
+    """The report of a sweep, trim or fold (`kind`) on stdout. Its notes go to stderr."""
+    emit_one(told.report(kind, report) if output == "table" else report, output)
     for note in report.get("notes", ()):
         say(f"emq-ops: {report['queue']}: {note}")

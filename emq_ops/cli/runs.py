@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from emq_ops.cli import told
 from emq_ops.cli.context import globals_of, new_app
 from emq_ops.cli.output import emit_one, emit_rows
 from emq_ops.cli.passing import Passing
@@ -41,4 +42,5 @@ def show(ctx: typer.Context, run: Annotated[str, typer.Argument(help="Its id, RU
     with Passing.of(options).ledger() as ledger:
         found = runs.get(ledger, run)
         killed = [death.job for death in deaths.iterate(ledger, run=found.id, with_rows=False)]
-    emit_one({**found.as_row(), "killed": killed}, options.output)
+    row = {**found.as_row(), "killed": killed}
+    emit_one(told.run(row) if options.output == "table" else row, options.output)

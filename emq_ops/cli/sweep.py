@@ -56,11 +56,15 @@ def sweep(
     with bounded(timeout), passing.server("sweep") as server:
         if dry_run:
             with ledger_if_there(passing.parts.wiring) as there:
-                show(predict_sweep(server, queue, policy, there, windows=windows).as_row(), options.output)
+                show("sweep", predict_sweep(server, queue, policy, there, windows=windows).as_row(), options.output)
             return
         if not is_there(server, queue):
             say(f"emq-ops: {queue}: the server has no such queue{near_of(queue, Layers(passing.parts.loaded), server)}")
-            show(SweepReport(queue, max_stalled=policy.max_stalled, restart=policy.restart).as_row(), options.output)
+            show(
+                "sweep",
+                SweepReport(queue, max_stalled=policy.max_stalled, restart=policy.restart).as_row(),
+                options.output,
+            )
             return
         with passing.ledger() as ledger:
             report = run_once(
@@ -71,6 +75,6 @@ def sweep(
                 lambda fence: sweep_pass(server, queue, policy, ledger, fence, windows=windows),
                 {"policy": as_row(policy)},
             )
-    show(report, options.output)
+    show("sweep", report, options.output)
     if report["status"] != "done" or report["more"]:
         raise typer.Exit(EXIT_ERROR)

@@ -64,11 +64,11 @@ def trim(
         check_policy(queue, policy, archived=make is not None)
         if dry_run:
             with ledger_if_there(passing.parts.wiring) as there:
-                show(predict_trim(server, queue, policy, there).report.as_row(), options.output)
+                show("trim", predict_trim(server, queue, policy, there).report.as_row(), options.output)
             return
         if not is_there(server, queue):
             say(f"emq-ops: {queue}: the server has no such queue{near_of(queue, Layers(passing.parts.loaded), server)}")
-            show(TrimReport(queue, keep=policy.keep, max_age_ms=policy.max_age_ms).as_row(), options.output)
+            show("trim", TrimReport(queue, keep=policy.keep, max_age_ms=policy.max_age_ms).as_row(), options.output)
             return
         ledger = stack.enter_context(passing.ledger())
 
@@ -88,6 +88,6 @@ def trim(
             return done
 
         report = run_once(server, ledger, queue, "trim", run, {"policy": as_row(policy)})
-    show(report, options.output)
+    show("trim", report, options.output)
     if report["status"] != "done" or report["more"]:
         raise typer.Exit(EXIT_ERROR)

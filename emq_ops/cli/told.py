@@ -1,0 +1,121 @@
+"""Reports of one pass or run as a table tells them: what was done first, to how many and why; what is nothing left out.
+
+Just tables: the other forms carry every field as it is.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from emq_ops.config.scalars import format_duration
+
+SHOWN = 5
+"""Ids that a table shows of each kind."""
+
+WHY = {
+    # of a sweep
+    "recovered": "lapsed leases whose jobs wait again",
+    "exempted": "of them not counted as a stall: an interruption, or a maintenance window",
+    "forced": "of them counted all the same: exempt too often in a row",
+    "dead": "dead-lettered: stalled too often",
+    "ghosts": "ids without a job, taken out",
+    "replayed": "slices of a pass that was cut off, recorded now",
+    # of a trim
+    "victims": "beyond what the policy keeps",
+    "removed": "deleted",
+    "archived": "newly in the archive",
+    "survived": "no longer dead, or dead again, when their turn came",
+    "malformed": "members of the dead set that are no job ids, left alone",
+    "left": "still dead, as kept",
+    # of both
+    "found_dead": "deaths by others that the ledger learnt of",
+    # of a fold
+    "folded": "records newly in the local database",
+    "shipped": "of them and of earlier ones, now in the store",
+    "trimmed": "taken out of the stream",
+    "unshipped": "still only in the local database",
+    "lag_records": "in the stream and not archived yet",
+}
+_SAID = {
+    "sweep": ("recovered", "exempted", "forced", "dead", "ghosts", "found_dead", "replayed"),
+    "trim": ("victims", "removed", "skipped_count", "archived", "survived", "found_dead", "malformed"),
+    "fold": ("folded", "shipped", "trimmed", "reborn", "erased"),
+}
+_STANDS = {"sweep": (), "trim": ("left",), "fold": ("unshipped", "lag_records")}
+"""Numbers of what is there, whatever was done."""
+_FIRST = ("queue", "stream", "status", "stopped_by", "held_until_ms")
+_IDS = ("recovered_jobs", "exempted_jobs", "dead_jobs", "victim_jobs", "removed_jobs")
+_NOTHING = {
+    "sweep": "nothing to do: no lease has lapsed",
+    "trim": "nothing to do: no job is beyond what the policy keeps",
+    "fold": "nothing to do: nothing new, nothing beyond what the policy keeps",
+}
+_ZERO_SAYS = ("keep", "max_age_ms", "max_removals", "max_share", "max_exempt")
+_ELSEWHERE = ("more", "notes", "skipped", "refused", "unstorable")
+"""Said on stderr, or with another field."""
+
+
+def report(kind: str, row: Mapping[str, Any]) -> dict[str, Any]:
+    """The table of a report of `kind`: sweep, trim or fold."""
+    said = _SAID[kind]
+    known = (*_FIRST, *said, *_STANDS[kind], *_IDS, *_ELSEWHERE)
+    told = _some(row, _FIRST)
+    status = row.get("status", "done")
+    if status in ("done", "dry") and not any(row.get(name) for name in (*said, "more", "refused", "unstorable")):
+        told["status"] = f"{status}: {_NOTHING[kind]}"
+    elif status == "dry":
+        told["status"] = "dry: nothing was changed; this would be done"
+    if row.get("more"):
+        told["more"] = "yes: the time ran out; the next one goes on"
+    told |= counts({name: row.get(name) for name in (*said, *_STANDS[kind])}, row.get("skipped") or ())
+    for name in _IDS:
+        # What recovered is in the queue again, and only counted; what died or goes is named.
+        if name in ("recovered_jobs", "exempted_jobs") or (name == "victim_jobs" and row.get("removed_jobs")):
+            continue
+        if row.get(name):
+            told[name] = ids(row[name])
+    return told | _some(row, [name for name in row if name not in known])
+
+
+def run(row: Mapping[str, Any]) -> dict[str, Any]:
+    """The table of a run of the ledger, with the jobs that it killed."""
+    told = _some(row, ("id", "kind", "queue", "status", "error")) | counts(row["counts"])
+    if row["killed"]:
+        told["killed"] = ids(row["killed"])
+    told |= _some(row, ("started_ms", "ended_ms", "trigger", "holder"))
+    policy = {name: value for name, value in row["policy"].items() if not isinstance(value, Mapping)}
+    told["policy"] = ", ".join(f"{name} {value}" for name, value in _some(policy, list(policy)).items())
+    rest = [name for name in row if name not in ("counts", "killed", "policy")]
+    return told | _some(row, rest)
+
+
+def counts(numbers: Mapping[str, Any], skipped: Sequence[Mapping[str, str]] = ()) -> dict[str, str]:
+    """Those that are not nothing, aligned, each with what it means."""
+    there = {name: str(number) for name, number in numbers.items() if number}
+    width = max(map(len, there.values()), default=0)
+    reasons = Counter(one["reason"] for one in skipped)
+    why = WHY | {"skipped_count": "left as they are: " + ", ".join(f"{n} {reason}" for reason, n in reasons.items())}
+    return {name: f"{number:<{width}}  {why.get(name, '')}".rstrip(" :") for name, number in there.items()}
+
+
+def ids(jobs: Sequence[str]) -> str:
+    """The first of many ids."""
+    more = len(jobs) - SHOWN
+    return " ".join(jobs[:SHOWN]) + (f" and {more} more (--output json)" if more > 0 else "")
+
+
+def _some(row: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    """The fields that say something, lists of few words as words."""
+    found: dict[str, Any] = {}
+    for name in names:
+        value: Any = row.get(name)
+        if value is None or (not value and name not in _ZERO_SAYS):
+            continue
+        if isinstance(value, list | tuple) and all(isinstance(part, str) for part in value):
+            value = ", ".join(value)
+        if name == "max_age_ms":
+            name, value = "max_age", format_duration(value)
+        found[name] = value
+    return found
