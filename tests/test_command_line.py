@@ -85,13 +85,20 @@ def test_messages_and_pages_name_commands_that_exist() -> None:
     assert named > 30
 
 
+VALUE = r"[A-Z]+|NAME=VALUE|[a-z]+(\|[a-z]+)+"
+"""What help may call the value of an option: a word that says what is meant, or what there is to choose from."""
+
+
 @pytest.mark.parametrize("words", [w for w, c in TREE.items() if not getattr(c, "commands", None)])
 def test_arguments_and_yes_are_written_alike(words: str) -> None:
     for param in TREE[words].params:
         if param.param_type_name == "argument":
             assert re.fullmatch(r"[A-Z:]+", param.metavar), f"{words}: {param.metavar}"
+        elif not param.is_flag:
+            assert re.fullmatch(VALUE, param.metavar or ""), f"{words}: {param.opts}: {param.metavar}"
         if "--yes" in param.opts:
             assert "-y" in param.opts, words
+    assert not re.search(r" <[a-z]", emq(*words.split(), "--help").out)  # a type is not what is meant
 
 
 def test_tables_show_instants_and_the_other_forms_the_number(site: Server) -> None:

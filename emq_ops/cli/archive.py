@@ -37,12 +37,16 @@ def fold(
     queue: QueueArg,
     stream: StreamArg = "completions",
     keep: Annotated[int | None, typer.Option(help="Exactly so many records stay in Valkey.", min=0)] = None,
-    max_age: Annotated[str | None, typer.Option(help="Records older than this leave Valkey.", metavar="30d")] = None,
+    max_age: Annotated[
+        str | None, typer.Option(help="Records older than this leave Valkey (30d).", metavar="DURATION")
+    ] = None,
     groups: Annotated[str | None, typer.Option(help="respect (default) or ignore consumer groups.")] = None,
     trim_after: Annotated[str | None, typer.Option(help="Trim what is proven in the remote, or local.")] = None,
-    segment: Annotated[str | None, typer.Option(help="Size of a full segment.", metavar="64MiB")] = None,
+    segment: Annotated[str | None, typer.Option(help="Size of a full segment (64MiB).", metavar="SIZE")] = None,
     max_removals: Annotated[int | None, typer.Option(help="Trim nothing if more would go.", min=0)] = None,
-    timeout: Annotated[str | None, typer.Option(help="End in time; the next run goes on.", metavar="5m")] = None,
+    timeout: Annotated[
+        str | None, typer.Option(help="End in time; the next run goes on (5m).", metavar="DURATION")
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be done; change nothing.")] = False,
 ) -> None:
     """Archive a stream once: read it to its top, ship and prove it, then trim all that the policy lets go.

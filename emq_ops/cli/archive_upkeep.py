@@ -33,7 +33,9 @@ from emq_ops.protocol.queue import Queue
 
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be done; change nothing.")]
-Grace = Annotated[str | None, typer.Option(help="How long objects stay that are out of the archive.", metavar="24h")]
+Grace = Annotated[
+    str | None, typer.Option(help="How long objects stay that are out of the archive (24h).", metavar="DURATION")
+]
 
 
 @contextlib.contextmanager
@@ -68,7 +70,7 @@ def expire(
     queue: QueueArg,
     stream: StreamArg = "completions",
     older_than: Annotated[
-        str | None, typer.Option(help="Age of a segment's newest record; else the policy's.", metavar="365d")
+        str | None, typer.Option(help="Age of a segment's newest record; else the policy's (365d).", metavar="DURATION")
     ] = None,
     grace: Grace = None,
     yes: Yes = False,

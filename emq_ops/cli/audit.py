@@ -34,7 +34,7 @@ CUTS = ("queue", "kind", "started", "ended", "in_flight", "recovered", "exempted
 def restarts(
     ctx: typer.Context,
     queues: Queues = None,
-    since: Annotated[str | None, typer.Option(help="Ended at most this long ago.", metavar="7d")] = None,
+    since: Annotated[str | None, typer.Option(help="Ended at most this long ago (7d).", metavar="DURATION")] = None,
     burst: Annotated[int, typer.Option(help="So many counted stalls in one pass are a burst.", min=1)] = BURST,
     html: Html = None,
 ) -> None:
@@ -128,7 +128,9 @@ def what_would(
     ctx: typer.Context,
     max_stalled: Annotated[int, typer.Option(help="The threshold in question.", min=1)],
     queues: Queues = None,
-    since: Annotated[str | None, typer.Option(help="Only stalls of this long ago and later.", metavar="7d")] = None,
+    since: Annotated[
+        str | None, typer.Option(help="Only stalls of this long ago and later (7d).", metavar="DURATION")
+    ] = None,
     html: Html = None,
 ) -> None:
     """Replay the ledger: who would have lived or died at another stall threshold."""

@@ -41,8 +41,12 @@ def dead(
     error: Annotated[
         list[str] | None, typer.Option(help="An error group, a text, or a pattern with *; repeatable.")
     ] = None,
-    older: Annotated[str | None, typer.Option(help="First seen dead at least this long ago.", metavar="1h")] = None,
-    newer: Annotated[str | None, typer.Option(help="First seen dead at most this long ago.", metavar="1h")] = None,
+    older: Annotated[
+        str | None, typer.Option(help="First seen dead at least this long ago (1h).", metavar="DURATION")
+    ] = None,
+    newer: Annotated[
+        str | None, typer.Option(help="First seen dead at most this long ago (1h).", metavar="DURATION")
+    ] = None,
     job: Annotated[list[str] | None, typer.Option(help="This job; repeatable.")] = None,
     payload: Annotated[str | None, typer.Option(help="The payload contains this text.")] = None,
     interruption: Annotated[int | None, typer.Option(help="Died of this interruption (its number).")] = None,

@@ -22,7 +22,7 @@ app = new_app()
 def hold(
     ctx: typer.Context,
     queue: Annotated[str | None, typer.Argument(help="The queue; without, the holds are listed.")] = None,
-    length: Annotated[str | None, typer.Option("--for", help="How long.", metavar="2h")] = None,
+    length: Annotated[str | None, typer.Option("--for", help="How long (2h).", metavar="DURATION")] = None,
     why: Annotated[str, typer.Option(help="For whoever asks.")] = "",
 ) -> None:
     """Hold a queue: until then, or until `release`, no sweep, trim or archive pass runs on it, a daemon's included."""

@@ -45,7 +45,7 @@ def _now(server: Server) -> int:
 @app.command()
 def start(
     ctx: typer.Context,
-    length: Annotated[str | None, typer.Option("--for", help="How long.", metavar="5m")] = None,
+    length: Annotated[str | None, typer.Option("--for", help="How long (5m).", metavar="DURATION")] = None,
     queues: Annotated[str, typer.Option(help="A queue or a glob.", metavar="GLOB")] = "*",
     why: Annotated[str, typer.Option(help="For whoever asks.")] = "",
 ) -> None:

@@ -12,6 +12,7 @@ from typer.core import TyperGroup
 
 from emq_ops.cli.context import global_options
 from emq_ops.cli.main import EXIT_BAD_INPUT, EXIT_ERROR, EXIT_INTERRUPTED, EXIT_UNREACHABLE
+from emq_ops.cli.naming import name_value
 from emq_ops.protocol.errors import BadInputError, EmqError, KindError, UnreachableError, one_line
 
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -95,12 +96,6 @@ def add_globals(command: Any) -> None:
         return
     for child in children.values():
         add_globals(child)
-
-
-def name_value(param: Any) -> None:
-    """Gives an argument without a word for its value one, the same in every command: QUEUE, not queue."""
-    if param.metavar is None and param.param_type_name == "argument":
-        param.metavar = param.name.upper()
 
 
 app = typer.Typer(cls=LazyGroup, no_args_is_help=True, add_completion=False, rich_markup_mode=None)

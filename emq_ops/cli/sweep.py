@@ -28,13 +28,15 @@ def sweep(
     queue: Annotated[str, typer.Argument(help="The queue.")],
     max_stalled: Annotated[int | None, typer.Option(help="The stall that dead-letters.", min=1)] = None,
     limit: Annotated[int | None, typer.Option(help="Leases a slice.", min=1)] = None,
-    restart: Annotated[str | None, typer.Option(help="Leases of an interruption: exempt or count.")] = None,
-    lease: Annotated[str | None, typer.Option(help="The queue's longest lease.", metavar="30s")] = None,
+    restart: Annotated[str | None, typer.Option(help="Whether leases of an interruption count.")] = None,
+    lease: Annotated[str | None, typer.Option(help="The queue's longest lease (30s).", metavar="DURATION")] = None,
     max_exempt: Annotated[int | None, typer.Option(help="Exemptions in a row of one job.", min=0)] = None,
-    executor: Annotated[str | None, typer.Option(help="script or native.")] = None,
+    executor: Annotated[str | None, typer.Option(help="Scripts, or the module's commands.")] = None,
     max_removals: Annotated[int | None, typer.Option(help="Stop if more would be dead-lettered.", min=0)] = None,
-    max_share: Annotated[float | None, typer.Option(help="The same, as a share of what is active.")] = None,
-    timeout: Annotated[str | None, typer.Option(help="End in time; the next sweep goes on.", metavar="30s")] = None,
+    max_share: Annotated[float | None, typer.Option(help="The same, as a share of what is active (0.2).")] = None,
+    timeout: Annotated[
+        str | None, typer.Option(help="End in time; the next sweep goes on (30s).", metavar="DURATION")
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be done; change nothing.")] = False,
 ) -> None:
     """Recover lapsed leases of a queue, and dead-letter what stalled too often.

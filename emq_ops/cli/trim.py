@@ -34,13 +34,15 @@ def trim(
     ctx: typer.Context,
     queue: Annotated[str, typer.Argument(help="The queue.")],
     keep: Annotated[int | None, typer.Option(help="Exactly this many dead jobs stay.", min=0)] = None,
-    max_age: Annotated[str | None, typer.Option(help="Older ones go.", metavar="30d")] = None,
+    max_age: Annotated[str | None, typer.Option(help="Older ones go (30d).", metavar="DURATION")] = None,
     age_by: Annotated[str | None, typer.Option(help="Age since first seen dead, or minted.")] = None,
     archive: Annotated[
         bool | None, typer.Option("--archive/--no-archive", help="Into the archive first, or not.")
     ] = None,
     max_removals: Annotated[int | None, typer.Option(help="Remove nothing if more would go.", min=0)] = None,
-    timeout: Annotated[str | None, typer.Option(help="End in time; the next trim goes on.", metavar="30s")] = None,
+    timeout: Annotated[
+        str | None, typer.Option(help="End in time; the next trim goes on (30s).", metavar="DURATION")
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="List the victims; change nothing.")] = False,
 ) -> None:
     """Delete dead jobs beyond what the policy keeps, each with its row, logs and flow books.

@@ -18,7 +18,7 @@ from emq_ops.worker.events import Event, Report, Silent, Started, describe
 
 app = new_app("Work a queue from the shell, cancel a job.")
 
-QueueName = Annotated[str, typer.Option("--queue", help="The queue.", metavar="Q")]
+QueueName = Annotated[str, typer.Option("--queue", help="The queue.", metavar="QUEUE")]
 Duration = str
 
 
