@@ -13,6 +13,7 @@ from emq_ops.cli.output import Row, emit_rows, say
 from emq_ops.cli.settings import loaded_of, wiring_of
 from emq_ops.daemon.standing import FIELDS, Standing, asked_for, span_told, standing
 from emq_ops.daemon.status import daemon_rows, now_of, task_rows
+from emq_ops.daemon.tasks import task_set
 from emq_ops.deploy import revisions
 from emq_ops.ledger.ledger import open_ledger
 
@@ -55,6 +56,8 @@ def ps(
             emit_rows([_short(row) for row in rows], "table", TASKS + tuple(k for k in SHORT if _has(rows, k)))
         else:
             emit_rows(rows, options.output, TASKS + FIELDS)
+        for queue, fault in task_set(revision.document, (), where.env).faults.items():
+            say(f"emq-ops: {queue}: does not run in this environment: {fault}")
         queues = {row["queue"] for row in rows}
         _tell([one for one in stands if not any(one.covers(queue) for queue in queues)])
 

@@ -17,8 +17,7 @@ from emq_ops.cli.main import EXIT_ERROR
 from emq_ops.cli.output import emit_rows
 from emq_ops.cli.settings import loaded_of, wiring_of
 from emq_ops.config.loader import Loaded
-from emq_ops.config.models import Config
-from emq_ops.config.windows import windows
+from emq_ops.config.windows import sections_of, windows
 from emq_ops.config.wiring import Wiring
 from emq_ops.daemon import clock
 from emq_ops.daemon.alerting import Alerting
@@ -37,7 +36,6 @@ from emq_ops.http.app import HttpServer, make_app
 from emq_ops.ledger.ledger import Ledger, open_ledger
 from emq_ops.passes.events import Event
 from emq_ops.protocol.errors import BadInputError, EmqError
-from emq_ops.protocol.server import Server
 
 app = new_app()
 COLUMNS = ("queue", "task", "status", "late_ms", "error")
@@ -110,9 +108,9 @@ def _once(session: Session, options: Globals, where: Wiring, log: Log) -> int:
     if revision is None:
         raise NothingAppliedError(session.ledger.where)
     found = task_set(revision.document, session.server.queues(), where.env)
-    config = Config.model_validate(revision.document.data["config"], context={"env": where.env})
+    maintenance = sections_of(revision.document.data["config"], where.env)
     stores = _stores(where)(revision)
-    worker = Worker(session.server, session.ledger, stores, lambda: windows(config.maintenance, clock.now_ms()), log)
+    worker = Worker(session.server, session.ledger, stores, lambda: windows(maintenance, clock.now_ms()), log)
     try:
         rows = [outcome.as_row() for outcome in run_due(session.server, session.ledger, worker, found, log)]
     finally:
@@ -161,18 +159,24 @@ def _serve(
     session: Session, where: Wiring, log: Log, ready_file: Path | None, follow: Callable[[], None] | None
 ) -> None:
     stop = threading.Event()
-    alerting: list[Alerting] = []
+    alerting = Alerting(where.env, lambda event: log.say("alert_not_sent", kind=getattr(event, "kind", "")))
 
     def emit(event: Event) -> None:
         log(event)
-        for one in alerting:
-            one(event)
+        alerting(event)
 
-    daemon = _daemon(session.server, session.ledger, where, emit, ready_file, follow)
-    sections = daemon.revision.document.globals.get("alerts") or []
-    alerting.append(
-        Alerting(sections, where.env, lambda event: log.say("alert_not_sent", kind=getattr(event, "kind", "")))
+    def take(revision: Revision) -> None:
+        alerting.follow(revision.document.globals.get("alerts") or [])
+
+    daemon = Daemon(
+        *(session.server, session.ledger, _stores(where), where.env, emit),
+        ready=ready_file,
+        follow_file=follow,
+        followed=take,
     )
+    if ready_file is None and daemon.settings.ready_file:
+        daemon.ready.path = Path(daemon.revision.document.data["base"]) / daemon.settings.ready_file
+    take(daemon.revision)
 
     def end(_signal: int, _frame: Any) -> None:
         if not stop.is_set():
@@ -208,17 +212,3 @@ def _http(daemon: Daemon, where: Wiring, log: Log) -> HttpServer | None:
     server.start()
     log.say("http", port=server.port)
     return server
-
-
-def _daemon(
-    server: Server,
-    ledger: Ledger,
-    where: Wiring,
-    emit: Callable[[Event], None],
-    ready_file: Path | None,
-    follow: Callable[[], None] | None,
-) -> Daemon:
-    daemon = Daemon(server, ledger, _stores(where), where.env, emit, ready=ready_file, follow_file=follow)
-    if ready_file is None and daemon.settings.ready_file:
-        daemon.ready.path = Path(daemon.revision.document.data["base"]) / daemon.settings.ready_file
-    return daemon

@@ -10,7 +10,7 @@ from emq_ops.config.errors import ConfigError, nearest, shown
 from emq_ops.config.explain import dotted, locate
 from emq_ops.config.models import Archive, Config, Window
 from emq_ops.config.references import has_reference
-from emq_ops.config.schedule import parse_every
+from emq_ops.config.schedule import Cron, parse_every
 from emq_ops.config.secrets import hide
 from emq_ops.config.yamltree import Mapping
 from emq_ops.protocol import globs
@@ -136,12 +136,21 @@ def instant(text: str) -> datetime:
     return found
 
 
+def opening(window: Window) -> Cron:
+    """When a window with a cron expression begins. A zone may end the expression, or stand in `zone`. Raises
+    ValueError."""
+    found = parse_every(window.cron or "", None if window.zone == "UTC" else window.zone)
+    if not isinstance(found, Cron):
+        raise ValueError("an interval opens no window; write when it begins, such as '0 3 * * sun'")
+    return found
+
+
 def _window(window: Window, base: Path) -> Iterator[Found]:
     if window.cron is not None:
         if window.length is None or window.start is not None or window.until is not None:
             yield base, "cron: with for:", None, "or from: with to: or for:"
         try:
-            parse_every(window.cron, None if window.zone == "UTC" else window.zone)
+            opening(window)
         except ValueError as problem:
             yield (*base, "cron"), "a cron expression", shown(window.cron), str(problem)
         return

@@ -43,9 +43,15 @@ def env_of(info: ValidationInfo) -> Mapping[str, str]:
     return found if isinstance(found, Mapping) else {}
 
 
+def _defers(info: ValidationInfo) -> bool:
+    context = info.context
+    return isinstance(context, dict) and bool(context.get("defer"))
+
+
 class Typed:
     """A field's type, as an annotation. `take` answers the value or raises ValueError with a hint; what a reference
-    resolves to goes to `take_text` (or `take`), and is never shown; `show` is how the value is written in YAML."""
+    resolves to goes to `take_text` (or `take`), and is never shown; `show` is how the value is written in YAML. With
+    ``context["defer"]`` a reference to a variable that is not set stays as it is written, for who does not use it."""
 
     def __init__(
         self,
@@ -73,6 +79,8 @@ class Typed:
         except ReferenceFault as problem:
             if problem.name is None:
                 raise fault(self._expected, str(problem)) from None
+            if _defers(info):
+                return value
             raise fault(f"a value in {problem.name}", f"{problem}; or write ${{{problem.name}:-default}}") from None
         try:
             return self._take_text(resolved)

@@ -18,12 +18,13 @@ from emq_ops.protocol.errors import BadInputError
 Env = Mapping[str, str]
 
 
-def _checked(model: type[Task], fields: Fields, env: Env) -> Any:
+def checked(model: type[Any], fields: Mapping[str, Any], env: Env, where: str = "") -> Any:
+    """The model of a section of a revision. Raises BadInputError where a reference gives what can't be taken."""
     try:
         return model.model_validate(fields, context={"env": env})
     except ValidationError as problem:
         first = problem.errors(include_url=False, include_input=False)[0]
-        path = ".".join(str(part) for part in first["loc"])
+        path = ".".join(([where] if where else []) + [str(part) for part in first["loc"]])
         hint = first.get("ctx", {}).get("hint")
         raise BadInputError(f"{path}: expected {first['msg']}", fix=hint or None) from None
 
@@ -65,7 +66,7 @@ def _archiving(section: Archiving, env: Env) -> ArchivePolicy:
 
 def stalled_policy(fields: Fields, env: Env, *, protect: bool = False) -> StalledPolicy:
     """The sweep's policy. Raises BadInputError where a reference gives what can't be taken."""
-    task: Stalled = _checked(Stalled, fields, env)
+    task: Stalled = checked(Stalled, fields, env)
     return StalledPolicy(
         schedule=_schedule(task),
         max_stalled=task.max_stalled,
@@ -82,7 +83,7 @@ def stalled_policy(fields: Fields, env: Env, *, protect: bool = False) -> Stalle
 
 def dead_policy(fields: Fields, env: Env, *, protect: bool = False) -> DeadPolicy:
     """The dead trim's policy. Raises BadInputError where a reference gives what can't be taken."""
-    task: Dead = _checked(Dead, fields, env)
+    task: Dead = checked(Dead, fields, env)
     return DeadPolicy(
         schedule=_schedule(task),
         keep=task.keep,
@@ -97,7 +98,7 @@ def dead_policy(fields: Fields, env: Env, *, protect: bool = False) -> DeadPolic
 
 def stream_policy(fields: Fields, env: Env, *, protect: bool = False) -> StreamPolicy:
     """A stream's policy. Raises BadInputError where a reference gives what can't be taken."""
-    task: StreamSection = _checked(StreamSection, fields, env)
+    task: StreamSection = checked(StreamSection, fields, env)
     return StreamPolicy(
         schedule=_schedule(task),
         keep=task.keep,

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
+from typing import Any
 
-from emq_ops.config.checks import instant
+from emq_ops.config.checks import instant, opening
 from emq_ops.config.models import Window as Section
-from emq_ops.config.schedule import between, parse_every
+from emq_ops.config.policies import checked
+from emq_ops.config.schedule import between
 from emq_ops.ledger.holds import Window
 
 LOOK_BACK_MS = 7 * 86_400_000
@@ -20,6 +22,14 @@ def _ms(moment: datetime) -> int:
 
 def _at(ms: int) -> datetime:
     return datetime.fromtimestamp(ms / 1000, UTC)
+
+
+def sections_of(config: Mapping[str, Any], env: Mapping[str, str]) -> tuple[Section, ...]:
+    """The ``maintenance:`` of a revision's config. Raises BadInputError where a reference can't be resolved."""
+    return tuple(
+        checked(Section, section, env, f"maintenance[{number}]")
+        for number, section in enumerate(config.get("maintenance") or ())
+    )
 
 
 def windows(sections: Iterable[Section], now_ms: int) -> list[Window]:
@@ -35,7 +45,7 @@ def windows(sections: Iterable[Section], now_ms: int) -> list[Window]:
 def _spans(section: Section, now_ms: int) -> Iterable[tuple[int, int]]:
     length = section.length or 0
     if section.cron is not None:
-        trigger = parse_every(section.cron, section.zone)
+        trigger = opening(section)
         begun = between(trigger, _at(now_ms - LOOK_BACK_MS - length), _at(now_ms))
         return [(_ms(start), _ms(start) + length) for start in begun]
     if section.start is None:

@@ -12,15 +12,20 @@ from emq_ops.passes.events import Alerted, Emit, Event
 
 
 class Alerting:
-    """Sends Alerted events on. `sections`: ``alerts:`` of a revision, references unresolved; `failed` is told of an
-    alert that nobody took."""
+    """Sends Alerted events on. `failed` is told of an alert that nobody took."""
 
-    def __init__(self, sections: list[dict[str, Any]], env: Mapping[str, str], failed: Emit) -> None:
-        self._targets = [(str(s["url"]), frozenset(s.get("on") or ())) for s in sections]
+    def __init__(self, env: Mapping[str, str], failed: Emit) -> None:
+        self._targets: list[tuple[str, frozenset[str]]] = []
         self._env, self._failed = env, failed
         self._waiting: queue.Queue[Alerted] = queue.Queue(maxsize=1000)
-        if self._targets:
-            threading.Thread(target=self._work, name="alerts", daemon=True).start()
+        self._thread: threading.Thread | None = None
+
+    def follow(self, sections: list[dict[str, Any]]) -> None:
+        """From now on to these: ``alerts:`` of a revision, references unresolved."""
+        self._targets = [(str(s["url"]), frozenset(s.get("on") or ())) for s in sections]
+        if self._targets and self._thread is None:
+            self._thread = threading.Thread(target=self._work, name="alerts", daemon=True)
+            self._thread.start()
 
     def __call__(self, event: Event) -> None:
         """Takes an event; all but alerts pass by."""
@@ -39,8 +44,11 @@ class Alerting:
                 if kinds and event.kind not in kinds:
                     continue
                 messenger = apprise.Apprise()
-                taken = messenger.add(resolve_url(url, self._env)) and messenger.notify(
-                    title=f"emq-ops: {event.kind} on {event.queue}", body=event.text
-                )
+                try:
+                    taken = messenger.add(resolve_url(url, self._env)) and messenger.notify(
+                        title=f"emq-ops: {event.kind} on {event.queue}", body=event.text
+                    )
+                except Exception:  # noqa: BLE001 - a variable that is not set, or whatever a messenger raises
+                    taken = False
                 if not taken:
                     self._failed(event)

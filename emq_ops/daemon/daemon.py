@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from emq_ops.config.models import Config
-from emq_ops.config.models import Daemon as Settings
 from emq_ops.config.windows import windows
 from emq_ops.daemon import clock
 from emq_ops.daemon.book import EVERY_MS, Book
@@ -19,7 +17,9 @@ from emq_ops.daemon.events import (
     ClockStepped,
     DaemonStarted,
     QueueRefused,
+    RestartNeeded,
     RevisionFollowed,
+    RevisionRefused,
     StateBack,
     StateFault,
     Stopping,
@@ -30,6 +30,7 @@ from emq_ops.daemon.notify import ReadyFile, sd_notify
 from emq_ops.daemon.probe import Probe
 from emq_ops.daemon.requests import serve
 from emq_ops.daemon.tasks import Task, TaskSet, task_set
+from emq_ops.daemon.terms import Terms, at_next_start, terms_of
 from emq_ops.daemon.timers import Timers
 from emq_ops.daemon.work import Stores, Worker
 from emq_ops.deploy import revisions
@@ -42,7 +43,7 @@ from emq_ops.ledger.runs import IdleBook
 from emq_ops.passes.events import Emit
 from emq_ops.passes.holder import who
 from emq_ops.protocol import deadline
-from emq_ops.protocol.errors import EmqError
+from emq_ops.protocol.errors import BadInputError, EmqError
 from emq_ops.protocol.scripts import load_all
 from emq_ops.protocol.server import Server
 
@@ -78,24 +79,27 @@ class Daemon:
         env: Mapping[str, str],
         emit: Emit,
         *,
-        settings: Settings | None = None,
         ready: Path | None = None,
         follow_file: Callable[[], None] | None = None,
+        followed: Callable[[Revision], None] = lambda _revision: None,
     ) -> None:
-        """`follow_file`: called twice a second where the daemon follows a config file (``--watch``). Raises
-        NothingAppliedError, and what server and ledger raise."""
+        """`follow_file`: called twice a second where the daemon follows a config file (``--watch``); `followed`: told
+        of each revision that is taken over later on. Raises NothingAppliedError, BadInputError for a reference that
+        can't be resolved, and what server and ledger raise."""
         self.server, self.ledger, self.env, self.emit = server, ledger, env, emit
-        self._make_stores, self._follow_file = make_stores, follow_file
+        self._make_stores, self._follow_file, self._followed = make_stores, follow_file, followed
         found = revisions.current(ledger)
         if found is None:
             raise NothingAppliedError(ledger.where)
         self.revision: Revision = found
-        self.settings = settings or self._settings_of(found)
+        self._begun = found.document
+        self._terms = terms_of(found.document, env)
+        self.settings = self._terms.settings
         self.ready = ReadyFile(ready)
         self._set = TaskSet({}, {})
         self._queues: list[str] = []
         self._windows: tuple[float, list[Window]] = (0.0, [])
-        self._config: Config | None = None
+        self._refused: int | None = None
         self._told: set[str] = set()
         self._state_fault = ""
         self._started_ms = clock.now_ms()
@@ -124,7 +128,7 @@ class Daemon:
         """Runs until `stop` is set; then everything in hand ends, leases are given up, and it returns within
         `stop_within` of the settings. Raises ForeignQueueError where another state owns a queue at the start."""
         load_all()
-        self._load(self.revision)
+        self._rescan()
         self._lead(first=True)
         self.leads.start()
         self.timers.start()
@@ -138,9 +142,10 @@ class Daemon:
             self._end()
 
     def health(self) -> dict[str, Any]:
-        """Whether this daemon can do its work: server and state answer."""
+        """Whether this daemon can do its work: server and state answer, and it runs the revision that is in force."""
         facts = {"revision": self.revision.number, "leads": self.leads.led, "away": self.leads.away}
-        return {"ok": not self.leads.away and not self._state_fault, **facts, "state_fault": self._state_fault or None}
+        ok = not (self.leads.away or self._state_fault or self._refused)
+        return {"ok": ok, **facts, "refused_revision": self._refused, "state_fault": self._state_fault or None}
 
     def _loop(self, stop: threading.Event) -> None:
         lead_every = min(1.0, self.settings.lease / 5000)
@@ -160,6 +165,7 @@ class Daemon:
         while not stop.wait(TURN_SECONDS / 2):
             if self.hangup.is_set():
                 self.hangup.clear()
+                self._refused = None
                 self._guarded(self._rescan)
             for chore in chores:
                 now = clock.steady()
@@ -185,18 +191,6 @@ class Daemon:
             self._state_fault = text
             self.emit(StateFault("*", error=text))
 
-    def _settings_of(self, revision: Revision) -> Settings:
-        found = revision.document.globals.get("daemon") or {}
-        return Settings.model_validate(found, context={"env": self.env})
-
-    def _load(self, revision: Revision) -> None:
-        """Takes over what a revision says. Runs in hand go on under the old policy."""
-        self.revision = revision
-        config = revision.document.data["config"]
-        self._config = Config.model_validate(config, context={"env": self.env}) if config else None
-        self._windows = (0.0, [])
-        self._rescan()
-
     def _rescan(self) -> None:
         live: list[str] = []
         with contextlib.suppress(EmqError):  # without the server the queues named at apply are known all the same
@@ -212,20 +206,40 @@ class Daemon:
     def _follow(self) -> None:
         with self.ledger.read() as connection:
             number = revisions.current_number(connection)
-        if number is None or number == self.revision.number:
+        if number is None or number in (self.revision.number, self._refused):
             return
-        found = revisions.current(self.ledger)
-        if found is None:
+        try:
+            found = revisions.current(self.ledger)
+            if found is None:
+                return
+            terms = terms_of(found.document, self.env)
+            stores = self._stores_for(found)
+        except BadInputError as fault:  # it stays so in this process: said once, and the old revision goes on
+            self._refused = number
+            self.emit(RevisionRefused("*", revision=number, error=str(fault)))
             return
-        before = self.revision.document
-        if found.document.globals.get("archive") != before.globals.get("archive"):
-            # Runs in hand keep the stores that they have.
-            self.worker.stores = self._make_stores(found)
-            self.worker.forget_archives()
-        self._load(found)
-        self.probe.forget()
+        self._take(found, terms, stores)
         self._lead()
         self.emit(RevisionFollowed("*", revision=found.number, tasks=len(self._set.tasks)))
+        if waiting := at_next_start(self._begun, found.document):
+            self.emit(RestartNeeded("*", sections=waiting))
+
+    def _stores_for(self, found: Revision) -> Stores | None:
+        """The stores of a revision, None where they are those that we have."""
+        same = found.document.globals.get("archive") == self.revision.document.globals.get("archive")
+        return None if same else self._make_stores(found)
+
+    def _take(self, found: Revision, terms: Terms, stores: Stores | None) -> None:
+        """Takes over a revision. Runs in hand go on under the old policy, with the stores that they have."""
+        self.revision, self._terms, self._refused = found, terms, None
+        self.settings, self.dispatcher.backoff_ms = terms.settings, terms.settings.backoff
+        if stores is not None:
+            self.worker.stores = stores
+            self.worker.forget_archives()
+        self._windows = (0.0, [])
+        self._followed(found)
+        self._rescan()
+        self.probe.forget()
 
     def _lead(self, *, first: bool = False) -> None:
         before = set(self.leads.ours)
@@ -259,8 +273,7 @@ class Daemon:
     def _open_windows(self) -> list[Window]:
         now = clock.steady()
         if now >= self._windows[0]:
-            sections = self._config.maintenance if self._config is not None else ()
-            self._windows = (now + 1.0, windows(sections, clock.now_ms()))
+            self._windows = (now + 1.0, windows(self._terms.maintenance, clock.now_ms()))
         return self._windows[1]
 
     def _beat(self) -> None:

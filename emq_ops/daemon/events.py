@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from emq_ops.passes.events import Event
 
@@ -22,6 +22,21 @@ class RevisionFollowed(Event):
 
     revision: int = 0
     tasks: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RevisionRefused(Event):
+    """A revision that this daemon can't take over (a variable is not set where it runs); the one before goes on."""
+
+    revision: int = 0
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RestartNeeded(Event):
+    """What the revision in force says and a running daemon does not take over: `sections`."""
+
+    sections: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)

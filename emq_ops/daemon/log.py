@@ -10,7 +10,10 @@ import structlog
 from emq_ops.passes.events import Event
 from emq_ops.protocol.errors import one_line
 
-LOUD = frozenset({"alerted", "task_failed", "server_lost", "lease_lost", "state_fault", "queue_refused", "task_missed"})
+LOUD = frozenset(
+    {"alerted", "task_failed", "server_lost", "lease_lost", "state_fault", "queue_refused", "task_missed"}
+    | {"revision_refused", "restart_needed"}
+)
 QUIET = frozenset({"pass_started", "slice_swept", "slice_trimmed", "died"})
 """Said only when asked for everything."""
 

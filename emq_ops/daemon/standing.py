@@ -6,8 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from emq_ops.config.models import Window as Section
-from emq_ops.config.windows import windows
+from emq_ops.config.windows import sections_of, windows
 from emq_ops.deploy.document import Document
 from emq_ops.deploy.model import instant
 from emq_ops.ledger import holds
@@ -54,10 +53,10 @@ def standing(ledger: Ledger, document: Document | None, env: Mapping[str, str], 
     """What stands at `now_ms` (server clock, unix ms), holds first: of the ledger, and windows of the applied config
     (`document`)."""
     held, opened = holds.all_holds(ledger), holds.all_windows(ledger)
-    sections = [] if document is None else document.data["config"].get("maintenance") or []
+    sections = () if document is None else sections_of(document.data["config"], env)
     if not (held or opened or sections):
         return []
-    ours = windows((Section.model_validate(section, context={"env": env}) for section in sections), now_ms)
+    ours = windows(sections, now_ms)
     found = [Standing("held", one.queue, one.until_ms, one.holder, one.why) for one in held if one.until_ms > now_ms]
     return found + [
         Standing("maintenance", one.queues, one.end_ms, one.holder, one.why)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from emq_ops.config.policies import dead_policy, stalled_policy, stream_policy, timetable
@@ -53,25 +54,39 @@ def _task(queue: str, name: str, policy: Policy) -> Task:
     return Task(queue, name, policy, timetable(policy.schedule))
 
 
-def tasks_of_queue(queue: str, wanted: Mapping[str, Any], env: Mapping[str, str]) -> list[Task]:
-    """The tasks of one queue of a revision. Raises BadInputError where a reference can't be resolved."""
+def _policies(
+    wanted: Mapping[str, Any], env: Mapping[str, str], protect: bool
+) -> Iterator[tuple[str, Callable[[], Policy]]]:
+    """The passes of one queue of a revision: the task's name, and what makes its policy (BadInputError where a
+    reference can't be resolved)."""
+    if fields := wanted.get("stalled"):
+        yield STALLED, partial(stalled_policy, fields, env, protect=protect)
+    if fields := wanted.get("dead"):
+        yield DEAD, partial(dead_policy, fields, env, protect=protect)
+    for name, fields in (wanted.get("streams") or {}).items():
+        yield STREAM + name, partial(stream_policy, fields, env, protect=protect)
+
+
+def tasks_of_queue(queue: str, wanted: Mapping[str, Any], env: Mapping[str, str]) -> tuple[list[Task], EmqError | None]:
+    """The tasks of one queue of a revision, and why one of them could not be made."""
     protect = bool(wanted.get("protect"))
     found: list[Task] = []
-    if wanted.get("stalled"):
-        found.append(_task(queue, STALLED, stalled_policy(wanted["stalled"], env, protect=protect)))
-    dead = wanted.get("dead")
-    if dead:
-        policy = dead_policy(dead, env, protect=protect)
-        if not protect and (policy.keep is not None or policy.max_age_ms is not None):
-            found.append(_task(queue, DEAD, policy))
-    for name, fields in (wanted.get("streams") or {}).items():
-        found.append(_task(queue, STREAM + name, stream_policy(fields, env, protect=protect)))
-    return found
+    why: EmqError | None = None
+    for name, make in _policies(wanted, env, protect):
+        try:
+            policy = make()
+        except EmqError as fault:
+            why = why or EmqError(f"{name}: {fault.what}", where=fault.where, fix=fault.fix)
+            continue
+        if isinstance(policy, DeadPolicy) and (protect or (policy.keep is None and policy.max_age_ms is None)):
+            continue
+        found.append(_task(queue, name, policy))
+    return found, why
 
 
 @dataclass(frozen=True, slots=True)
 class TaskSet:
-    """All tasks of a revision, and the queues whose tasks could not be made, with the reason."""
+    """All tasks of a revision, and the queues of which one or more could not be made, with the reason."""
 
     tasks: dict[tuple[str, str], Task]
     faults: dict[str, EmqError]
@@ -88,7 +103,7 @@ class TaskSet:
 
 def task_set(document: Document, live: Iterable[str], env: Mapping[str, str]) -> TaskSet:
     """The tasks of a revision on a server that has the queues `live`: those that were named at apply, and those that
-    its globs take and that came since. A queue whose tasks can't be made does not stop the others."""
+    its globs take and that came since. A task that can't be made does not stop the others."""
     wanted: dict[str, Mapping[str, Any]] = dict(document.queues)
     faults: dict[str, EmqError] = {}
     fresh = [queue for queue in live if queue not in wanted]
@@ -111,8 +126,8 @@ def task_set(document: Document, live: Iterable[str], env: Mapping[str, str]) ->
                 }
     tasks: dict[tuple[str, str], Task] = {}
     for queue, below in wanted.items():
-        try:
-            tasks |= {task.key: task for task in tasks_of_queue(queue, below, env)}
-        except EmqError as fault:
-            faults[queue] = fault
+        found, why = tasks_of_queue(queue, below, env)
+        tasks |= {task.key: task for task in found}
+        if why is not None:
+            faults[queue] = why
     return TaskSet(tasks, faults)

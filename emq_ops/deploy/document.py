@@ -153,7 +153,8 @@ class Document:
         """The layered entries, to tell what holds for a queue that a glob takes and that was not there at apply."""
         tree = _tree(self.data["config"])
         assert isinstance(tree, TreeMapping)
-        config = Config.model_validate(self.data["config"], context={"env": env})
+        # A variable that is not set here is the fault of the queues that use it, not of all.
+        config = Config.model_validate(self.data["config"], context={"env": env, "defer": True})
         return Layers(Loaded(config, tree, (), env))
 
 

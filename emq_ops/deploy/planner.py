@@ -211,6 +211,8 @@ class _Planner:
             step.loss = loss.of_archive(before, after)
             if before and after and (before.get("remote") or {}).get("url") != (after.get("remote") or {}).get("url"):
                 step.notes.append("records archived so far stay where they are; the new place starts empty")
+        if name in _AT_START and self.kind != "destroy":
+            step.notes.append("a daemon that runs takes this over at its next start")
         self.steps.append(step)
 
     def check_reverts(self) -> None:
@@ -223,6 +225,10 @@ class _Planner:
                     where="--revert",
                     fix=f"one of: {', '.join(drifted)}" if drifted else "nothing drifted at all",
                 )
+
+
+_AT_START = ("server", "http")
+"""Sections that a running daemon does not follow."""
 
 
 def _said(value: Any) -> str:

@@ -57,7 +57,7 @@ def dispatcher(server: Server, ledger: Ledger) -> Iterator[Dispatcher]:
 
 def stalled(**policy: Any) -> Task:
     wanted = {"stalled": {"every": "1s", "lease": "30s", "restart": "count", **policy}}
-    return next(task for task in tasks_of_queue("orders", wanted, {}) if task.name == STALLED)
+    return next(task for task in tasks_of_queue("orders", wanted, {})[0] if task.name == STALLED)
 
 
 def due(task: Task) -> Cue:

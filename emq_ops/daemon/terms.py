@@ -1,0 +1,44 @@
+"""What a daemon takes from a revision besides its tasks: resolved whole, before anything of it is taken over."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from emq_ops.config.models import Daemon as Settings
+from emq_ops.config.models import Window
+from emq_ops.config.policies import checked
+from emq_ops.config.windows import sections_of
+from emq_ops.deploy.document import Document
+
+_AT_START = ("threads", "archive_threads", "lease", "ready_file")
+"""Settings of the daemon that it takes when it starts; the others it follows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """`maintenance`: the config's windows."""
+
+    settings: Settings
+    maintenance: tuple[Window, ...]
+
+
+def terms_of(document: Document, env: Mapping[str, str]) -> Terms:
+    """Raises BadInputError where a reference can't be resolved in `env`."""
+    settings = checked(Settings, document.globals.get("daemon") or {}, env, "daemon")
+    return Terms(settings, sections_of(document.data["config"], env))
+
+
+def at_next_start(before: Document, after: Document) -> list[str]:
+    """What differs between what a daemon started with and what is in force, and takes a restart to be taken over: a
+    daemon stays on its server, and listens where it listens. Nothing where everything was taken away."""
+    if not after.globals:
+        return []
+    changed = [name for name in ("server", "http") if before.globals.get(name) != after.globals.get(name)]
+    old, new = before.globals.get("daemon") or {}, after.globals.get("daemon") or {}
+    return changed + [f"daemon.{name}" for name in _AT_START if _said(old, name) != _said(new, name)]
+
+
+def _said(section: Mapping[str, object], name: str) -> object:
+    usual: object = Settings().model_dump()[name]
+    return section.get(name, usual)
