@@ -109,7 +109,9 @@ def _no_daemon(options: Globals) -> None:
             for queue in applied.document.queues if applied else ():
                 lease = standing(session.server, queue)
                 if lease is not None and lease.stands and lease.state == session.ledger.state:
-                    raise EmqError(f"{lease.holder} leads {queue}", where="state", fix="stop it first")
+                    raise EmqError(
+                        f"the {lease.holder.role} {lease.holder} leads {queue}", where="state", fix="stop it first"
+                    )
     except UnreachableError as fault:
         raise EmqError(
             f"can't tell whether a daemon runs: {fault.what}", where=fault.where, fix="--force, if none does"

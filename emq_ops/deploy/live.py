@@ -18,6 +18,7 @@ from emq_ops.deploy.document import Document
 from emq_ops.deploy.model import DeadFacts, Interrupted, Live, LiveQueue, StreamFacts
 from emq_ops.ledger.alerts import competing
 from emq_ops.ledger.ledger import Ledger
+from emq_ops.passes.holder import name_of
 from emq_ops.passes.policy import DeadPolicy
 from emq_ops.passes.predict import predict_trim
 from emq_ops.protocol.errors import DamagedError, EmqError, ServerError
@@ -120,7 +121,7 @@ def read_setting(server: Server, queue: str, path: str) -> Any:
     return _value(path, server.read(*commands[1]), queue)
 
 
-_OWNER = ("state", "role", "host", "pid")
+_OWNER = ("state", "host", "pid")
 _META = {"paused": "paused", "concurrency": "concurrency", "rate": "max"}
 
 
@@ -142,8 +143,8 @@ def _setting_commands(keys: Keys, paths: Iterable[str]) -> list[Command]:
 
 
 def _settings_of(want: _Want, replies: Sequence[Any]) -> LiveQueue:
-    state, role, host, pid = (None if value is None else value.decode("utf-8", "replace") for value in replies[0])
-    found = LiveQueue(owner=state or "", holder=f"{role} {pid} on {host}" if state else "")
+    state, host, pid = (None if value is None else value.decode("utf-8", "replace") for value in replies[0])
+    found = LiveQueue(owner=state or "", holder=name_of(host or "", pid or "") if state else "")
     for path, reply in zip(want.paths, replies[1:], strict=True):
         found.settings[path] = _value(path, reply, want.queue)
     return found

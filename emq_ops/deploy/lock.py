@@ -50,8 +50,7 @@ class Owner:
         return self.until_ms > self.now_ms and not self.holder.surely_dead
 
     def __str__(self) -> str:
-        h = self.holder
-        return f"{self.what} (pid {h.pid} on {h.host}, since {instant(self.since_ms)}, until {instant(self.until_ms)})"
+        return f"{self.what} ({self.holder}, since {instant(self.since_ms)}, until {instant(self.until_ms)})"
 
 
 def clock_ms(connection: Connection) -> int:

@@ -51,14 +51,25 @@ def user() -> str:
         return str(os.getuid()) if hasattr(os, "getuid") else "unknown"
 
 
+def place() -> str:
+    """``user@host`` of this process."""
+    return one_line(f"{user()}@{socket.gethostname()}")[:240]
+
+
+def name_of(host: str, pid: int | str) -> str:
+    """A process as it is called everywhere: ``user@host:pid``. `host`: what `place` says."""
+    return f"{host}:{pid}"
+
+
 def who() -> str:
     """``user@host:pid`` of this process."""
-    return one_line(f"{user()}@{socket.gethostname()}:{os.getpid()}")[:255]
+    return name_of(place(), os.getpid())
 
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """Whoever holds or held a lease. `role`: daemon or command. `nonce` tells two holders in one process apart."""
+    """Whoever holds or held a lease. `role`: daemon or command. `host`: for people to read, ``user@host``. `nonce`
+    tells two holders in one process apart."""
 
     role: str
     host: str
@@ -70,7 +81,7 @@ class Holder:
     @classmethod
     def me(cls, role: str) -> Holder:
         """A new holder of this process."""
-        return cls(role, socket.gethostname(), machine_id(), os.getpid(), start_of(os.getpid()))
+        return cls(role, place(), machine_id(), os.getpid(), start_of(os.getpid()))
 
     @property
     def surely_dead(self) -> bool:
@@ -89,4 +100,4 @@ class Holder:
         return start_of(self.pid) != self.start
 
     def __str__(self) -> str:
-        return f"{self.role} {self.pid} on {self.host}"
+        return name_of(self.host, self.pid)

@@ -36,7 +36,7 @@ class HeldQueueError(EmqError):
 
     def __init__(self, queue: str, holder: Holder, for_ms: int) -> None:
         super().__init__(
-            f"{holder} leads this queue, for another {for_ms} ms at the least",
+            f"the {holder.role or 'process'} {holder} leads this queue, for another {for_ms} ms at the least",
             where=queue,
             fix="wait for it, end it, or ask it to run the pass",
         )

@@ -272,7 +272,7 @@ def test_export_beside_a_daemon_is_refused(run: Run, server: Server) -> None:
     server.write("HSET", keys_of("orders").lease, *[x for pair in lease.items() for x in pair])
     refused = run("state", "export", "s.jsonl")
     assert refused.code == 1
-    assert "daemon 7 on b leads orders" in refused.err
+    assert "the daemon b:7 leads orders" in refused.err
     assert run("state", "export", "s.jsonl", "--force").code == 0
 
 

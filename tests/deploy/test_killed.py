@@ -15,6 +15,7 @@ from emq_ops.deploy.lock import owner_of, unlock
 from emq_ops.deploy.model import Step
 from emq_ops.deploy.render import interrupted_words
 from emq_ops.ledger.ledger import open_ledger
+from emq_ops.passes.holder import user
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import Server, connect
 from emq_ops.protocol.transitions import control, reads
@@ -124,7 +125,7 @@ def test_c17_status_names_host_pid_start_and_step(
     pid = killed_at(2, "written", valkey, sqlite_url, tmp_path)
     assert invoke(["state", "status", "--state", sqlite_url, "--url", valkey.url]) == 0
     said = capsys.readouterr().out
-    assert f"pid {pid} on {os.uname().nodename}, since 20" in said
+    assert f"({user()}@{os.uname().nodename}:{pid}, since 20" in said
     assert "interrupted in step 2" in said
     assert f"{os.uname().nodename}:{pid}" in said
 

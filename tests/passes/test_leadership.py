@@ -12,7 +12,7 @@ import pytest
 from emq_ops.ledger.ledger import Ledger, open_ledger
 from emq_ops.ledger.tokens import last_token
 from emq_ops.passes.events import Event
-from emq_ops.passes.holder import Holder, start_of
+from emq_ops.passes.holder import Holder, start_of, who
 from emq_ops.passes.leadership import ForeignQueueError, HeldQueueError, Leadership, standing
 from emq_ops.protocol.errors import FenceError, OutcomeUnknownError, ServerError
 from emq_ops.protocol.keyspace import keys_of
@@ -27,7 +27,7 @@ from tests.support.valkey import Valkey
 def test_one_at_a_time(server: Server, ledger: Ledger) -> None:
     first, second = Leadership(server, ledger, "mail"), Leadership(server, ledger, "mail")
     assert first.acquire().token == 1
-    with pytest.raises(HeldQueueError, match=r"command .* leads this queue") as caught:
+    with pytest.raises(HeldQueueError, match=r"the command \S+@\S+:\d+ leads this queue") as caught:
         second.try_acquire()
     assert caught.value.holder.nonce == first.me.nonce
     assert 0 < caught.value.for_ms <= first.lease_ms
@@ -101,6 +101,15 @@ def test_a_dead_process_of_this_host_is_passed_over_at_once(
         events: list[Event] = []
         assert Leadership(server, ledger, "mail", emit=events.append).try_acquire().token == 2
         assert [event.facts()["took_over"] for event in events] == ["1"]
+
+
+def test_a_process_is_called_alike_wherever_it_is_named(server: Server, ledger: Ledger) -> None:
+    assert str(Holder.me("daemon")) == who()
+    Leadership(server, ledger, "mail").try_acquire()
+    found = standing(server, "mail")
+    assert found is not None
+    assert str(found.holder) == who()
+    assert f"the command {who()} leads" in str(HeldQueueError("mail", found.holder, 1))
 
 
 def test_who_is_surely_dead() -> None:
