@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, exists, func, select, update
+from sqlalchemy import Connection, Row, bindparam, exists, func, outerjoin, select, update
 
-from emq_ops.ledger.ledger import Ledger, insert, pages
+from emq_ops.ledger.ledger import Ledger, among, insert, pages
 from emq_ops.ledger.schema import deaths, snapshots
 from emq_ops.ledger.snapshot import Snapshot, unpack
 
@@ -24,8 +24,8 @@ class Death:
     `attempts` is -1 where the row says none. `first_seen_ms` is server time. `killed_by`: our pass that dead-lettered
     it, None where somebody else did; `found_by`: the pass that saw it. Of the lease that lapsed: `deadline_ms`,
     `epoch`, the `evidence` on which it was counted, and the `interruption` that it may belong to. `flow`: it
-    has books of a flow parent. `snapshot`: see
-    `snapshot.pack`; None where the row was gone before it could be read.
+    has books of a flow parent. `snapshot`: see `snapshot.pack`; None where the row was gone before it could be read.
+    `seal`: see `snapshot.seal`; None where nobody made one.
     """
 
     job: str
@@ -42,6 +42,7 @@ class Death:
     interruption: int | None = None
     flow: bool = False
     snapshot: bytes | None = None
+    seal: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +122,7 @@ def record(connection: Connection, queue: str, seen: Sequence[Death]) -> int:
 
 
 _EXPLAINING = ("cause", "killed_by", "deadline_ms", "epoch", "evidence", "interruption")
-_NAMES = tuple(name for name in Death.__dataclass_fields__ if name != "snapshot")
+_NAMES = tuple(name for name in Death.__dataclass_fields__ if name not in ("snapshot", "seal"))
 
 
 def _values(death: Death) -> dict[str, Any]:
@@ -129,26 +130,30 @@ def _values(death: Death) -> dict[str, Any]:
 
 
 def _keep_rows(connection: Connection, queue: str, fresh: Sequence[Death]) -> None:
-    bodies = {death.job: death.snapshot for death in fresh if death.snapshot is not None}
-    for page in pages(list(bodies)):
-        wanted = select(deaths.c.job, deaths.c.id).where(
-            deaths.c.queue == queue, deaths.c.gone_ms.is_(None), deaths.c.job.in_(page)
-        )
-        rows = [{"death": number, "body": bodies[job]} for job, number in connection.execute(wanted).all()]
+    kept = {death.job: (death.snapshot, death.seal) for death in fresh if death.snapshot is not None}
+    for rows in _rows_of(connection, queue, kept):
         connection.execute(insert(connection, snapshots).on_conflict_do_nothing(), rows)
 
 
-def keep_whole(connection: Connection, queue: str, bodies: Mapping[str, bytes]) -> None:
-    """Puts these snapshots (job -> body) in place of those that the open deaths have."""
-    for page in pages(list(bodies)):
+def _rows_of(
+    connection: Connection, queue: str, kept: Mapping[str, tuple[bytes, bytes | None]]
+) -> Iterator[list[dict[str, Any]]]:
+    """Rows of `snapshots` for the open deaths of these jobs, some hundred at a time."""
+    for page in pages(list(kept)):
         wanted = select(deaths.c.job, deaths.c.id).where(
             deaths.c.queue == queue, deaths.c.gone_ms.is_(None), deaths.c.job.in_(page)
         )
-        rows = [{"death": number, "body": bodies[job]} for job, number in connection.execute(wanted).all()]
-        if rows:
-            new = insert(connection, snapshots)
-            taken = new.on_conflict_do_update(index_elements=[snapshots.c.death], set_={"body": new.excluded.body})
-            connection.execute(taken, rows)
+        found = connection.execute(wanted).all()
+        if found:
+            yield [{"death": number, "body": kept[job][0], "seal": kept[job][1]} for job, number in found]
+
+
+def keep_whole(connection: Connection, queue: str, kept: Mapping[str, tuple[bytes, bytes | None]]) -> None:
+    """Puts these snapshots (job -> body and seal) in place of those that the open deaths have."""
+    for rows in _rows_of(connection, queue, kept):
+        new = insert(connection, snapshots)
+        anew = {name: new.excluded[name] for name in ("body", "seal")}
+        connection.execute(new.on_conflict_do_update(index_elements=[snapshots.c.death], set_=anew), rows)
 
 
 def kept(connection: Connection, queue: str, jobs: Sequence[str]) -> dict[str, bytes]:
@@ -206,14 +211,13 @@ def open_jobs(connection: Connection, queue: str, *, after: str = "", limit: int
     return [(job, seen) for job, seen in connection.execute(wanted).all()]
 
 
-def told(connection: Connection, queue: str, jobs: Sequence[str], names: Sequence[str]) -> list[tuple[Any, ...]]:
-    """Of each of these jobs that the ledger has as dead now: the job, and the columns of these names."""
-    columns = [deaths.c.job, *(deaths.c[name] for name in names)]
-    found: list[tuple[Any, ...]] = []
-    for page in pages(jobs):
-        wanted = select(*columns).where(deaths.c.queue == queue, deaths.c.gone_ms.is_(None), deaths.c.job.in_(page))
-        found += [tuple(row) for row in connection.execute(wanted).all()]
-    return found
+def told(connection: Connection, queue: str, jobs: Sequence[str], names: Sequence[str]) -> Sequence[Row[Any]]:
+    """Of each of these jobs that the ledger has as dead now: the job, the columns of these names, and the seal of its
+    kept row (None where there is none)."""
+    columns = [deaths.c.job, *(deaths.c[name] for name in names), snapshots.c.seal]
+    here = (deaths.c.queue == queue, deaths.c.gone_ms.is_(None), among(connection, deaths.c.job, jobs))
+    kept = outerjoin(deaths, snapshots, snapshots.c.death == deaths.c.id)
+    return connection.execute(select(*columns).select_from(kept).where(*here)).all()
 
 
 def iterate(

@@ -37,12 +37,12 @@ def keep_books(server: Server, ledger: Ledger, keys: Keys, victims: Sequence[Vic
     while todo:
         args: list[Arg] = [keys.base, _READ_BUDGET, *todo[:500]]
         replies = server.run(load("dead_books"), [keys.dead], args, readonly=True)
-        bodies: dict[str, bytes] = {}
+        bodies: dict[str, tuple[bytes, None]] = {}
         for job, reply in zip(todo, replies, strict=False):
             if reply and reply[0]:
                 digest, row, logs, dependencies, *books = reply
                 whole = Whole(tuple(row), tuple(logs), dependencies, tuple(tuple(book) for book in books))
-                bodies[job] = pack_whole(whole)
+                bodies[job] = pack_whole(whole), None
                 kept[job] = Books(digest.decode("ascii"), tuple(_facts(whole)))
         if bodies:
             with ledger.write() as connection:

@@ -11,7 +11,7 @@ from emq_ops.ledger import victims
 from emq_ops.ledger.deaths import NO_ATTEMPTS, Death
 from emq_ops.ledger.interruptions import Contact, Interruption
 from emq_ops.ledger.ledger import Ledger
-from emq_ops.ledger.snapshot import pack
+from emq_ops.ledger.snapshot import pack, seal_of
 from emq_ops.passes.budget import Budget
 from emq_ops.passes.events import Died, Emit, nowhere
 from emq_ops.passes.sight import Sight
@@ -141,6 +141,7 @@ def _death(job: str, row: list[bytes], logs: list[bytes], run: str | None, now_m
         epoch=fields[b"lease_epoch"].decode("utf-8", "replace")[:64] if b"lease_epoch" in fields else None,
         flow=flow is not None,
         snapshot=pack(row, logs),
+        seal=seal_of(row, logs),
     )
 
 

@@ -12,7 +12,7 @@ from emq_ops.ledger import interruptions as book
 from emq_ops.ledger import runs, stalls
 from emq_ops.ledger.deaths import NO_ATTEMPTS, STALLED, Death, record
 from emq_ops.ledger.ledger import Ledger, pages
-from emq_ops.ledger.snapshot import pack
+from emq_ops.ledger.snapshot import pack, seal_of
 from emq_ops.passes.evidence import Lease, Scene, Verdict, judge
 from emq_ops.passes.policy import StalledPolicy
 from emq_ops.protocol.errors import StateError
@@ -253,5 +253,6 @@ def _death(
         evidence="max-exempt" if one.exemptions else verdict.evidence,
         interruption=verdict.interruption,
         flow=flow,
-        snapshot=pack(row[0], row[1]) if row is not None else None,
+        snapshot=pack(*row) if row is not None else None,
+        seal=seal_of(*row) if row is not None else None,
     )

@@ -3,35 +3,42 @@ a trim takes it away, so that an undo brings back what went."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from emq_archive.dead_digest import dead_digest
 from emq_ops.ledger import deaths
 from emq_ops.ledger.ledger import Ledger
-from emq_ops.ledger.snapshot import pack, unpack_flat
+from emq_ops.ledger.snapshot import pack, seal, seal_of, unpack_flat
 from emq_ops.passes.archiver import ArchivedJob
 from emq_ops.passes.slices import read_dead
 from emq_ops.protocol.keyspace import Keys
 from emq_ops.protocol.server import Server
 
 
-def renew(server: Server, ledger: Ledger, keys: Keys, proven: Mapping[str, ArchivedJob]) -> int:
-    """Keeps the rows and logs of those archived jobs whose kept ones are others; answers how many."""
-    stale = list(_stale(ledger, keys.queue, proven))
+def renew(
+    server: Server,
+    ledger: Ledger,
+    keys: Keys,
+    proven: Mapping[str, ArchivedJob],
+    seals: Mapping[str, bytes | None],
+) -> int:
+    """Keeps the rows and logs of those archived jobs whose kept ones are others; answers how many. `seals`: of the kept
+    ones, as far as they have any."""
+    doubted = [job for job, archived in proven.items() if seals.get(job) != seal(archived.names, archived.digest)]
+    stale = _stale(ledger, keys.queue, doubted, proven) if doubted else []
     rows = read_dead(server, keys, stale)
     if rows:
         with ledger.write() as connection:
-            deaths.keep_whole(connection, keys.queue, {job: pack(*found) for job, found in rows.items()})
+            kept = {job: (pack(*found), seal_of(*found)) for job, found in rows.items()}
+            deaths.keep_whole(connection, keys.queue, kept)
     return len(rows)
 
 
-def _stale(ledger: Ledger, queue: str, proven: Mapping[str, ArchivedJob]) -> Iterator[str]:
+def _stale(ledger: Ledger, queue: str, doubted: Sequence[str], proven: Mapping[str, ArchivedJob]) -> list[str]:
+    """By what is kept: it may have no seal (an earlier version kept it), or its fields another order."""
     with ledger.read() as connection:
-        kept = deaths.kept(connection, queue, list(proven))
-    for job, archived in proven.items():
-        body = kept.get(job)
-        if body is None or not _is(body, archived.names, archived.digest):
-            yield job
+        kept = deaths.kept(connection, queue, doubted)
+    return [job for job in doubted if job not in kept or not _is(kept[job], proven[job].names, proven[job].digest)]
 
 
 def _is(body: bytes, names: Sequence[bytes], digest: str) -> bool:

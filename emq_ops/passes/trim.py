@@ -242,27 +242,39 @@ def _remove(state: _Trim, victims: Sequence[Victim], now_ms: int) -> None:
         proven: Mapping[str, ArchivedJob] | None = None
         books = keep_books(state.server, state.ledger, state.keys, some)
         if state.archiver is not None:
-            receipt = state.archiver.archive([v.job for v in some], _facts(state, some, books), now_ms=now_ms)
+            facts, seals = _known(state, some, books)
+            receipt = state.archiver.archive([v.job for v in some], facts, now_ms=now_ms)
             proven = receipt.proven
             state.report.archived += receipt.folded
             for job, reason in receipt.failed.items():
                 state.report.skip(job, f"not archived: {reason}")
             state.report.survived += len(receipt.gone)
-            renew(state.server, state.ledger, state.keys, {job: proven[job] for job in proven if job not in books})
+            flat = {job: proven[job] for job in proven if job not in books}
+            renew(state.server, state.ledger, state.keys, flat, seals)
         _delete(state, some, proven, books)
 
 
-def _facts(state: _Trim, victims: Sequence[Victim], books: Mapping[str, Books]) -> dict[str, list[Pair]]:
-    """What goes into the archive of each death besides row and logs."""
-    facts: dict[str, list[Pair]] = {}
+def _known(
+    state: _Trim, victims: Sequence[Victim], books: Mapping[str, Books]
+) -> tuple[dict[str, Sequence[Pair]], dict[str, bytes | None]]:
+    """By job: what goes into the archive of its death besides row and logs, and the seal of its kept row."""
+    facts: dict[str, Sequence[Pair]] = {}
+    seals: dict[str, bytes | None] = {}
+    same: dict[tuple[object, ...], Sequence[Pair]] = {}  # deaths that one pass found are told alike
     with state.ledger.read() as connection:
         told = book.told(connection, state.report.queue, [victim.job for victim in victims], tuple(_FACTS))
-    for job, *values in told:
-        named = zip(_FACTS.values(), values, strict=True)
-        facts[job] = [(name, str(value).encode("utf-8")) for name, value in named if value is not None]
+    for row in told:
+        job: str = row[0]
+        values: tuple[object, ...] = row[1:-1]
+        seals[job] = row[-1]
+        pairs = same.get(values)
+        if pairs is None:
+            named = zip(_FACTS.values(), values, strict=True)
+            pairs = same[values] = [(name, str(value).encode("utf-8")) for name, value in named if value is not None]
+        facts[job] = pairs
     for job, kept in books.items():
-        facts.setdefault(job, []).extend(kept.facts)
-    return facts
+        facts[job] = [*facts.get(job, ()), *kept.facts]
+    return facts, seals
 
 
 def _delete(

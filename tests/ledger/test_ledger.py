@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -13,18 +14,21 @@ from pathlib import Path
 
 import pytest
 from alembic.autogenerate import compare_metadata
+from alembic.config import Config
 from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
 from sqlalchemy import inspect, text
 
 from emq_archive.database import Migrations
 from emq_archive.local.migrate import LOCAL
 from emq_archive.migrating import scripts
-from emq_ops.ledger import acts, stalls  # noqa: F401  # their tables are on the metadata
+from emq_ops.ledger import acts, deaths, stalls  # noqa: F401  # their tables are on the metadata
 from emq_ops.ledger.engine import BUSY_MS, open_engine, transaction
 from emq_ops.ledger.errors import LedgerError, LedgerFullError, LedgerLockedError, LedgerUnreachableError
 from emq_ops.ledger.ledger import Ledger, open_ledger
 from emq_ops.ledger.migrate import STATE
 from emq_ops.ledger.schema import metadata
+from emq_ops.ledger.snapshot import pack
 from emq_ops.ledger.tokens import last_token, next_token
 from emq_ops.protocol import deadline
 from emq_ops.protocol.errors import BadInputError, DeadlineError
@@ -65,6 +69,43 @@ def test_migrations_end_in_the_models(ledger: Ledger) -> None:
 @pytest.mark.parametrize("migrations", [STATE, LOCAL], ids=["state", "archive"])
 def test_the_head_that_is_looked_for_is_that_of_the_scripts(migrations: Migrations) -> None:
     assert migrations.head == scripts(migrations).get_current_head()
+
+
+def older(tmp_path: Path, last: str) -> ScriptDirectory:
+    """The scripts of an earlier version: those up to revision `last`."""
+    folder = tmp_path / "migrations"
+    shutil.copytree(str(STATE.folder), folder, ignore=shutil.ignore_patterns("__pycache__"))
+    for script in folder.glob("versions/v*.py"):
+        if script.name[1:5] > last:
+            script.unlink()
+    config = Config()
+    config.set_main_option("script_location", str(folder))
+    config.set_main_option("path_separator", "newline")
+    return ScriptDirectory.from_config(config)
+
+
+def test_rows_that_were_kept_before_there_were_seals_stay_as_they_are(url: str, tmp_path: Path) -> None:
+    engine = open_engine(url)
+    STATE.upgrade(engine, older(tmp_path, "0005"))
+    body = pack([b"payload", b"\xff\x00"], [b"line"])
+    with transaction(engine, writes=True) as connection:
+        assert "seal" not in {column["name"] for column in inspect(connection).get_columns("death_rows")}
+        told = {"queue": "mail", "job": "JOB0STBBIRAKHo", "body": body}
+        said = "(queue, job, attempts, stalls, first_seen_ms, cause) VALUES (:queue, :job, 1, 0, 5, 'error')"
+        connection.execute(text(f"INSERT INTO deaths {said}"), told)
+        connection.execute(text("INSERT INTO death_rows (death, body) SELECT id, :body FROM deaths"), told)
+    engine.dispose()
+    with open_ledger(url) as ledger:
+        with ledger.read() as connection:
+            assert deaths.kept(connection, "mail", ["JOB0STBBIRAKHo"]) == {"JOB0STBBIRAKHo": body}
+            assert [tuple(row) for row in deaths.told(connection, "mail", ["JOB0STBBIRAKHo"], ["cause"])] == [
+                ("JOB0STBBIRAKHo", "error", None)
+            ]
+        with ledger.write() as connection:
+            deaths.keep_whole(connection, "mail", {"JOB0STBBIRAKHo": (b"other", b"its seal")})
+        with ledger.read() as connection:
+            [row] = deaths.told(connection, "mail", ["JOB0STBBIRAKHo"], [])
+            assert row.seal == b"its seal"
 
 
 def test_tokens_never_repeat(ledger: Ledger) -> None:
@@ -228,7 +269,7 @@ def test_the_callers_deadline_bounds_a_wait_for_a_lock(tmp_path: Path) -> None:
     with open_ledger(f"sqlite:///{tmp_path}/s.db") as ledger:
         other = sqlite3.connect(tmp_path / "s.db", isolation_level=None)
         other.execute("BEGIN IMMEDIATE")
-        with deadline.deadline(0.1), pytest.raises(LedgerLockedError):
+        with deadline.deadline(0.5), pytest.raises(LedgerLockedError):
             next_token(ledger, "mail")
         with deadline.deadline(0), pytest.raises(DeadlineError):
             next_token(ledger, "mail")
