@@ -14,6 +14,7 @@ from emq_ops.audit.life import Life
 from emq_ops.audit.restarts import RestartAudit, Told
 from emq_ops.audit.spread import AGE_NAMES
 from emq_ops.audit.suspects import Burst, clock
+from emq_ops.audit.together import SUMS, Together, counted, together
 from emq_ops.audit.whatif import WhatIf
 from emq_ops.ledger.interruptions import Interruption
 from emq_ops.passes.errortext import text_of
@@ -131,14 +132,15 @@ def restarts_page(audit: RestartAudit, title: str = "Interruptions") -> str:
     rows = [
         (_cell(f"{one.cut.queue}: {one.cut.kind} {clock(one.cut.ended_ms)}"), _shares(one)) for one in audit.told[-40:]
     ]
+    events = together(audit.told)
     return _render(
         "restarts.html",
         title=title,
-        subtitle=f"{len(audit.told)} recorded",
+        subtitle=counted(events),
         notes=[one_line(note) for note in audit.notes],
         shares=plots.shares(rows, _OUTCOMES, "what became of the jobs in flight"),
         outcomes=_OUTCOMES,
-        **_interruptions([one.cut for one in audit.told]),
+        **_events(events),
         **_bursts(audit.bursts),
         named=[
             {
@@ -220,6 +222,14 @@ def _bursts(found: Sequence[Burst]) -> dict[str, Any]:
     return {
         "bursts": _rows(rows),
         "burst_columns": _columns("queue", "at", "pass", "evidence", "jobs", codes=("pass", "jobs")),
+    }
+
+
+def _events(found: Sequence[Together]) -> dict[str, Any]:
+    rows = [event.as_row() | {"started": _when(event.started_ms), "ended": clock(event.ended_ms)} for event in found]
+    return {
+        "interruptions": _rows(rows),
+        "interruption_columns": _columns("queues", "kind", "started", "ended", *SUMS, numbers=SUMS),
     }
 
 

@@ -12,11 +12,13 @@ from emq_ops.audit.life import Event, life_of
 from emq_ops.audit.page import life_page, restarts_page, whatif_page
 from emq_ops.audit.restarts import audit_restarts, iso
 from emq_ops.audit.suspects import BURST
+from emq_ops.audit.together import counted as events_told
+from emq_ops.audit.together import together
 from emq_ops.audit.whatif import known_queues, what_if
 from emq_ops.cli.audit_dead import dead
 from emq_ops.cli.audit_parts import Html, Queues, archive_of, check_page, put_page, queues_of
 from emq_ops.cli.context import globals_of, new_app
-from emq_ops.cli.output import emit_one, emit_rows, say
+from emq_ops.cli.output import counted, emit_one, emit_rows, say
 from emq_ops.cli.passing import Passing, span
 from emq_ops.cli.queues import chosen
 from emq_ops.cli.state import ledger_if_there
@@ -40,7 +42,8 @@ def restarts(
 ) -> None:
     """Tell for each interruption what was in flight, recovered, exempted, died or vanished.
 
-    From the ledger alone: what the daemon, and passes, saw.
+    From the ledger alone: what the daemon, and passes, saw. A table has one row an event, however many queues it
+    touched; the other forms have what it was for each queue.
     """
     options = globals_of(ctx)
     check_page(html, options.output)
@@ -49,20 +52,22 @@ def restarts(
         known = {cut.cut.queue for cut in audit_restarts(ledger).told} if queues else set()
         names = chosen(queues, known, Layers(passing.parts.loaded).literals) if queues else None
         found = audit_restarts(ledger, names, since_ms=_since(since), burst=burst)
+    events = together(found.told)
     if html is not None:
         put_page(restarts_page(found), html)
     if options.output == "json":
         emit_one(found.as_row(), options.output)
     elif html != "-":
-        rows = [one.as_row() for one in found.told]
-        if rows or options.output != "table":
-            emit_rows(rows, options.output, CUTS)
+        if options.output != "table":
+            emit_rows([one.as_row() for one in found.told], options.output, CUTS)
+        elif found.told:
+            emit_rows([event.as_row() for event in events], "table", ("queues", *CUTS[1:]))
         if options.output == "table" and found.bursts:
             say("\nbursts:")
             emit_rows([b.as_row() for b in found.bursts], "table", ("queue", "run", "evidence", "jobs"))
     for note in found.notes:
         say(f"note: {one_line(note)}")
-    say(f"{len(found.told)} interruptions, {len(found.bursts)} bursts")
+    say(f"{events_told(events)}, {counted(len(found.bursts), 'burst')}")
 
 
 def _since(text: str | None) -> int:
