@@ -11,6 +11,7 @@ from emq_ops.cli.settings import required
 from emq_ops.config.effective import Layers
 from emq_ops.config.errors import ConfigError
 from emq_ops.config.loader import unset_references
+from emq_ops.config.wiring import Wiring
 
 app = new_app()
 
@@ -27,7 +28,7 @@ def validate(
         loaded = required(options)
         layers = Layers(loaded)
         layers.check()
-        faults = [] if allow_unset else unset_references(loaded.tree, loaded.env)
+        faults = [] if allow_unset else unset_references(loaded.tree, loaded.env) or Wiring.of(loaded).faults()
     except ConfigError as fault:
         faults = [fault]
     for found in faults:

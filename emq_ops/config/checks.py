@@ -21,8 +21,6 @@ from emq_ops.protocol.keyspace import queue_name
 SERVER_SCHEMES = (
     "redis",
     "rediss",
-    "valkey",
-    "valkeys",
     "unix",
     "redis+sentinel",
     "rediss+sentinel",
@@ -31,6 +29,8 @@ SERVER_SCHEMES = (
 )
 STATE_SCHEMES = ("sqlite", "postgresql", "postgresql+psycopg", "postgres")
 REMOTE_SCHEMES = ("file", "s3")
+
+_SAME = {"valkey": "redis", "valkeys": "rediss"}
 
 Path = tuple[str | int, ...]
 
@@ -49,8 +49,8 @@ Found = tuple[Path, str, str | None, str | None]
 
 
 def _faults(config: Config) -> Iterator[Found]:
-    yield from _server(("server", "url"), config.server.url)
-    yield from _database(("state", "url"), config.state.url)
+    yield from server_faults(("server", "url"), config.server.url)
+    yield from database_faults(("state", "url"), config.state.url)
     if config.archive is not None:
         yield from _archive(config.archive, config.state.url)
     for i, window in enumerate(config.maintenance):
@@ -67,7 +67,8 @@ def _faults(config: Config) -> Iterator[Found]:
             yield ("http", "listen"), "address:port, such as 127.0.0.1:9119", shown(listen), None
 
 
-def _server(path: Path, url: str) -> Iterator[Found]:
+def server_faults(path: Path, url: str) -> Iterator[Found]:
+    """What is wrong with a server's URL, as far as it holds no reference; like the two below."""
     wrong = list(_scheme(path, url, SERVER_SCHEMES, "embedded"))
     yield from wrong
     if wrong or has_reference(url):
@@ -83,7 +84,7 @@ def _server(path: Path, url: str) -> Iterator[Found]:
         )
 
 
-def _database(path: Path, url: str) -> Iterator[Found]:
+def database_faults(path: Path, url: str) -> Iterator[Found]:
     wrong = list(_scheme(path, url, STATE_SCHEMES, None))
     yield from wrong
     if wrong or has_reference(url) or not url.startswith("sqlite"):
@@ -100,12 +101,12 @@ def _scheme(path: Path, url: str, schemes: tuple[str, ...], word: str | None) ->
     if colon and scheme in schemes:
         return
     names = [f"{name}:" for name in schemes] + ([word] if word else [])
-    close = nearest(scheme + ":", names)
+    close = nearest(_SAME.get(scheme, scheme) + ":", names)
     yield path, f"a URL with one of {', '.join(names)}", shown(hide(url)), f"did you mean '{close}'?" if close else None
 
 
 def _archive(archive: Archive, state: str) -> Iterator[Found]:
-    yield from _database(("archive", "local"), archive.local)
+    yield from database_faults(("archive", "local"), archive.local)
     if archive.trim_after == "local" and state.startswith("postgres"):
         yield ("archive", "trim_after"), "remote, since the state is PostgreSQL and hosts may be several", "local", None
     remote = archive.remote
@@ -117,15 +118,25 @@ def _archive(archive: Archive, state: str) -> Iterator[Found]:
     if remote.url is not None and remote.bucket is not None:
         yield (*base, "bucket"), "url or bucket", "both", "keep one of them"
     if remote.url is not None:
-        yield from _scheme((*base, "url"), remote.url, REMOTE_SCHEMES, None)
-        if remote.url.startswith("s3:") and not remote.url.startswith("s3://"):
-            fix = f"write s3://{remote.url.removeprefix('s3:').lstrip('/')}"
-            yield (*base, "url"), "file:DIR or s3://bucket/prefix", shown(hide(remote.url)), fix
-        if remote.url == "file:":
-            yield (*base, "url"), "file:DIR or s3://bucket/prefix", shown(remote.url), "name a folder"
+        yield from remote_faults((*base, "url"), remote.url)
     endpoint = remote.endpoint
     if endpoint is not None and not endpoint.startswith("${") and not re.match(r"https?://[^/]", endpoint):
-        yield (*base, "endpoint"), "http:// or https:// and a host", shown(hide(endpoint)), f"write https://{endpoint}"
+        bare = endpoint and "://" not in endpoint
+        fix = f"write https://{endpoint}" if bare else "write https:// and the store's host, or take it out"
+        yield (*base, "endpoint"), "http:// or https:// and a host", shown(hide(endpoint)), fix
+
+
+def remote_faults(path: Path, url: str) -> Iterator[Found]:
+    wrong = list(_scheme(path, url, REMOTE_SCHEMES, None))
+    yield from wrong
+    if wrong or has_reference(url):
+        return
+    forms = "file:DIR or s3://bucket/prefix"
+    if url == "file:":
+        yield path, forms, shown(url), "name a folder"
+    elif url.startswith("s3:") and not re.match(r"s3://[^/]", url):
+        bucket = url.removeprefix("s3:").lstrip("/")
+        yield path, forms, shown(hide(url)), f"write s3://{bucket}" if bucket else "name a bucket"
 
 
 def instant(text: str) -> datetime:

@@ -11,6 +11,9 @@ from emq_ops.config.errors import BUILT_IN, ConfigError, Mark
 from emq_ops.config.explain import dotted
 from emq_ops.config.loader import Loaded, overlay
 from emq_ops.config.models import Dead, QueueSection, Stalled, StreamSection
+from emq_ops.config.references import has_reference
+from emq_ops.config.scalars import parse_duration
+from emq_ops.config.schedule import Interval, parse_every
 from emq_ops.config.sections import Alike, Fields, Sections
 from emq_ops.config.yamltree import Mapping, Scalar, Tree, plain
 from emq_ops.protocol import globs
@@ -214,6 +217,16 @@ class Layers:
 
     def _check(self, effective: Effective) -> None:
         queue, stalled, dead = effective.queue, effective.stalled, effective.dead
+        streams = ((("streams", name), fields) for name, fields in effective.streams.items())
+        for path, fields in ((("stalled",), stalled), (("dead",), dead), *streams):
+            if fields and _put_off_too_long(fields):
+                raise ConfigError(
+                    "",
+                    effective.mark((*path, "jitter")),
+                    path=dotted(["queues", queue, *path, "jitter"]),
+                    expected=f"at most the interval ({fields['every']})",
+                    got=fields["jitter"],
+                )
         if stalled and stalled["executor"] == "native" and stalled["restart"] == "count":
             raise ConfigError(
                 "the native executor can't count leases of an earlier server life",
@@ -240,6 +253,15 @@ class Layers:
                         expected="remote, since the state is PostgreSQL and hosts may be several",
                         got="local",
                     )
+
+
+def _put_off_too_long(fields: Fields) -> bool:
+    """Whether jitter would make runs fewer than the interval promises."""
+    every, jitter = str(fields["every"]), str(fields["jitter"])
+    if has_reference(every) or has_reference(jitter):
+        return False
+    trigger = parse_every(every)
+    return isinstance(trigger, Interval) and parse_duration(jitter) > trigger.ms
 
 
 __all__ = ["Effective", "Fields", "Layers", "Value", "flat_settings"]

@@ -123,7 +123,8 @@ def _one(item: Any, tree: Tree, root: type[BaseModel], prefix: tuple[str, ...]) 
             fix=context["hint"] or None,
         )
     words = {"model_type": "a mapping", "dict_type": "a mapping", "model_attributes_type": "a mapping"}
-    return ConfigError("", mark, path=path, expected=words.get(item["type"], item["msg"].lower()), got=got)
+    fix = "write {enabled: false}" if got == "false" and "enabled" in keys_at(loc, root) else None
+    return ConfigError("", mark, path=path, expected=words.get(item["type"], item["msg"].lower()), got=got, fix=fix)
 
 
 def _got(value: Tree) -> str:

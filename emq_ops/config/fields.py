@@ -127,6 +127,8 @@ def _odd(text: str) -> str:
     try:
         if re.fullmatch(r"[+-]?0[0-9]+", bare):
             return f"write {int(bare)}, without the leading zero"
+        if re.fullmatch(r"[+-]?[0-9]+", bare):
+            return f"write {int(bare)}" if abs(int(bare)) <= MAX_COUNT else f"at most {MAX_COUNT}"
         number = int(bare, 0) if re.fullmatch(r"[+-]?0[xob][0-9a-f]+", bare) else float(bare)
         if number == int(number):
             return f"write {int(number)}"
@@ -151,7 +153,8 @@ def _duration(low: int) -> Callable[[Any], int]:
             raise ValueError(f"{value.text} has no unit")
         if isinstance(value, bool) or not isinstance(value, str | int | float):
             raise ValueError
-        ms = scalars.parse_duration(str(value))
+        nothing = bool(low) and not value and type(value) is int
+        ms = 0 if nothing else scalars.parse_duration(str(value))
         if ms < low:
             raise ValueError(f"at least {scalars.format_duration(low)}")
         return ms
@@ -209,6 +212,8 @@ def _every(value: Any) -> Trigger:
         if unknown or not isinstance(value.get("cron"), str) or not isinstance(value.get("zone", ""), str):
             raise ValueError("write {cron: '0 3 * * *', zone: Europe/Berlin}")
         return parse_every(value["cron"], value.get("zone"))
+    if not value and type(value) is int:
+        return parse_every("0s")
     if isinstance(value, int | float) and not isinstance(value, bool):
         scalars.parse_duration(str(value))
     if isinstance(value, OddNumber):

@@ -47,7 +47,7 @@ class Task(Section):
     jitter: Annotated[int, duration()] = Field(
         default=0, description="each run is put off by a part of it, the same on every host"
     )
-    max_late: Annotated[int, duration()] | None = Field(
+    max_late: Annotated[int, duration(1_000)] | None = Field(
         default=None, description="a run that could not start within it is missed, not run late"
     )
     timeout: Span | None = Field(default=300_000, description="how long one run may take")

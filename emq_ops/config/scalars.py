@@ -31,6 +31,8 @@ def parse_duration(text: str) -> int:
 
 
 def _duration_hint(text: str) -> str:
+    if re.fullmatch(r"0+", text):
+        return "write 0s"
     if re.fullmatch(r"\d+", text):
         return f"write {text}s, or {text}ms, {text}m, {text}h, {text}d, as it is meant"
     if match := re.fullmatch(r"(\d+):(\d\d)", text):
@@ -38,6 +40,8 @@ def _duration_hint(text: str) -> str:
     if match := re.fullmatch(r"(\d+)\.(\d+)(s|m|h|d)", text):
         ms = int(float(f"{match[1]}.{match[2]}") * _MS[match[3]])
         return f"write {format_duration(ms)}"
+    if text.startswith(("-", "+")):
+        return "without a sign"
     lowered = re.sub(r"\s+", "", text.lower())
     for long, short in (("millisecond", "ms"), ("sec", "s"), ("min", "m"), ("hour", "h"), ("hr", "h"), ("day", "d")):
         if match := re.fullmatch(rf"(\d+){long}[a-z]*", lowered):

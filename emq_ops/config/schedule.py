@@ -104,7 +104,19 @@ def parse_every(text: str, zone: str | None = None) -> Trigger:
         if ms < MIN_INTERVAL_MS:
             raise ValueError(f"at least {MIN_INTERVAL_MS}ms")
         return Interval(ms)
+    if len(words) < 5 and (together := _duration_of(words)):
+        raise ValueError(f"write {together}")
     return _cron(tuple(words), zone)
+
+
+def _duration_of(words: list[str]) -> str | None:
+    """The duration that was written with blanks in it (``1h 30m``, ``5 m``), or None."""
+    together = "".join(words)
+    try:
+        parse_duration(together)
+    except ValueError:
+        return None
+    return together
 
 
 @lru_cache(maxsize=4096)
@@ -181,17 +193,18 @@ class Schedule:
         seed = hashlib.blake2b(f"{task}\0{instant.timestamp():.3f}".encode(), digest_size=8).digest()
         return timedelta(milliseconds=int.from_bytes(seed, "big") % (self.jitter_ms + 1))
 
-    def due(self, last: datetime, now: datetime, *, limit: int = 1000) -> Due:
+    def due(self, last: datetime, now: datetime, *, task: str = "", limit: int = 1000) -> Due:
         """What is due at `now` when the run that was due at `last` was the latest one seen to.
 
-        Pure bookkeeping, no jitter. `limit` bounds how many runs are named when `coalesce` is off.
+        Pure bookkeeping on instants without jitter; but a run that jitter puts off is late only from then on (`task`:
+        whose jitter). `limit` bounds how many runs are named when `coalesce` is off.
         """
         if isinstance(self.trigger, Interval):
             fires, count = self._interval_fires(self.trigger, last, now, limit)
         else:
             fires, count = self._cron_fires(last, now, limit)
-        late = [f for f in fires if self.max_late_ms is None or (now - f) <= timedelta(milliseconds=self.max_late_ms)]
-        runs = late[-1:] if self.coalesce else late
+        timely = [fire for fire in fires if self._timely(fire, now, task)]
+        runs = timely[-1:] if self.coalesce else timely
         latest = fires[-1] if fires else last
         return Due(
             runs=tuple(runs),
@@ -200,6 +213,12 @@ class Schedule:
             latest=latest,
             following=self.trigger.next_fire(latest if isinstance(self.trigger, Interval) else max(latest, now)),
         )
+
+    def _timely(self, instant: datetime, now: datetime, task: str) -> bool:
+        """Whether the run of `instant` may still start."""
+        if self.max_late_ms is None:
+            return True
+        return now - instant - self.delay(task, instant) <= timedelta(milliseconds=self.max_late_ms)
 
     @staticmethod
     def _interval_fires(trigger: Interval, last: datetime, now: datetime, limit: int) -> tuple[list[datetime], int]:

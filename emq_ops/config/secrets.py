@@ -47,6 +47,8 @@ def known_secret(text: str) -> bool:
 def hide(url: str) -> str:
     """`url` fit to be shown: a password that is no reference becomes ``***``."""
     match = _USERINFO.match(url)
+    if match is None and "://" not in url:
+        url = re.sub(r"\A([^/@?#:]*):(?!\$\{)[^@]+@", r"\1:***@", url)  # the scheme was forgotten
     if match and match["password"] and not has_reference(match["password"]):
         url = f"{match['head']}{match['user']}:***@{url[match.end() :]}"
     head, mark, query = url.partition("?")

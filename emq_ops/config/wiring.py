@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from emq_ops.config.errors import ConfigError, Mark
+from emq_ops.config.checks import Found, database_faults, remote_faults, server_faults
+from emq_ops.config.errors import ConfigError, Mark, shown
 from emq_ops.config.explain import dotted, locate
 from emq_ops.config.loader import Loaded
 from emq_ops.config.models import Archive, Section, Server, State
@@ -135,10 +136,30 @@ class Wiring:
             accept_versions=tuple(self.value("server.accept_versions", v) for v in versions),
         )
 
+    def _url(self, path: str, raw: str, look: Callable[[tuple[str, ...], str], Iterable[Found]]) -> str:
+        """A URL resolved and absolute. Raises ConfigError where a reference gives what `look` finds fault with, without
+        showing what."""
+        found = self.value(path, raw, url=True)
+        if has_reference(raw):
+            for _, expected, _, _ in look((), found):
+                wanted = f"{expected}, which is not what the reference gives"
+                raise ConfigError("", self.marks.get(path), path=path, expected=wanted, got=shown(raw))
+        return anchored(found, self.base)
+
+    def faults(self) -> list[ConfigError]:
+        """What the environment gives and nothing can be done with. Connects to nothing."""
+        found: list[ConfigError] = []
+        for look in ("server_url", "state_url", "archive_local", "archive_remote"):
+            try:
+                getattr(self, look)
+            except ConfigError as fault:
+                found.append(fault)
+        return found
+
     @property
     def server_url(self) -> str:
         """Resolved: never to be shown or stored."""
-        return anchored(self.value("server.url", str(self.server["url"]), url=True), self.base)
+        return self._url("server.url", str(self.server["url"]), server_faults)
 
     def connect(self, verb: str) -> OpenServer:
         """Opens the server. Raises ConfigError before any connection is tried, then what `connect` raises."""
@@ -148,14 +169,14 @@ class Wiring:
     @property
     def state_url(self) -> str:
         """Resolved, absolute."""
-        return anchored(self.value("state.url", str(self.state["url"]), url=True), self.base)
+        return self._url("state.url", str(self.state["url"]), database_faults)
 
     @property
     def archive_local(self) -> str | None:
         """Resolved, absolute; None without an archive."""
         if self.archive is None:
             return None
-        return anchored(self.value("archive.local", str(self.archive["local"]), url=True), self.base)
+        return self._url("archive.local", str(self.archive["local"]), database_faults)
 
     @property
     def archive_remote(self) -> RemoteSettings | None:
@@ -165,7 +186,7 @@ class Wiring:
             return None
         path = "archive.remote"
         if section.get("url") is not None:
-            url = anchored(self.value(f"{path}.url", str(section["url"]), url=True), self.base)
+            url = self._url(f"{path}.url", str(section["url"]), remote_faults)
         else:
             bucket = self._optional(section, path, "bucket") or ""
             prefix = (self._optional(section, path, "prefix") or "").strip("/")

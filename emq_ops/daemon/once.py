@@ -46,7 +46,8 @@ def run_due(server: Server, ledger: Ledger, worker: Worker, found: TaskSet, emit
     missed = [
         (task, due)
         for task in found.tasks.values()
-        if (mark := marks.get(task.key)) is not None and (due := task.schedule.due(clock.at(mark.due_ms), now)).missed
+        if (mark := marks.get(task.key)) is not None
+        and (due := task.schedule.due(clock.at(mark.due_ms), now, task=task.text)).missed
     ]
     for task, due in missed:
         book.missed(task, due.missed)

@@ -159,7 +159,7 @@ class Timers:
                 return entry.fires
             # Asked before the cue was seen to: what comes after it.
             schedule = entry.task.schedule
-            after = schedule.due(entry.base, max(now, previous)).following
+            after = schedule.due(entry.base, max(now, previous), task=entry.task.text).following
             fires = after + schedule.delay(entry.task.text, after)
             return fires if fires > previous else previous + timedelta(milliseconds=1)
 
@@ -170,7 +170,7 @@ class Timers:
             if entry is None or entry.fires > now:
                 return
             task = entry.task
-            due = task.schedule.due(entry.base, now)
+            due = task.schedule.due(entry.base, now, task=task.text)
             runs = due.runs
             if not runs and not due.missed:
                 # Nothing more by the new timetable than the instant that was due already.
@@ -184,8 +184,7 @@ class Timers:
         if due.missed:
             self._on_missed(task, due.missed)
         for instant in runs:
-            jitter = task.schedule.delay(task.text, instant)
-            late = max(0, clock.ms_of(now) - clock.ms_of(instant + jitter))
+            late = _late_ms(task, instant, now)
             self._on_cue(Cue(task, instant, late, due.missed, due.skipped if instant == runs[-1] else 0))
 
     def times(self) -> dict[tuple[str, str], tuple[datetime, datetime]]:
@@ -214,6 +213,10 @@ class Timers:
         return step
 
 
+def _late_ms(task: Task, instant: datetime, now: datetime) -> int:
+    return max(0, clock.ms_of(now) - clock.ms_of(instant + task.schedule.delay(task.text, instant)))
+
+
 def due_now(tasks: Iterable[Task], marks: dict[tuple[str, str], Mark], now: datetime) -> list[Cue]:
     """What is due at `now`, for a run that ends afterwards (``up --once``). A task that never ran is due."""
     cues: list[Cue] = []
@@ -222,11 +225,8 @@ def due_now(tasks: Iterable[Task], marks: dict[tuple[str, str], Mark], now: date
         if mark is None:
             cues.append(Cue(task, now, 0))
             continue
-        due = task.schedule.due(clock.at(mark.due_ms), now)
-        cues += [
-            Cue(task, instant, max(0, clock.ms_of(now) - clock.ms_of(instant)), due.missed, due.skipped)
-            for instant in due.runs[-1:]
-        ]
+        due = task.schedule.due(clock.at(mark.due_ms), now, task=task.text)
+        cues += [Cue(task, instant, _late_ms(task, instant, now), due.missed, due.skipped) for instant in due.runs[-1:]]
     return cues
 
 

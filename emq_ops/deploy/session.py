@@ -189,8 +189,9 @@ class Session:
 
 
 def require_set(loaded: Loaded) -> None:
-    """Raises ConfigError, every one of them, for variables that are not set and have no default."""
-    faults = unset_references(loaded.tree, loaded.env)
+    """Raises ConfigError, every one of them, for variables that are not set and have no default, or that give no URL
+    where one is wanted."""
+    faults = unset_references(loaded.tree, loaded.env) or Wiring.of(loaded).faults()
     if faults:
         raise combine(faults)
 

@@ -14,6 +14,7 @@ from emq_ops.config.errors import ConfigError
 from emq_ops.config.loader import Loaded, load, unset_references
 from emq_ops.config.references import ReferenceFault, resolve, unset
 from emq_ops.config.wiring import Wiring, anchored, resolve_url
+from emq_ops.deploy.session import require_set
 from emq_ops.protocol.connection.url import parse
 
 P = "p$4:x # y${HOME}"
@@ -111,6 +112,52 @@ def test_a_password_in_a_url_is_found_and_hidden(url: str, password: str | None)
     assert secrets.url_password(url) == password
     if password == "x":
         assert secrets.hide(url) == url.replace("x@", "***@").replace("=x", "=***")
+
+
+JUNK = [
+    ("server:\n  url: ${V}\n", "u:s3cret@h:6379", "2:8: server.url: expected a URL with one of redis:"),
+    ("server:\n  url: ${V}\n", "", "2:8: server.url: expected a URL with one of redis:"),
+    ("server:\n  url: ${V}\n", "redis://u:s3cret@h:99999", "2:8: server.url: expected a server's URL"),
+    ("state:\n  url: ${V}\n", "mysql://u:s3cret@h/d", "2:8: state.url: expected a URL with one of sqlite:"),
+    ("archive:\n  local: ${V}\n", "sqlite://", "2:10: archive.local: expected sqlite:///FILE"),
+    ("archive:\n  remote: {url: '${V}'}\n", "s3cret", "2:17: archive.remote.url: expected a URL with one of file:"),
+    ("archive:\n  remote: {url: '${V}'}\n", "s3://", "2:17: archive.remote.url: expected file:DIR or"),
+]
+
+
+@pytest.mark.parametrize(("text", "value", "said"), JUNK)
+def test_what_a_reference_gives_is_no_url(tmp_path: Path, text: str, value: str, said: str) -> None:
+    loaded = read(tmp_path, text, {"V": value})
+    [fault] = Wiring.of(loaded).faults()
+    assert str(fault).startswith(f"{tmp_path}/c.yaml:{said}")
+    assert str(fault).endswith("which is not what the reference gives, got '${V}'")
+    with pytest.raises(ConfigError, match="which is not what the reference gives"):
+        require_set(loaded)
+
+
+S3 = "archive:\n  remote:\n    url: s3://b\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "env", "said"),
+    [
+        (f"{S3}    endpoint: ${{V}}\n", {"V": ""}, "c.yaml:4:15: archive.remote.endpoint is empty"),
+        (f"{S3}    endpoint: ${{V}}\n", {"V": "t3.dev"}, "c.yaml:4:15: archive.remote.endpoint has no scheme"),
+        (S3, {"AWS_ENDPOINT_URL_S3": ""}, "the environment variable AWS_ENDPOINT_URL_S3 is empty"),
+        (S3, {"AWS_ENDPOINT_URL_S3": "t3.dev"}, "the environment variable AWS_ENDPOINT_URL_S3 has no scheme"),
+    ],
+)
+def test_an_endpoint_of_the_environment_is_whole(tmp_path: Path, text: str, env: dict[str, str], said: str) -> None:
+    [fault] = Wiring.of(read(tmp_path, text, env)).faults()
+    assert said in str(fault)
+    assert "write https:// and the store's host, or take it out" in str(fault)
+
+
+def test_what_the_environment_gives_may_be_right(tmp_path: Path) -> None:
+    env = {"S": "embedded", "D": "postgresql://u:x@h/d", "R": "s3://b/p", "E": "http://h", "H": "h1,h2"}
+    text = "server:\n  url: ${S}\nstate:\n  url: ${D}\narchive:\n  remote: {url: '${R}', endpoint: '${E}'}\n"
+    assert Wiring.of(read(tmp_path, text, env)).faults() == []
+    assert Wiring.of(read(tmp_path, "server: {url: 'redis+cluster://${H}'}\n", env)).faults() == []
 
 
 def test_relative_paths_start_from_the_file_that_says_them(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from emq_ops.config.schedule import Cron, Interval, Schedule, Trigger, between, parse_every
+from emq_ops.config.windows import sections_of, windows
 
 NEW_YORK = "America/New_York"
 
@@ -181,6 +182,35 @@ def test_due_agrees_with_counting(every: int, gap: int, coalesce: bool, max_late
     assert len(due.runs) + due.skipped + due.missed == len(instants)
     assert due.latest == (instants[-1] if instants else last)
     assert due.following > now
+
+
+@given(st.integers(0, 10_000), st.integers(1, 600_000), st.integers(1_000, 600_000), st.text(max_size=5))
+def test_a_run_is_late_only_from_when_jitter_puts_it_off_to(after: int, jitter: int, most: int, name: str) -> None:
+    schedule = Schedule(parse_every("0 3 * * *"), jitter_ms=jitter, max_late_ms=most)
+    instant = at("2024-05-02T03:00")
+    begins = instant + schedule.delay(name, instant)
+    last = at("2024-05-01T03:00")
+    ms = timedelta(milliseconds=1)
+    in_time = schedule.due(last, begins + ms * min(after, most), task=name)
+    assert (in_time.runs, in_time.missed) == ((instant,), 0)
+    too_late = schedule.due(last, begins + ms * (most + 1 + after), task=name)
+    assert (too_late.runs, too_late.missed, too_late.latest) == ((), 1, instant)
+
+
+WINDOW = {"queues": "*", "cron": "0 3 * * *", "zone": "UTC", "for": "30m", "from": None, "to": None}
+
+
+@pytest.mark.parametrize(
+    "said", [{"cron": "0 3 * * * Europe/Berlin"}, {"zone": "Europe/Berlin"}, {"zone": "${ZONE}"}, {"cron": "@daily"}]
+)
+def test_a_window_opens_by_a_zone_in_its_line_or_beside_it(said: dict[str, str]) -> None:
+    [section] = sections_of({"maintenance": [{**WINDOW, **said}]}, {"ZONE": "Europe/Berlin"})
+    opens = 0 if "@daily" in said.values() else 1  # 03:00 in Berlin in summer is 01:00
+    now = int(at(f"2024-05-02T0{opens}:10").timestamp() * 1000)
+    found = windows([section], now)
+    assert max(window.start_ms for window in found) == now - 600_000
+    assert all(window.end_ms - window.start_ms == 1_800_000 for window in found)
+    assert windows([section], now - 700_000)[-1].start_ms == now - 600_000 - 86_400_000
 
 
 def test_jitter_is_the_same_on_every_host_and_spread() -> None:

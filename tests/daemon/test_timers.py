@@ -128,6 +128,20 @@ def test_c08_by_the_timetable() -> None:
     assert due_now([trim], mark, at + timedelta(minutes=10)) == []
 
 
+def test_a_run_that_jitter_puts_off_is_not_missed(wall: Wall) -> None:
+    nightly = task("0 3 * * *", jitter_ms=6 * 3_600_000, max_late_ms=60_000)
+    instant = datetime(2026, 11, 29, 3, 0, tzinfo=UTC)
+    put_off = nightly.schedule.delay(nightly.text, instant)
+    assert put_off > timedelta(minutes=5)
+    mark = {nightly.key: Mark("q", "stalled", clock.ms_of(instant - timedelta(days=1)))}
+    wall.shift = instant + put_off + timedelta(seconds=1) - datetime.now(UTC)
+    with Told(nightly, marks=mark) as told:
+        wait_for(lambda: told.cues or told.missed)
+        assert ([cue.instant for cue in told.cues], told.missed) == ([instant], [])
+    assert [cue.late_ms for cue in due_now([nightly], mark, instant + put_off)] == [0]
+    assert due_now([nightly], mark, instant + put_off + timedelta(seconds=61)) == []
+
+
 def test_c09_restarts_every_50_minutes_do_not_starve_an_hourly_task() -> None:
     hourly = task("1h")
     start = datetime(2026, 11, 29, 8, 0, tzinfo=UTC)
