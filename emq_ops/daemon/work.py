@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
@@ -89,6 +90,8 @@ class Worker:
         self, server: Server, ledger: Ledger, stores: Stores, windows: Callable[[], list[Window]], emit: Emit
     ) -> None:
         self.server, self.ledger, self.stores, self.windows, self.emit = server, ledger, stores, windows, emit
+        self.ended = runs.Outbox(ledger)
+        """Archive cycles that are over. Flush it now and then: the ledger may be away when one ends."""
         self._archives: dict[tuple[str, str], StreamArchive] = {}
         self._lock = threading.Lock()
 
@@ -174,7 +177,8 @@ class Worker:
         try:
             report = archive.run(fence, who(), Deadline.after(left), force=force)
         except EmqError as fault:
-            self._record(queue, stream, policy, fence, trigger, archive.report, str(fault))
+            with contextlib.suppress(EmqError):  # kept until the ledger takes it
+                self._record(queue, stream, policy, fence, trigger, archive.report, str(fault))
             raise
         idle = not (report.folded or report.shipped or report.trimmed or report.notes or report.unstorable)
         if not idle:
@@ -208,17 +212,18 @@ class Worker:
     ) -> None:
         names = ("folded", "shipped", "segments", "trimmed", "unshipped", "lag_records")
         counts = {name: getattr(report, name) for name in names if getattr(report, name)}
-        run = runs.start(
-            self.ledger,
+        status = runs.FAILED if error else runs.DONE
+        run = runs.whole(
             "archive",
             queue,
             holder=who(),
             trigger=trigger,
             token=fence.token,
             policy={"stream": stream, **as_row(policy)},
+            status=status,
+            counts=counts,
+            error=error,
         )
-        status = runs.FAILED if error else runs.DONE
-        with self.ledger.write() as connection:
-            runs.finish(connection, run, status, counts=counts, error=error)
-        self.emit(PassStarted(queue, run, kind="archive", token=fence.token))
-        self.emit(PassEnded(queue, run, kind="archive", status=status, counts=counts, error=error))
+        self.emit(PassStarted(queue, run["id"], kind="archive", token=fence.token))
+        self.emit(PassEnded(queue, run["id"], kind="archive", status=status, counts=counts, error=error))
+        self.ended.put(run)

@@ -1,20 +1,23 @@
 """Connections to the state database: SQLite (one host) or PostgreSQL (several), and its faults as our errors.
 
 SQLite: WAL, synchronous FULL, a busy timeout and foreign keys on every pooled connection; a writing transaction takes
-the write lock when it begins, so that it can't fail half-way for having read first.
+the write lock when it begins, so that it can't fail half-way for having read first. PostgreSQL: every wait is bounded,
+and a process that was frozen in a transaction keeps no lock for long.
 """
 
 from __future__ import annotations
 
 import contextlib
+import importlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Connection, Engine, create_engine, event, make_url
 from sqlalchemy.engine import URL
-from sqlalchemy.exc import ArgumentError, DBAPIError, OperationalError, SQLAlchemyError
+from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 
+from emq_archive import pgfaults
 from emq_archive.database import to_wal, watch_file
 from emq_ops.ledger.errors import LedgerError, LedgerFullError, LedgerLockedError, LedgerUnreachableError
 from emq_ops.protocol.deadline import check, remaining, within
@@ -22,13 +25,12 @@ from emq_ops.protocol.errors import BadInputError
 
 BUSY_MS = 10_000
 """How long a connection waits for another writer."""
-CONNECT_SECONDS = 10
 ROOMY_KIB = 65_536
 """What a connection may keep of a SQLite file in memory while it changes very many rows."""
 STATEMENT_MS = 30_000
 """How long PostgreSQL may take over one statement, or wait for a lock."""
-_POSTGRES_FULL = ("53100",)
-_POSTGRES_LOCKED = ("55P03", "57014")
+IDLE_MS = 60_000
+"""How long a transaction may do nothing: a frozen process must not keep the others from what it locked."""
 
 
 def parse_url(url: str) -> URL:
@@ -38,7 +40,7 @@ def parse_url(url: str) -> URL:
     except (ArgumentError, ValueError):
         raise BadInputError("no database URL", where=url, fix="sqlite:///state.db or postgresql://host/name") from None
     backend = parsed.get_backend_name()
-    if backend == "postgresql":
+    if backend in ("postgresql", "postgres"):
         return parsed.set(drivername="postgresql+psycopg")
     if backend != "sqlite":
         raise BadInputError(f"no state database on '{backend}'", fix="sqlite:///state.db or postgresql://host/name")
@@ -52,8 +54,9 @@ def parse_url(url: str) -> URL:
 
 
 def shown(url: URL | str) -> str:
-    """The URL without its password."""
-    return make_url(url).render_as_string(hide_password=True) if isinstance(url, str) else url.render_as_string()
+    """The URL as users write it, without its password."""
+    parsed = make_url(url) if isinstance(url, str) else url
+    return parsed.set(drivername=parsed.get_backend_name()).render_as_string(hide_password=True)
 
 
 def open_engine(url: str, *, busy_ms: int = BUSY_MS) -> Engine:
@@ -64,14 +67,18 @@ def open_engine(url: str, *, busy_ms: int = BUSY_MS) -> Engine:
     parsed = parse_url(url)
     if parsed.get_backend_name() == "sqlite":
         return _sqlite(parsed, busy_ms)
-    options = f"-c statement_timeout={STATEMENT_MS} -c lock_timeout={min(busy_ms, STATEMENT_MS)}"
-    return create_engine(
-        parsed,
-        pool_pre_ping=True,
-        pool_size=8,
-        max_overflow=24,
-        connect_args={"connect_timeout": CONNECT_SECONDS, "options": options, "application_name": "emq-ops"},
+    settings = {
+        "statement_timeout": STATEMENT_MS,
+        "lock_timeout": min(busy_ms, STATEMENT_MS),
+        "idle_in_transaction_session_timeout": IDLE_MS,
+        "default_transaction_isolation": "read\\ committed",
+    }
+    # The driver takes long to import, and SQLite is the usual case.
+    postgres = importlib.import_module("emq_archive.postgres")
+    engine: Engine = postgres.open_postgres(
+        parsed, "emq-ops", most=STATEMENT_MS / 1000, settings=settings, pool_size=8, max_overflow=24
     )
+    return engine
 
 
 def _sqlite(url: URL, busy_ms: int) -> Engine:
@@ -174,15 +181,15 @@ def as_ours(fault: SQLAlchemyError, where: str) -> LedgerError | LedgerUnreachab
         return LedgerError("can't open the database file", where=where, fix="check the path and rights")
     if name == "SQLITE_ERROR" and said.startswith("no such table"):
         return _gone(said, where)
-    state = str(getattr(cause, "sqlstate", None) or "")
-    if state in _POSTGRES_LOCKED:
-        return LedgerLockedError("another session keeps what we need locked", where=where, fix="wait, or end it")
-    if state in _POSTGRES_FULL:
-        return LedgerFullError("no room on the disk", where=where, fix="make room; nothing was lost")
-    if not name and not state and isinstance(fault, OperationalError):
-        return LedgerUnreachableError(
-            f"does not answer: {said}", where=where, fix="check the address, and that it runs"
-        )
-    if state.startswith(("08", "57P")):
-        return LedgerUnreachableError(f"the connection is gone: {said}", where=where, fix="check that it runs")
-    return LedgerError(said, where=where, fix="this is a fault of the state database; see its log")
+    told = pgfaults.tell(fault) if not name else None
+    if told is None:
+        return LedgerError(said, where=where, fix="this is a fault of the state database; see its log")
+    return _KINDS[told.kind](told.what, where=where, fix=told.fix)
+
+
+_KINDS: dict[pgfaults.Kind, type[LedgerError] | type[LedgerUnreachableError]] = {
+    "away": LedgerUnreachableError,
+    "full": LedgerFullError,
+    "locked": LedgerLockedError,
+    "refused": LedgerError,
+}

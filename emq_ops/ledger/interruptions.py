@@ -108,14 +108,14 @@ def save_seen(connection: Connection, seen: Mapping[str, int]) -> None:
     """Moves the last sight of many queues at once (idle passes: queue and server time)."""
     statement = update(contacts).where(contacts.c.queue == bindparam("_queue")).values(seen_ms=bindparam("_seen"))
     if seen:
-        connection.execute(statement, [{"_queue": queue, "_seen": at} for queue, at in seen.items()])
+        connection.execute(statement, [{"_queue": queue, "_seen": at} for queue, at in sorted(seen.items())])
 
 
 def mark_lost(ledger: Ledger, queues: Sequence[str]) -> None:
     """Notes that the nodes of these queues do not answer: the next contact under the same run id is the end of an
     outage."""
     with ledger.write() as connection:
-        for page in pages(queues):
+        for page in pages(sorted(queues)):
             connection.execute(update(contacts).where(contacts.c.queue.in_(page)).values(lost=True))
 
 

@@ -9,9 +9,9 @@ from typing import Any
 
 from sqlalchemy import Connection, RowMapping, select, update
 
-from emq_ops.ledger.ledger import Ledger, host_ms
+from emq_ops.ledger.ledger import Ledger, host_ms, insert
 from emq_ops.ledger.schema import runs
-from emq_ops.protocol.errors import BadInputError, EmqError
+from emq_ops.protocol.errors import BadInputError
 from emq_ops.protocol.ids import mint, require
 
 RUNNING, DONE, FAILED, STOPPED, INTERRUPTED, IDLE = "running", "done", "failed", "stopped", "interrupted", "idle"
@@ -21,8 +21,8 @@ IDLE_FLUSH_MS = 10_000
 @dataclass(frozen=True, slots=True)
 class Run:
     """A pass as recorded. `status`: running, done, failed (`error` says why), stopped (a guard refused), interrupted
-    (its process ended; the next pass made it whole), idle (many passes that found nothing). `slices`: how many of its
-    slices are recorded. Times are unix ms of the host."""
+    (its process ended, or this database was away when the pass did; the next pass made it whole), idle (many passes
+    that found nothing). `slices`: how many of its slices are recorded. Times are unix ms of the host."""
 
     id: str
     kind: str
@@ -59,14 +59,14 @@ def start(
     token: int = 0,
     policy: dict[str, Any] | None = None,
 ) -> str:
-    """Records that a pass begins; answers its run id. Runs of this kind and queue that an older lease left running
-    are marked interrupted."""
+    """Records that a pass begins; answers its run id. Runs of this kind and queue that this lease (`token`; one at a
+    time) or an older one left running are marked interrupted."""
     run = mint("RUN")
     now = host_ms()
     with ledger.write() as connection:
         if token:
             stale = update(runs).where(runs.c.queue == queue, runs.c.kind == kind, runs.c.status == RUNNING)
-            connection.execute(stale.where(runs.c.token < token).values(status=INTERRUPTED, ended_ms=now))
+            connection.execute(stale.where(runs.c.token <= token).values(status=INTERRUPTED, ended_ms=now))
         connection.execute(
             runs.insert().values(
                 id=run,
@@ -81,6 +81,48 @@ def start(
             )
         )
     return run
+
+
+def whole(
+    kind: str,
+    queue: str,
+    *,
+    holder: str,
+    trigger: str,
+    token: int,
+    policy: dict[str, Any],
+    status: str,
+    counts: dict[str, Any],
+    error: str | None,
+) -> dict[str, Any]:
+    """A run that is over and was not recorded when it began, for `put`."""
+    now = host_ms()
+    values = {"id": mint("RUN"), "kind": kind, "queue": queue, "status": status, "started_ms": now, "ended_ms": now}
+    values |= {"trigger": trigger, "holder": holder, "token": token, "policy": json.dumps(policy)}
+    return {**values, "counts": json.dumps(counts), "error": error}
+
+
+class Outbox:
+    """Whole runs on their way into the ledger: what can't be written is kept, and goes with the next. A run whose
+    writing was answered by nothing may be there already, and is there once. Thread-safe."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._rows: dict[str, dict[str, Any]] = {}
+        self._lock = threading.Lock()
+
+    def put(self, *rows: dict[str, Any]) -> None:
+        """Writes these, and what was kept. Raises what the ledger raises; nothing is lost then."""
+        with self._lock:
+            self._rows |= {row["id"]: row for row in rows}
+            going = list(self._rows.values())
+        if not going:
+            return
+        with self._ledger.write() as connection:
+            connection.execute(insert(connection, runs).on_conflict_do_nothing(), going)
+        with self._lock:
+            for row in going:
+                self._rows.pop(row["id"], None)
 
 
 def finish(
@@ -159,6 +201,10 @@ class IdleBook:
     _counts: dict[str, int] = field(default_factory=dict)
     _first_ms: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)
+    _rows: Outbox = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._rows = Outbox(self.ledger)
 
     def note(self, kind: str, passes: int = 1) -> None:
         """One more idle pass of `kind`; flushes when it is time."""
@@ -172,20 +218,13 @@ class IdleBook:
             self.flush()
 
     def flush(self) -> None:
-        """Writes what was counted."""
+        """Writes what was counted. Raises what the ledger raises; nothing is lost then, nor counted twice."""
         with self._lock:
             counts, self._counts = self._counts, {}
             first = self._first_ms
         if not counts:
+            self._rows.put()
             return
         values: dict[str, Any] = {"id": mint("RUN"), "kind": "idle", "queue": "*", "status": IDLE, "trigger": "daemon"}
         values |= {"started_ms": first, "ended_ms": host_ms(), "holder": self.holder, "counts": json.dumps(counts)}
-        try:
-            with self.ledger.write() as connection:
-                connection.execute(runs.insert().values(values))
-        except EmqError:
-            with self._lock:  # kept for the next flush
-                for kind, passes in counts.items():
-                    self._counts[kind] = self._counts.get(kind, 0) + passes
-                self._first_ms = first
-            raise
+        self._rows.put(values)

@@ -19,7 +19,8 @@ def next_token(ledger: Ledger, queue: str, seen: int = 0) -> int:
 def next_tokens(ledger: Ledger, seen: Mapping[str, int]) -> dict[str, int]:
     """As `next_token`, for many queues in one transaction; `seen`: queue -> the token of its lease."""
     with ledger.write() as connection:
-        return {queue: _next(connection, queue, token) for queue, token in seen.items()}
+        # In one order everywhere: two daemons that ask for the same queues must not wait for one another.
+        return {queue: _next(connection, queue, seen[queue]) for queue in sorted(seen)}
 
 
 def _next(connection: Connection, queue: str, seen: int) -> int:

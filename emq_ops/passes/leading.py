@@ -107,6 +107,6 @@ class Leaderships:
                 again[queue] = _Wish(found.token, str(found.token) if reply[0] == b"held" else wish.dead)
         if taken:
             with self.ledger.write() as connection:
-                for queue, before in taken.items():
+                for queue, before in sorted(taken.items()):  # in one order everywhere
                     sights.note_token(connection, queue, given[queue], before)
         return again

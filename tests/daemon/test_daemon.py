@@ -126,7 +126,9 @@ def test_a_command_beside_a_daemon_goes_through_it(here: Site, server: Server) -
     assert "through" in here.json("archive", "fold", "orders", "completions", "--keep", "1")
     held = here.json("ps")
     assert {row["task"] for row in held} == {"stalled", "dead", "stream:completions"}
-    assert all(str(daemon.process.pid) in row["leader"] for row in held)
+    [row] = here.json("ps", "--daemons")
+    assert row["daemon"].endswith(f":{daemon.process.pid}")
+    assert {row["leader"] for row in held} == {row["daemon"], report["through"]}  # one name of one process
     daemon.stop()
 
 
@@ -226,10 +228,11 @@ def test_a_server_that_goes_and_comes_back(tmp_path: Path, outage_s: int) -> Non
         assert [r["counts"]["dead"] for r in rows] == [1]  # neither twice nor never
 
 
-@OUTAGES
+@pytest.mark.soak
+@pytest.mark.parametrize("outage_s", [20])
 def test_a_state_database_that_goes_and_comes_back(
     tmp_path: Path, valkey: Valkey, server: Server, outage_s: int
-) -> None:
+) -> None:  # a short one, of a server that is killed: tests/faults/test_postgres.py
     with Postgres() as own, site(tmp_path / "s", config(valkey, state=own.fresh())) as here:
         here.run("apply", "--yes")
         daemon = here.up()

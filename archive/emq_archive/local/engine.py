@@ -1,24 +1,24 @@
 """Connections to the local database: SQLite (one host's) or PostgreSQL, and its faults as our errors.
 
 SQLite: WAL, synchronous FULL, a busy timeout and foreign keys on every pooled connection; a writing transaction takes
-the write lock when it begins, so that it can't fail half-way for having read first. PostgreSQL: bounded statements, and
-a deadline that also ends a wait for a server that hangs.
+the write lock when it begins, so that it can't fail half-way for having read first. PostgreSQL: every wait is bounded,
+also for a server that hangs.
 """
 
 from __future__ import annotations
 
 import contextlib
-import os
-import socket
-import threading
+import importlib
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Connection, Engine, create_engine, event, make_url
 from sqlalchemy.engine import URL
-from sqlalchemy.exc import ArgumentError, DBAPIError, OperationalError, SQLAlchemyError
+from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 
+from emq_archive import pgfaults
 from emq_archive.database import to_wal, watch_file
 from emq_archive.deadline import NEVER, Deadline
 from emq_archive.errors import ArchiveError, DiskFullError, LocalError, LocalUnreachableError
@@ -26,8 +26,9 @@ from emq_ops.protocol.errors import BadInputError, EmqError
 
 BUSY_SECONDS = 30.0
 """How long a connection waits for another writer, if no deadline is nearer."""
-CONNECT_SECONDS = 10
 STATEMENT_SECONDS = 120.0
+IDLE_SECONDS = 600
+"""How long a transaction may do nothing (while a segment is sent, say): a frozen process keeps no lock for ever."""
 
 
 def parse_url(url: str) -> URL:
@@ -38,7 +39,7 @@ def parse_url(url: str) -> URL:
     except (ArgumentError, ValueError):
         raise BadInputError("this is no database URL", where="--local", fix=fix) from None
     backend = parsed.get_backend_name()
-    if backend == "postgresql":
+    if backend in ("postgresql", "postgres"):
         return parsed.set(drivername="postgresql+psycopg")
     if backend != "sqlite":
         raise BadInputError(f"no local database on '{backend}'", fix=fix)
@@ -52,8 +53,8 @@ def parse_url(url: str) -> URL:
 
 
 def shown(url: URL) -> str:
-    """The URL without its password."""
-    return url.render_as_string(hide_password=True)
+    """The URL as users write it, without its password."""
+    return url.set(drivername=url.get_backend_name()).render_as_string(hide_password=True)
 
 
 def open_engine(url: str) -> Engine:
@@ -61,11 +62,14 @@ def open_engine(url: str) -> Engine:
     parsed = parse_url(url)
     if parsed.get_backend_name() == "sqlite":
         return _sqlite(parsed)
-    return create_engine(
-        parsed,
-        pool_pre_ping=True,
-        connect_args={"connect_timeout": CONNECT_SECONDS, "application_name": "emq-ops archive"},
-    )
+    settings = {
+        "idle_in_transaction_session_timeout": IDLE_SECONDS * 1000,
+        "default_transaction_isolation": "read\\ committed",
+    }
+    # The driver takes long to import, and SQLite is the usual case.
+    postgres = importlib.import_module("emq_archive.postgres")
+    engine: Engine = postgres.open_postgres(parsed, "emq-ops archive", most=STATEMENT_SECONDS, settings=settings)
+    return engine
 
 
 def _sqlite(url: URL) -> Engine:
@@ -120,7 +124,7 @@ def transaction(engine: Engine, *, writes: bool, deadline: Deadline = NEVER) -> 
     deadline.check("the local database was asked")
     seconds = deadline.left(STATEMENT_SECONDS)
     try:
-        with engine.connect() as connection, _hang_guard(connection, deadline):
+        with engine.connect() as connection, _bounded(connection, deadline):
             connection = connection.execution_options(emq_writes=writes, emq_seconds=seconds)
             with connection.begin():
                 if connection.dialect.name == "postgresql":
@@ -134,25 +138,18 @@ def transaction(engine: Engine, *, writes: bool, deadline: Deadline = NEVER) -> 
 
 
 @contextlib.contextmanager
-def _hang_guard(connection: Connection, deadline: Deadline) -> Iterator[None]:
-    """Cuts the connection to a PostgreSQL that accepts and never answers: its driver waits without a bound."""
+def _bounded(connection: Connection, deadline: Deadline) -> Iterator[None]:
+    """No wait for PostgreSQL inside lasts longer than the deadline."""
     left = deadline.left()
     if connection.dialect.name != "postgresql" or left == float("inf"):
         yield
         return
     raw: Any = connection.connection.dbapi_connection
-
-    def cut() -> None:
-        with contextlib.suppress(OSError), socket.socket(fileno=os.dup(raw.fileno())) as same:
-            same.shutdown(socket.SHUT_RDWR)
-
-    timer = threading.Timer(left + 1.0, cut)
-    timer.daemon = True
-    timer.start()
+    raw.until = time.monotonic() + left
     try:
         yield
     finally:
-        timer.cancel()
+        raw.until = None
 
 
 def as_ours(fault: SQLAlchemyError, where: str) -> EmqError:
@@ -164,14 +161,13 @@ def as_ours(fault: SQLAlchemyError, where: str) -> EmqError:
     for prefix, make in _SQLITE.items():
         if name.startswith(prefix):
             return make(said, where)
-    state = str(getattr(cause, "sqlstate", None) or "")
-    if state == "53100":
+    told = pgfaults.tell(fault) if not name else None
+    if told is None:
+        return LocalError(said, where=where, fix="this is a fault of the local database; see its log")
+    if told.kind == "full":
         return _full(said, where)
-    if state in ("55P03", "57014"):
-        return _locked(said, where)
-    if state.startswith(("08", "57P")) or (not name and not state and isinstance(fault, OperationalError)):
-        return LocalUnreachableError(f"does not answer: {said}", where=where, fix="check the address, and that it runs")
-    return LocalError(said, where=where, fix="this is a fault of the local database; see its log")
+    kind = LocalUnreachableError if told.kind == "away" else LocalError
+    return kind(told.what, where=where, fix=told.fix)
 
 
 def _full(said: str, where: str) -> ArchiveError:

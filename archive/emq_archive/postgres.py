@@ -1,0 +1,76 @@
+"""Connections to PostgreSQL, for the local archive and the ledger: none of their waits is without a bound.
+
+The driver waits for ever for a server that hangs (a frozen host, a cut cable), and a statement's own timeout is kept by
+the server that hangs.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Generator, Mapping
+from typing import Any, ClassVar, TypeVar
+
+import psycopg
+from sqlalchemy import Engine, create_engine, event
+from sqlalchemy.engine import URL
+
+from emq_ops.protocol.deadline import remaining
+
+CONNECT_SECONDS = 10
+GRACE_SECONDS = 1.0
+"""So much later than the server's own timeout the connection is cut, and so long a rollback may take in any case."""
+_RV = TypeVar("_RV")
+
+# Both say on stderr what we raise, where nobody configured logging.
+for _name in ("psycopg", "sqlalchemy"):
+    logging.getLogger(_name).addHandler(logging.NullHandler())
+
+
+class Bounded(psycopg.Connection[Any]):
+    """A connection that is closed when an answer takes longer than `most` seconds, or than the caller's deadline
+    (`emq_ops.protocol.deadline`, or `until`, on the monotonic clock)."""
+
+    most: ClassVar[float] = 120.0
+    until: float | None = None
+
+    def wait(self, gen: Any, *args: Any, **more: Any) -> Any:
+        """As of the base. Raises OperationalError when the time is up."""
+        left = [self.most]
+        if self.until is not None:
+            left.append(self.until - time.monotonic())
+        if (bound := remaining()) is not None:
+            left.append(bound)
+        return super().wait(self._bounded(gen, max(0.0, min(left)) + GRACE_SECONDS), *args, **more)
+
+    def _bounded(self, gen: Generator[Any, Any, _RV], seconds: float) -> Generator[Any, Any, _RV]:
+        end = time.monotonic() + seconds
+        try:
+            wanted = next(gen)
+            while True:
+                ready = yield wanted  # 0 now and then, when nothing came
+                if not ready and time.monotonic() >= end:
+                    self.close()
+                    raise psycopg.OperationalError(f"no answer within {seconds:.1f} s")
+                wanted = gen.send(ready)
+        except StopIteration as over:
+            result: _RV = over.value
+            return result
+
+
+def open_postgres(url: URL, name: str, *, most: float, settings: Mapping[str, object], **pool: Any) -> Engine:
+    """An engine for `url`; no connection is made yet. `name`: as pg_stat_activity shows it; `most`: seconds for any
+    answer; `settings`: of each session, before those of the URL's own ``options``; `pool`: for create_engine."""
+    kind: Any = type("Bounded", (Bounded,), {"most": most})
+    ours = " ".join(f"-c {setting}={value}" for setting, value in settings.items())
+    own = url.query.get("options", "")
+    defaults: dict[str, Any] = {"connect_timeout": CONNECT_SECONDS, "application_name": name}
+    arguments = {key: value for key, value in defaults.items() if key not in url.query}
+    arguments["options"] = " ".join([ours, *([own] if isinstance(own, str) else own)]).strip()
+    engine = create_engine(url, pool_pre_ping=True, connect_args=arguments, **pool)
+
+    @event.listens_for(engine, "do_connect")
+    def _connect(_dialect: Any, _record: Any, words: Any, named: Any) -> Any:
+        return kind.connect(*words, **named)
+
+    return engine
