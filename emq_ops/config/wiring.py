@@ -17,9 +17,9 @@ from emq_ops.config.checks import Found, database_faults, remote_faults, server_
 from emq_ops.config.errors import ConfigError, Mark, shown
 from emq_ops.config.explain import dotted, locate
 from emq_ops.config.loader import Loaded
-from emq_ops.config.models import Archive, Section, Server, State
+from emq_ops.config.models import Archive, Remote, Section, Server, State
+from emq_ops.config.policies import checked
 from emq_ops.config.references import ReferenceFault, has_reference, references, resolve
-from emq_ops.config.scalars import parse_duration
 from emq_ops.protocol.connection.options import Options
 from emq_ops.protocol.server import Server as OpenServer
 from emq_ops.protocol.server import connect
@@ -108,6 +108,10 @@ class Wiring:
                 str(problem), self.marks.get(path), path=path, fix=f"set it, or write ${{{problem.name}:-default}}"
             ) from None
 
+    def _typed(self, model: type[Section], section: Json, path: str, *names: str) -> Any:
+        """The model of a section's fields that are no text, resolved. Raises BadInputError."""
+        return checked(model, {n: section[n] for n in names if section.get(n) is not None}, self.env, path)
+
     def _optional(self, section: Json, path: str, name: str) -> str | None:
         raw = section.get(name)
         return None if raw is None else self.value(f"{path}.{name}", str(raw))
@@ -119,6 +123,7 @@ class Wiring:
     def options(self, verb: str) -> Options:
         """How to connect to the server, resolved."""
         s = self.server
+        typed: Server = self._typed(Server, s, "server", "verify", "connect_timeout", "timeout")
         versions = s.get("accept_versions") or ("echomq:3.*",)
         return Options(
             username=self._optional(s, "server", "username"),
@@ -126,9 +131,9 @@ class Wiring:
             ca=self._file(s, "server", "ca"),
             cert=self._file(s, "server", "cert"),
             key=self._file(s, "server", "key"),
-            verify=None if s.get("verify", True) else False,
-            connect_timeout=_seconds(s.get("connect_timeout")),
-            socket_timeout=_seconds(s.get("timeout")),
+            verify=None if typed.verify else False,
+            connect_timeout=typed.connect_timeout / 1000,
+            socket_timeout=typed.timeout / 1000,
             client_name=self._optional(s, "server", "client_name"),
             sentinel_username=self._optional(s, "server", "sentinel_username"),
             sentinel_password=self._optional(s, "server", "sentinel_password"),
@@ -185,6 +190,7 @@ class Wiring:
         if not section:
             return None
         path = "archive.remote"
+        typed: Remote = self._typed(Remote, section, path, "addressing", "timeout")
         if section.get("url") is not None:
             url = self._url(f"{path}.url", str(section["url"]), remote_faults)
         else:
@@ -204,9 +210,9 @@ class Wiring:
             session_token=self._optional(section, path, "session_token"),
             profile=self._optional(section, path, "profile"),
             storage_class=self._optional(section, path, "storage_class"),
-            addressing=str(section.get("addressing") or "auto"),
+            addressing=typed.addressing,
             ca=self._file(section, path, "ca"),
-            timeout_ms=int((_seconds(section.get("timeout")) or 30) * 1000),
+            timeout_ms=typed.timeout,
         )
 
     def _endpoint(self, section: Json, path: str) -> str | None:
@@ -224,10 +230,6 @@ class Wiring:
             return found
         what = "is empty" if not found.strip() else "has no scheme" if "://" not in found else "is no http(s) URL"
         raise ConfigError(f"{where} {what}", mark, fix="write https:// and the store's host, or take it out")
-
-
-def _seconds(raw: Any) -> float | None:
-    return None if raw is None else (parse_duration(raw) if isinstance(raw, str) else int(raw)) / 1000
 
 
 _FILE = re.compile(r"(?P<head>sqlite:///|file:(?://(?=/))?|unix://)(?P<path>[^?#]*)(?P<tail>.*)", re.DOTALL)

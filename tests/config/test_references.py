@@ -153,6 +153,19 @@ def test_an_endpoint_of_the_environment_is_whole(tmp_path: Path, text: str, env:
     assert "write https:// and the store's host, or take it out" in str(fault)
 
 
+def test_references_in_fields_that_are_no_text_are_resolved(tmp_path: Path) -> None:
+    text = (
+        "server: {url: 'rediss://h', verify: '${V}', timeout: '${T}', connect_timeout: '${C:-3s}'}\n"
+        "archive: {remote: {url: 's3://b', addressing: '${A}', timeout: '${T}'}}\n"
+    )
+    wiring = Wiring.of(read(tmp_path, text, {"V": "false", "T": "1500ms", "A": "path"}))
+    options, remote = wiring.options("test"), wiring.archive_remote
+    assert (options.verify, options.socket_timeout, options.connect_timeout) == (False, 1.5, 3.0)
+    assert remote is not None
+    assert (remote.addressing, remote.timeout_ms) == ("path", 1500)
+    assert wiring.server["timeout"] == "${T}"
+
+
 def test_what_the_environment_gives_may_be_right(tmp_path: Path) -> None:
     env = {"S": "embedded", "D": "postgresql://u:x@h/d", "R": "s3://b/p", "E": "http://h", "H": "h1,h2"}
     text = "server:\n  url: ${S}\nstate:\n  url: ${D}\narchive:\n  remote: {url: '${R}', endpoint: '${E}'}\n"
