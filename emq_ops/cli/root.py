@@ -61,7 +61,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "undo": ("undo", "Bring back, whole, every job that a removal or a trim took away."),
     "up": ("up", "Run the applied revision: every pass on time, one leader a queue."),
     "validate": ("validate", "Check the config: every fault in a line of its own."),
-    "worker": ("worker", "Work a queue from the shell, cancel a job."),
+    "worker": ("worker", "Put a job into a queue, work it from the shell, cancel a job."),
 }
 
 

@@ -9,6 +9,7 @@ import typer
 from emq_ops.cli.context import globals_of, new_app
 from emq_ops.cli.output import emit_one, emit_rows, say
 from emq_ops.cli.settings import wiring_of
+from emq_ops.cli.worker_enqueue import enqueue_job
 from emq_ops.config.scalars import parse_duration
 from emq_ops.protocol.errors import BadInputError, one_line
 from emq_ops.protocol.ids import job_id
@@ -16,7 +17,8 @@ from emq_ops.protocol.queue import Queue
 from emq_ops.worker import Backoff, Consumer, cancel, load_handler
 from emq_ops.worker.events import Event, Report, Silent, Started, describe
 
-app = new_app("Work a queue from the shell, cancel a job.")
+app = new_app("Put a job into a queue, work it from the shell, cancel a job.")
+app.command(name="enqueue")(enqueue_job)
 
 QueueName = Annotated[str, typer.Option("--queue", help="The queue.", metavar="QUEUE")]
 Duration = str
