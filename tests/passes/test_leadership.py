@@ -64,9 +64,9 @@ def test_a_lease_that_is_not_renewed_is_taken_over(server: Server, ledger: Ledge
 
 
 def test_a_kept_lease_outlives_its_length(server: Server, ledger: Ledger) -> None:
-    with Leadership(server, ledger, "mail", lease_ms=600).kept() as fence:
+    with Leadership(server, ledger, "mail", lease_ms=1_500).kept() as fence:
         began = server.now_ms("mail")
-        until(lambda: server.now_ms("mail") > began + 1_300)
+        until(lambda: server.now_ms("mail") > began + 2_500)
         found = standing(server, "mail")
         assert found is not None
         assert (found.token, found.stands) == (fence.token, True)

@@ -301,7 +301,7 @@ def test_a_handler_that_hangs_is_abandoned_at_the_deadline(q: Queue) -> None:
             go.wait(60)
 
     told = Told()
-    consumer = Consumer(q, handler, concurrency=2, lease=200, on_event=told)
+    consumer = Consumer(q, handler, concurrency=2, lease=1_000, on_event=told)
     consumer.start()
     eventually(lambda: told.of(Settled), "the other one is done")
     consumer.stop(deadline=100)

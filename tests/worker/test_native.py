@@ -282,14 +282,14 @@ def test_a_native_worker_keeps_its_leases_and_its_hangs_are_counted(q: Queue) ->
                 lost.append(fault)
                 raise
         while job.payload == b"work" and not hangs.is_set():
-            job.extend(150)
+            job.extend(1_000)
             job.token.wait(0.02)
         return b"done"
 
     working = put(q, b"work")
     hung = put(q, b"hang")
     with Consumer(
-        q, handler, lease=150, keep=False, recovery="stalled", executor="native", beat=20, on_event=told
+        q, handler, lease=1_000, keep=False, recovery="stalled", executor="native", beat=20, on_event=told
     ) as consumer:
         eventually(lambda: reads.job_state(q, hung) is reads.JobState.DEAD, "counted and swept")
         assert epoch_of(q, hung) == epoch_of(q, working) == q.server.run_id(q.name)

@@ -88,7 +88,7 @@ def test_a_settlement_that_is_refused_is_tried_again_until_somebody_mends_it(ser
     job, told = ids.mint(), Told()
     enqueue.enqueue(q, job, b"ok")
     q.server.write("SET", q.keys.stream("completions"), "in the way")
-    with Consumer(q, obedient, beat=20, lease=200, on_event=told) as consumer:
+    with Consumer(q, obedient, beat=20, lease=1_000, on_event=told) as consumer:
         [(duty, error)] = eventually(told.troubles, "told")
         assert duty == f"settle {job}"
         assert "not a stream" in error
