@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 WORKERS ?= 2
+# setuptools says at length what an editable installation is; whatever else it or pip says is shown.
+QUIET := PYTHONWARNINGS='ignore:Editable installation'
 # What `make soak` soaks: everything, or some paths (CI takes a bounded part).
 SOAK ?= tests
 
@@ -13,7 +15,7 @@ setup: $(VENV)/.ready
 $(VENV)/.ready: pyproject.toml setup.py constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade -c constraints.txt pip setuptools
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test]'
+	$(QUIET) $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test]'
 	touch $@
 
 test: setup
