@@ -162,9 +162,13 @@ class Layers:
         for queue in self.literals:
             self.effective(queue)
         for selector in self._globs:
-            matching = tuple(name for name in self._globs if globs.matches(name, globs.literal(selector)))
-            if matching not in self._shared:
-                self._build(selector, matching)
+            self.of_glob(selector)
+
+    def of_glob(self, selector: str) -> Effective:
+        """What holds for a queue that `selector` takes, and nothing more specific. Raises ConfigError."""
+        matching = tuple(name for name in self._globs if globs.matches(name, globs.literal(selector)))
+        known = self._shared.get(matching)
+        return known if known is not None else self._build(selector, matching)
 
     def effective(self, queue: str) -> Effective:
         """What holds for `queue`. Raises ConfigError where the layers together make no sense."""

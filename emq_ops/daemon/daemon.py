@@ -39,6 +39,7 @@ from emq_ops.ledger import interruptions as sights
 from emq_ops.ledger import marks, retention
 from emq_ops.ledger.holds import Window
 from emq_ops.ledger.ledger import Ledger
+from emq_ops.ledger.retention import Retention
 from emq_ops.ledger.runs import IdleBook
 from emq_ops.passes.events import Emit
 from emq_ops.passes.holder import who
@@ -286,13 +287,14 @@ class Daemon:
     def _flush(self) -> None:
         self.book.flush({key: clock.ms_of(fires) for key, (_, fires) in self.timers.times().items()})
         self.idle.flush()
-        seen, self.probe.seen_ms = self.probe.seen_ms, {}
-        if seen:
+        self.worker.ended.put()
+        if self.probe.seen_ms:
             with self.ledger.write() as connection:
-                sights.save_seen(connection, seen)
+                sights.save_seen(connection, self.probe.seen_ms)
+            self.probe.seen_ms = {}
 
     def _prune(self) -> None:
-        retention.prune(self.ledger, clock.now_ms())
+        retention.prune(self.ledger, clock.now_ms(), Retention.lasting(self._terms.retain_ms))
 
     def _end(self) -> None:
         """Everything in hand ends, or is cut off; leases are given up."""

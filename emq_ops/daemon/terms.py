@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from emq_ops.config.models import Daemon as Settings
-from emq_ops.config.models import Window
+from emq_ops.config.models import State, Window
 from emq_ops.config.policies import checked
 from emq_ops.config.windows import sections_of
 from emq_ops.deploy.document import Document
@@ -17,16 +17,18 @@ _AT_START = ("threads", "archive_threads", "lease", "ready_file")
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """`maintenance`: the config's windows."""
+    """`maintenance`: the config's windows; `retain_ms`: how long runs and deaths are remembered."""
 
     settings: Settings
     maintenance: tuple[Window, ...]
+    retain_ms: int
 
 
 def terms_of(document: Document, env: Mapping[str, str]) -> Terms:
     """Raises BadInputError where a reference can't be resolved in `env`."""
     settings = checked(Settings, document.globals.get("daemon") or {}, env, "daemon")
-    return Terms(settings, sections_of(document.data["config"], env))
+    state: State = checked(State, document.globals.get("state") or {}, env, "state")
+    return Terms(settings, sections_of(document.data["config"], env), state.retain)
 
 
 def at_next_start(before: Document, after: Document) -> list[str]:

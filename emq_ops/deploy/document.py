@@ -1,16 +1,18 @@
 """What a config wants, as plain JSON: the content of a revision. References stand in it as written, never their values.
 
     {"format": 1, "base": folder of relative paths, "globals": {archive, server, maintenance, daemon, http, alerts},
-     "queues": {name: {stalled, dead, streams, settings, protect}}, "config": the layered YAML itself}
+     "queues": {name: {stalled, dead, streams, settings, protect}}, "globs": the same of queues that come later,
+     "config": the layered YAML itself}
 
 A revision is complete: a daemon runs it though the file is gone. `config` lets it follow globs: see `effective`.
+Revisions of earlier versions have no `globs`.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -19,7 +21,7 @@ from typing import Any
 from emq_ops.config.effective import Effective, Layers
 from emq_ops.config.errors import Mark
 from emq_ops.config.loader import Loaded
-from emq_ops.config.models import Config, Section
+from emq_ops.config.models import Config, Section, State
 from emq_ops.config.wiring import Wiring, section_json
 from emq_ops.config.yamltree import Mapping as TreeMapping
 from emq_ops.config.yamltree import Scalar, Sequence, Tree, plain
@@ -27,7 +29,8 @@ from emq_ops.protocol.errors import BadInputError
 
 FORMAT = 1
 _SHARED = ("stalled", "dead", "settings")
-GLOBALS = ("server", "archive", "maintenance", "daemon", "http", "alerts")
+_ENTRIES = ("queues", "globs")
+GLOBALS = ("server", "state", "archive", "maintenance", "daemon", "http", "alerts")
 
 Json = dict[str, Any]
 
@@ -45,6 +48,7 @@ class Document:
         config = loaded.config
         found: Json = {
             "server": section_json(loaded, ("server",), config.server, marks),
+            "state": _retention(section_json(loaded, ("state",), config.state, marks)),
             "archive": None if config.archive is None else section_json(loaded, ("archive",), config.archive, marks),
             "maintenance": [
                 section_json(loaded, ("maintenance", i), window, marks) for i, window in enumerate(config.maintenance)
@@ -59,6 +63,7 @@ class Document:
                 "base": str(loaded.folder.absolute()),
                 "globals": found,
                 "queues": {queue: _queue(layers.effective(queue)) for queue in queues},
+                "globs": {selector: _queue(layers.of_glob(selector)) for selector in layers.patterns},
                 "config": plain(loaded.tree),
             }
         )
@@ -66,7 +71,7 @@ class Document:
     @classmethod
     def empty(cls, base: str = "") -> Document:
         """Nothing is wanted: what `destroy` leaves."""
-        return cls({"format": FORMAT, "base": base, "globals": {}, "queues": {}, "config": {}})
+        return cls({"format": FORMAT, "base": base, "globals": {}, "queues": {}, "globs": {}, "config": {}})
 
     @classmethod
     def from_text(cls, text: str) -> Document:
@@ -80,19 +85,9 @@ class Document:
             raise BadInputError(
                 f"a revision of format {data.get('format')}", fix="use the version of emq-ops that wrote it"
             )
-        shared = data["shared"]
-        queues = {
-            name: {
-                key: {stream: shared[at] for stream, at in value.items()}
-                if key == "streams"
-                else shared[value]
-                if key in _SHARED
-                else value
-                for key, value in entry.items()
-            }
-            for name, entry in data["queues"].items()
-        }
-        return cls({**{k: v for k, v in data.items() if k != "shared"}, "queues": queues})
+        get = data["shared"].__getitem__
+        whole = {name: _each(data[name], get) for name in _ENTRIES if name in data}
+        return cls({**{k: v for k, v in data.items() if k != "shared"}, **whole})
 
     @cached_property
     def compact(self) -> Json:
@@ -107,18 +102,8 @@ class Document:
                 shared[known[id(fields)]] = fields
             return known[id(fields)]
 
-        queues = {
-            name: {
-                key: {stream: put(fields) for stream, fields in value.items()}
-                if key == "streams"
-                else put(value)
-                if key in _SHARED
-                else value
-                for key, value in entry.items()
-            }
-            for name, entry in self.queues.items()
-        }
-        return {**self.data, "queues": queues, "shared": shared}
+        packed = {name: _each(self.data[name], put) for name in _ENTRIES if name in self.data}
+        return {**self.data, **packed, "shared": shared}
 
     @cached_property
     def text(self) -> str:
@@ -135,6 +120,11 @@ class Document:
         """Queue -> its policies and settings."""
         found: dict[str, Json] = self.data["queues"]
         return found
+
+    @property
+    def globs(self) -> dict[str, Json] | None:
+        """Glob -> policies and settings of the queues that it will take; None where this was not noted."""
+        return self.data.get("globs")
 
     @property
     def globals(self) -> Json:
@@ -156,6 +146,27 @@ class Document:
         # A variable that is not set here is the fault of the queues that use it, not of all.
         config = Config.model_validate(self.data["config"], context={"env": env, "defer": True})
         return Layers(Loaded(config, tree, (), env))
+
+
+def _each(entries: Json, do: Callable[[Any], Any]) -> Json:
+    """`entries` with every section replaced by what `do` makes of it."""
+    return {
+        name: {
+            key: {stream: do(fields) for stream, fields in value.items()}
+            if key == "streams"
+            else do(value)
+            if key in _SHARED
+            else value
+            for key, value in entry.items()
+        }
+        for name, entry in entries.items()
+    }
+
+
+def _retention(section: Json) -> Json | None:
+    """What a daemon follows of ``state:``; where the state lies is not in it."""
+    kept = {"retain": section["retain"]}
+    return None if kept["retain"] == State().model_dump()["retain"] else kept
 
 
 def _unless_default(model: Section, section: Json) -> Json | None:

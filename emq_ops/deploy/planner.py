@@ -9,6 +9,7 @@ from emq_ops.deploy import loss, settings
 from emq_ops.deploy.document import GLOBALS, Document
 from emq_ops.deploy.effects import dead_effect, stalled_effect, stream_effect
 from emq_ops.deploy.model import Drift, Field, Live, LiveQueue, Op, Plan, Step, Write
+from emq_ops.protocol import globs
 from emq_ops.protocol.errors import BadInputError
 
 Env = Mapping[str, str]
@@ -35,6 +36,7 @@ def plan(
     work = _Planner(desired, before, live, env, revert, kind)
     for queue in sorted({*desired.queues, *before.queues, *(queue for queue, _ in live.left)}):
         work.queue(queue)
+    work.globs()
     for name in GLOBALS if applied is not None else ():  # on the first apply they are no change of anything
         work.section(name)
     work.check_reverts()
@@ -115,6 +117,23 @@ class _Planner:
             archive = bool(self.desired.globals.get("archive"))
             step.loss = loss.of_stream(old.get(name), new.get(name), self.env, archive=archive)
             stream_effect(step, facts.streams.get(name), facts, protected=protected)
+
+    def globs(self) -> None:
+        """What changes for queues that come later: of a glob, where no queue that is there shows it."""
+        after, before = self.desired.globs, self.applied.globs
+        if after is None or before is None:
+            return  # a revision of an earlier version does not tell
+        known = {step.queue for step in self.steps if step.queue is not None}
+        for selector in sorted({*after, *before}):
+            old, new = before.get(selector) or {}, after.get(selector) or {}
+            pattern = globs.compiled(selector)
+            if old == new or any(pattern.fullmatch(queue) for queue in known):
+                continue
+            first = len(self.steps)
+            self._policies(selector, old, new, LiveQueue())
+            for step in self.steps[first:]:
+                step.queue = None
+                step.notes.append("for queues that come later")
 
     def _protect(self, queue: str, before: Json, after: Json) -> None:
         was, will = bool(before.get("protect")), bool(after.get("protect"))

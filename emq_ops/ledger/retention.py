@@ -35,6 +35,24 @@ class Retention:
     stalls_ms: int = 90 * _DAY
     acts_ms: int = 30 * _DAY
 
+    @classmethod
+    def lasting(cls, ms: int) -> Retention:
+        """What is remembered of runs and deaths is kept for `ms` after their end; what an undo or a census needs for no
+        longer than that, and interruptions, which explain deaths, for no less than that."""
+        usual = cls()
+        return cls(
+            deaths_ms=ms,
+            snapshots_ms=min(usual.snapshots_ms, ms),
+            runs_ms=ms,
+            idle_runs_ms=min(usual.idle_runs_ms, ms),
+            interruptions_ms=max(usual.interruptions_ms, ms),
+            census_ms=min(usual.census_ms, ms),
+            alerts_ms=ms,
+            windows_ms=max(usual.windows_ms, ms),
+            stalls_ms=ms,
+            acts_ms=min(usual.acts_ms, ms),
+        )
+
 
 def prune(ledger: Ledger, now_ms: int, keep: Retention | None = None) -> dict[str, int]:
     """Forgets what is older than `keep` says; answers how many of each. Works in pages, one transaction each, so that

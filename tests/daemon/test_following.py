@@ -14,7 +14,8 @@ import pytest
 from emq_ops.daemon.alerting import Alerting
 from emq_ops.daemon.daemon import Daemon
 from emq_ops.daemon.work import Stores
-from emq_ops.ledger.ledger import open_ledger
+from emq_ops.ledger import runs
+from emq_ops.ledger.ledger import host_ms, open_ledger
 from emq_ops.passes.events import Alerted, Event
 from emq_ops.protocol.errors import BadInputError
 from emq_ops.protocol.server import Server, connect
@@ -147,6 +148,36 @@ def test_settings_are_followed_and_what_takes_a_restart_is_said(here: Site, valk
         wait_for(lambda: "restart_needed" in told.names())
         assert told.last("restart_needed")["sections"] == ["http", "daemon.lease"]
         assert [event.name for event in told.said if event.name == "restart_needed"] == ["restart_needed"]
+
+
+def test_a_glob_of_a_later_revision_takes_the_queues_that_come(here: Site, valkey: Valkey, server: Server) -> None:
+    more = '  "new-*": {optional: true, stalled: {every: 1h}}\n'
+    applied(here, written(valkey))
+    with running(here, valkey, {"KEEP": "5"}) as told:
+        told.wait_followed(applied(here, written(valkey) + more))
+        server.write("HSET", "emq:{new-1}:metrics:completed", "count", 1)
+        told.daemon.hangup.set()
+        wait_for(lambda: ("new-1", "stalled") in told.daemon.timers.times())
+
+
+def test_what_the_state_remembers_is_what_the_config_says(here: Site, valkey: Valkey) -> None:
+    day = 86_400_000
+    applied(here, written(valkey))
+    with running(here, valkey, {"KEEP": "5"}) as told:
+        ledger = told.daemon.ledger
+        run = runs.start(ledger, "sweep", "orders", holder="me")
+        with ledger.write() as connection:
+            runs.finish(connection, run, runs.DONE, counts={"dead": 1})
+            connection.execute(runs.runs.update().values(ended_ms=host_ms() - 40 * day))
+        told.daemon._prune()
+        assert runs.get(ledger, run).status == runs.DONE
+        text = written(valkey).replace('state.db"', 'state.db", retain: "${RETAIN}"')
+        refused = applied(here, text, RETAIN="30d")
+        wait_for(lambda: told.daemon.health()["refused_revision"] == refused)
+        told.wait_followed(applied(here, text.replace("${RETAIN}", "30d")))
+        told.daemon._prune()
+        with pytest.raises(BadInputError, match="no run"):
+            runs.get(ledger, run)
 
 
 def test_alerts_go_where_the_revision_in_force_says_and_a_fault_of_one_is_told() -> None:

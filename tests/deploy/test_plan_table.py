@@ -92,3 +92,21 @@ def test_plan(case: dict[str, Any], tmp_path: Path) -> None:
     assert [f"{d.address}: {value(d.applied)}, live {value(d.live)}" for d in got.drift] == case.get("drift", [])
     assert got.refusals == case.get("refusals", [])
     assert [step.number for step in got.steps] == list(range(1, len(got.steps) + 1))
+
+
+def test_a_glob_that_a_queue_shows_is_no_step_of_its_own(tmp_path: Path) -> None:
+    config = {"queues": {"m-*": {"stalled": {"every": "10s"}}, "m-1": {}}}
+    changed = {"queues": {"m-*": {"stalled": {"every": "20s"}}, "m-1": {}}}
+    case = {"desired": changed, "applied": config}
+    assert [step.address for step in made(case, tmp_path).steps] == ["m-1/stalled"]
+    changed["queues"]["m-1"] = {"stalled": {"every": "10s"}}
+    assert [step.address for step in made(case, tmp_path).steps] == ["m-*/stalled"]
+
+
+def test_a_revision_of_an_earlier_version_tells_nothing_of_globs(tmp_path: Path) -> None:
+    config = {"queues": {"m-*": {"stalled": {}}}}
+    desired = document(config, tmp_path)
+    earlier = Document({name: value for name, value in desired.data.items() if name != "globs"})
+    assert plan(desired, earlier, Live(), env={}).empty
+    assert Document.from_text(earlier.text).globs is None
+    assert Document.from_text(desired.text).data == desired.data
