@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -122,16 +122,24 @@ def _once(session: Session, options: Globals, where: Wiring, log: Log) -> int:
     return EXIT_ERROR if any(row["status"] == "failed" for row in rows) else 0
 
 
-def _stamp(paths: list[Path]) -> list[tuple[str, int, int, int]]:
-    """Of each file what changes when it is written or replaced; zeros where it is not there."""
-    out = []
+Stamps = dict[Path, tuple[int, int, int] | None]
+
+
+def _stamps(paths: Iterable[Path]) -> Stamps:
+    """Of each file or folder what changes when it is written or replaced; None where it is not there."""
+    out: Stamps = {}
     for path in paths:
         try:
             found = path.stat()
-            out.append((str(path), found.st_mtime_ns, found.st_size, found.st_ino))
+            out[path] = found.st_mtime_ns, found.st_size, found.st_ino
         except OSError:
-            out.append((str(path), 0, 0, 0))
+            out[path] = None
     return out
+
+
+def _watched(loaded: Loaded) -> list[Path]:
+    """What changes when the config does: its files, and the folders in which a pattern finds more of them."""
+    return [*(source.path for source in loaded.sources), *loaded.folders]
 
 
 class FileFollower:
@@ -139,17 +147,19 @@ class FileFollower:
 
     def __init__(self, options: Globals, session: Session, log: Log, allow_loss: bool) -> None:
         self._options, self._session, self._log, self._allow_loss = options, session, log, allow_loss
-        self._seen = _stamp([source.path for source in loaded_of(options).sources])
+        self._seen = self._last = _stamps(_watched(loaded_of(options)))
 
     def __call__(self) -> None:
         """Looks at the file. Raises nothing: a fault is logged."""
         try:
-            now = _stamp([Path(part[0]) for part in self._seen])
-            if now == self._seen or any(part[1] == 0 for part in now):
-                return  # a file that is being replaced is looked at again
+            before, now = self._last, _stamps(self._seen)
+            self._last = now
+            if now == self._seen or (None in now.values() and now != before):
+                return  # a file that is gone may be about to be replaced: it is looked at once more
             self._seen = now
             loaded = loaded_of(self._options)
-            self._seen = _stamp([source.path for source in loaded.sources])
+            # What changed while it was read is seen the next time.
+            self._seen = {path: now.get(path, found) for path, found in _stamps(_watched(loaded)).items()}
             _apply(self._session, loaded, self._log, allow_loss=self._allow_loss)
         except EmqError as fault:
             self._log(StateFault("*", error=f"the changed file was not applied: {fault}"))

@@ -34,12 +34,14 @@ class Source:
 @dataclass(frozen=True, slots=True)
 class Loaded:
     """What was read. `config`: the checked models (references unresolved in text); `tree`: every value with its place;
-    `sources`: the files, lowest first; `env`: where references are looked up."""
+    `sources`: the files, lowest first; `env`: where references are looked up; `folders`: where patterns of `include`
+    look for files."""
 
     config: Config
     tree: Mapping
     sources: tuple[Source, ...]
     env: Env[str, str]
+    folders: tuple[Path, ...] = ()
 
     @property
     def sha256(self) -> str:
@@ -69,7 +71,7 @@ def load(files: Several[Path], env: Env[str, str]) -> Loaded:
     faults = check(config, filled)
     if faults:
         raise combine(faults)
-    return Loaded(config, filled, tuple(reader.sources), env)
+    return Loaded(config, filled, tuple(reader.sources), env, tuple(dict.fromkeys(reader.folders)))
 
 
 def overlay(low: Tree, high: Tree) -> Tree:
@@ -153,6 +155,7 @@ def _referring(tree: Mapping | Sequence, path: tuple[str | int, ...], found: lis
 class _Reader:
     def __init__(self) -> None:
         self.sources: list[Source] = []
+        self.folders: list[Path] = []
 
     def read(self, path: Path, chain: tuple[Path, ...], at: Mark | None = None) -> Tree:
         """The tree of one file over those that it includes."""
@@ -194,8 +197,7 @@ class _Reader:
         self.sources.append(Source(path, hashlib.sha256(text).hexdigest()))
         return tree if below is None else overlay(below, tree)
 
-    @staticmethod
-    def _includes(tree: Tree, path: Path) -> list[tuple[Mark, Path]]:
+    def _includes(self, tree: Tree, path: Path) -> list[tuple[Mark, Path]]:
         if not isinstance(tree, Mapping) or "include" not in tree.items:
             return []
         _, value = tree.items["include"]
@@ -208,9 +210,14 @@ class _Reader:
             if any(c in item.value for c in "*?["):
                 base = Path("/") if item.value.startswith("/") else path.parent
                 try:
-                    found += [(item.mark, target) for target in sorted(base.glob(item.value.lstrip("/")))]
+                    targets = sorted(base.glob(item.value.lstrip("/")))
                 except (OSError, RuntimeError, ValueError) as fault:  # no pattern, or folders that go while we look
                     raise ConfigError(f"can't look for {item.value}: {fault}", item.mark, path="include") from None
+                if not targets:
+                    what = f"the pattern '{item.value}' takes no file"
+                    raise ConfigError(what, item.mark, path="include", fix=f"it starts from {base}; or take it out")
+                found += [(item.mark, target) for target in targets]
+                self.folders += [target.parent for target in targets]
             else:
                 found.append((item.mark, path.parent / item.value))
         return found

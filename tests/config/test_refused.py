@@ -280,6 +280,14 @@ def test_a_missing_include_names_the_line(tmp_path: Path) -> None:
     assert "gone.yaml: No such file or directory" in str(caught.value)
 
 
+def test_a_pattern_of_includes_that_takes_no_file(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text("queues: {}\ninclude: ['conf.d/*.yaml']\n")
+    with pytest.raises(ConfigError) as caught:
+        load([tmp_path / "a.yaml"], {})
+    said = f"{tmp_path}/a.yaml:2:11: include: the pattern 'conf.d/*.yaml' takes no file (it starts from {tmp_path}; "
+    assert str(caught.value).startswith(said)
+
+
 @pytest.mark.parametrize(
     ("include", "said"),
     [
