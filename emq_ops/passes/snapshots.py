@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from emq_archive.dead_digest import dead_digest
+from emq_archive.model import Pair
 from emq_ops.ledger import deaths
 from emq_ops.ledger.ledger import Ledger
 from emq_ops.ledger.snapshot import pack, seal, seal_of, unpack_flat
@@ -13,6 +14,36 @@ from emq_ops.passes.archiver import ArchivedJob
 from emq_ops.passes.slices import read_dead
 from emq_ops.protocol.keyspace import Keys
 from emq_ops.protocol.server import Server
+
+_FACTS = {
+    "first_seen_ms": b"seen_at",
+    "cause": b"cause",
+    "killed_by": b"killed_by",
+    "deadline_ms": b"deadline",
+    "evidence": b"evidence",
+    "interruption": b"interruption",
+}
+
+
+def facts_and_seals(
+    ledger: Ledger, queue: str, jobs: Sequence[str]
+) -> tuple[dict[str, Sequence[Pair]], dict[str, bytes | None]]:
+    """By job: what goes into the archive of its death besides row and logs, and the seal of its kept row."""
+    facts: dict[str, Sequence[Pair]] = {}
+    seals: dict[str, bytes | None] = {}
+    alike: dict[tuple[object, ...], Sequence[Pair]] = {}  # deaths that one pass found are told alike
+    with ledger.read() as connection:
+        told = deaths.told(connection, queue, jobs, tuple(_FACTS))
+    for row in told:
+        job: str = row[0]
+        values: tuple[object, ...] = row[1:-1]
+        seals[job] = row[-1]
+        pairs = alike.get(values)
+        if pairs is None:
+            named = zip(_FACTS.values(), values, strict=True)
+            pairs = alike[values] = [(name, str(value).encode("utf-8")) for name, value in named if value is not None]
+        facts[job] = pairs
+    return facts, seals
 
 
 def renew(

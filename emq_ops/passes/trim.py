@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import contextvars
 from collections.abc import Collection, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 
-from emq_archive.model import Pair
-from emq_ops.ledger import deaths as book
 from emq_ops.ledger import holds, runs
 from emq_ops.ledger import interruptions as cuts
 from emq_ops.ledger.alerts import Alert
@@ -24,7 +24,7 @@ from emq_ops.passes.policy import DeadPolicy, as_row
 from emq_ops.passes.reconcile import agreed, reconcile
 from emq_ops.passes.report import NAMED, TrimReport, name_some
 from emq_ops.passes.sight import Sight, look
-from emq_ops.passes.snapshots import renew
+from emq_ops.passes.snapshots import facts_and_seals, renew
 from emq_ops.protocol.errors import BadInputError, EmqError, OutcomeUnknownError, ReconnectedError
 from emq_ops.protocol.fence import Fence
 from emq_ops.protocol.ids import min_id
@@ -32,18 +32,10 @@ from emq_ops.protocol.keyspace import Keys
 from emq_ops.protocol.scripts import load
 from emq_ops.protocol.server import Arg, Server
 
-ARCHIVE_PAGE = 5_000
+ARCHIVE_PAGE = 10_000
 """Victims handed to the archive at a time."""
 FLUSH = 4
 """Slices sent at once. The server does them one after the other; between flushes it serves others first."""
-_FACTS = {
-    "first_seen_ms": b"seen_at",
-    "cause": b"cause",
-    "killed_by": b"killed_by",
-    "deadline_ms": b"deadline",
-    "evidence": b"evidence",
-    "interruption": b"interruption",
-}
 _LIVES = 3
 _LEASE_MS = 30_000
 _REASONS = {
@@ -233,48 +225,47 @@ def _listing(state: _Trim, victims: Sequence[Victim]) -> Listing:
 
 
 def _remove(state: _Trim, victims: Sequence[Victim], now_ms: int) -> None:
-    page = ARCHIVE_PAGE if state.archiver is not None else max(1, len(victims))
-    for first in range(0, len(victims), page):
-        some = victims[first : first + page]
+    """Removes the victims, with an archive page by page: the next page is archived while one that is proven goes."""
+    if state.archiver is None:
         if state.budget.up:
             state.report.more = True
-            return
-        proven: Mapping[str, ArchivedJob] | None = None
-        books = keep_books(state.server, state.ledger, state.keys, some)
-        if state.archiver is not None:
-            facts, seals = _known(state, some, books)
-            receipt = state.archiver.archive([v.job for v in some], facts, now_ms=now_ms)
-            proven = receipt.proven
-            state.report.archived += receipt.folded
-            for job, reason in receipt.failed.items():
-                state.report.skip(job, f"not archived: {reason}")
-            state.report.survived += len(receipt.gone)
-            flat = {job: proven[job] for job in proven if job not in books}
-            renew(state.server, state.ledger, state.keys, flat, seals)
-        _delete(state, some, proven, books)
+        else:
+            _delete(state, victims, None, keep_books(state.server, state.ledger, state.keys, victims))
+        return
+    going: Future[None] | None = None
+    with ThreadPoolExecutor(max_workers=1, thread_name_prefix="trim") as behind:  # leaving it waits for what is going
+        for first in range(0, len(victims), ARCHIVE_PAGE):
+            if state.budget.up:
+                state.report.more = True
+                break
+            some = victims[first : first + ARCHIVE_PAGE]
+            proven, books = _archive(state, state.archiver, some, now_ms, going)
+            carried = contextvars.copy_context()  # with the caller's deadline
+            going = behind.submit(carried.run, _delete, state, some, proven, books)
+        if going is not None:
+            going.result()
 
 
-def _known(
-    state: _Trim, victims: Sequence[Victim], books: Mapping[str, Books]
-) -> tuple[dict[str, Sequence[Pair]], dict[str, bytes | None]]:
-    """By job: what goes into the archive of its death besides row and logs, and the seal of its kept row."""
-    facts: dict[str, Sequence[Pair]] = {}
-    seals: dict[str, bytes | None] = {}
-    same: dict[tuple[object, ...], Sequence[Pair]] = {}  # deaths that one pass found are told alike
-    with state.ledger.read() as connection:
-        told = book.told(connection, state.report.queue, [victim.job for victim in victims], tuple(_FACTS))
-    for row in told:
-        job: str = row[0]
-        values: tuple[object, ...] = row[1:-1]
-        seals[job] = row[-1]
-        pairs = same.get(values)
-        if pairs is None:
-            named = zip(_FACTS.values(), values, strict=True)
-            pairs = same[values] = [(name, str(value).encode("utf-8")) for name, value in named if value is not None]
-        facts[job] = pairs
+def _archive(
+    state: _Trim, archiver: DeadArchiver, victims: Sequence[Victim], now_ms: int, going: Future[None] | None
+) -> tuple[Mapping[str, ArchivedJob], Mapping[str, Books]]:
+    """Those that are proven to be in the archive, and the books of flow parents; both are in the ledger too. The report
+    is left alone until those that are `going` have gone."""
+    books = keep_books(state.server, state.ledger, state.keys, victims)
+    jobs = [victim.job for victim in victims]
+    facts, seals = facts_and_seals(state.ledger, state.report.queue, jobs)
     for job, kept in books.items():
         facts[job] = [*facts.get(job, ()), *kept.facts]
-    return facts, seals
+    receipt = archiver.archive(jobs, facts, now_ms=now_ms)
+    if going is not None:
+        going.result()
+    state.report.archived += receipt.folded
+    for job, reason in receipt.failed.items():
+        state.report.skip(job, f"not archived: {reason}")
+    state.report.survived += len(receipt.gone)
+    flat = {job: archived for job, archived in receipt.proven.items() if job not in books}
+    renew(state.server, state.ledger, state.keys, flat, seals)
+    return receipt.proven, books
 
 
 def _delete(

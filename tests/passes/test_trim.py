@@ -24,7 +24,7 @@ from emq_ops.passes.policy import DeadPolicy
 from emq_ops.passes.predict import predict_trim
 from emq_ops.passes.report import TrimReport
 from emq_ops.passes.trim import ProtectedError, trim
-from emq_ops.protocol.errors import BadInputError, DamagedError, EmqError
+from emq_ops.protocol.errors import BadInputError, DamagedError, EmqError, FenceError
 from emq_ops.protocol.ids import min_id, mint
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import Server, connect
@@ -342,6 +342,62 @@ def test_an_archive_that_fails_trims_nothing(server: Server, ledger: Ledger, mai
     assert dead_of(mail) == dead
     assert [run.status for run in runs.latest(ledger)] == ["failed"]
     assert trimmed(server, ledger, keep=0, archive=True, archiver=Shelf(server, "mail")).removed == 3
+
+
+def test_with_an_archive_each_page_is_archived_before_it_goes(
+    server: Server, ledger: Ledger, mail: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("emq_ops.passes.trim.ARCHIVE_PAGE", 7)
+    dead = kill_row(mail, 40)
+
+    class Watching(Shelf):
+        def archive(self, jobs: Any, facts: Any, *, now_ms: int) -> Receipt:
+            receipt = super().archive(jobs, facts, now_ms=now_ms)
+            assert set(jobs) <= set(dead_of(mail))
+            return receipt
+
+    shelf = Watching(server, "mail", refuse=[dead[9]])
+    report = trimmed(server, ledger, keep=1, archive=True, archiver=shelf, slice=3)
+    assert report.removed_jobs == [job for job in dead[:39] if job != dead[9]]
+    assert (report.archived, report.left, [s.job for s in report.skipped]) == (38, 2, [dead[9]])
+    assert list(shelf.rows) == report.removed_jobs
+
+
+def test_an_archive_that_fails_on_its_way_keeps_what_is_left(
+    server: Server, ledger: Ledger, mail: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("emq_ops.passes.trim.ARCHIVE_PAGE", 5)
+    dead = kill_row(mail, 20)
+
+    class Failing(Shelf):
+        def archive(self, jobs: Any, facts: Any, *, now_ms: int) -> Receipt:
+            if dead[10] in jobs:
+                raise EmqError("the store is gone")
+            return super().archive(jobs, facts, now_ms=now_ms)
+
+    with pytest.raises(EmqError, match="the store is gone"):
+        trimmed(server, ledger, keep=0, archive=True, archiver=Failing(server, "mail"), slice=2)
+    assert dead_of(mail) == dead[10:]
+    [run] = runs.latest(ledger)
+    assert (run.status, run.counts["removed"]) == ("failed", 10)
+
+
+def test_a_lease_that_is_lost_while_the_next_page_is_archived_ends_the_trim(
+    server: Server, ledger: Ledger, mail: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("emq_ops.passes.trim.ARCHIVE_PAGE", 5)
+    dead = kill_row(mail, 20)
+
+    class Losing(Shelf):
+        def archive(self, jobs: Any, facts: Any, *, now_ms: int) -> Receipt:
+            if dead[5] in jobs:
+                server.write("DEL", mail.keys.lease)
+            return super().archive(jobs, facts, now_ms=now_ms)
+
+    with pytest.raises(FenceError):
+        trimmed(server, ledger, keep=0, archive=True, archiver=Losing(server, "mail"), slice=2)
+    assert set(dead[5:]) <= set(dead_of(mail))  # of the first five some may have gone before
+    assert [run.status for run in runs.latest(ledger)] == ["failed"]
 
 
 def test_rows_of_many_shapes_and_names_in_any_order(server: Server, ledger: Ledger, mail: Queue) -> None:
