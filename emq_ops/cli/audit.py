@@ -9,7 +9,6 @@ from typing import Annotated
 import typer
 
 from emq_ops.audit.life import Event, life_of
-from emq_ops.audit.page import life_page, restarts_page, whatif_page
 from emq_ops.audit.restarts import audit_restarts, iso
 from emq_ops.audit.suspects import BURST
 from emq_ops.audit.together import counted as events_told
@@ -54,6 +53,8 @@ def restarts(
         found = audit_restarts(ledger, names, since_ms=_since(since), burst=burst)
     events = together(found.told)
     if html is not None:
+        from emq_ops.audit.page import restarts_page  # and its templates: just where a page is asked for
+
         put_page(restarts_page(found), html)
     if options.output == "json":
         emit_one(found.as_row(), options.output)
@@ -99,6 +100,8 @@ def one_job(
         archived = _archived(passing, job, server, stack, notes)
         life = life_of(job, server=server, queues=names, ledger=ledger, archived=archived)
     if html is not None:
+        from emq_ops.audit.page import life_page
+
         put_page(life_page(life), html)
     if options.output in ("json", "jsonl"):
         emit_one(life.as_row(), options.output)
@@ -149,6 +152,8 @@ def what_would(
         names = chosen(queues, known, Layers(passing.parts.loaded).literals) if queues else known
         found = what_if(ledger, max_stalled, names, since_ms=_since(since) or None)
     if html is not None:
+        from emq_ops.audit.page import whatif_page
+
         put_page(whatif_page(found), html)
     if options.output == "json":
         emit_one(found.as_row(), options.output)

@@ -10,7 +10,6 @@ from typing import Annotated, Any
 import typer
 
 from emq_ops.audit.dead import DeadAudit, audit_dead, begin, finish, fitting
-from emq_ops.audit.page import dead_page
 from emq_ops.audit.restarts import iso
 from emq_ops.audit.suspects import BURST, Suspect
 from emq_ops.cli.audit_parts import Html, Queues, check_page, longest_lease, put_page, queues_of, selection_of, tell
@@ -145,6 +144,8 @@ def _show_dead(
     found: DeadAudit, reports: list[ActReport], html: str | None, options: Globals, *, acts_asked: bool
 ) -> None:
     if html is not None:
+        from emq_ops.audit.page import dead_page  # and its templates: just where a page is asked for
+
         put_page(dead_page(found), html)
     rows = [_group_row(row) for row in found.as_row()["groups"]]
     if options.output == "json":

@@ -6,11 +6,10 @@ import contextlib
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from emq_ops.audit.archived import Archived
 from emq_ops.cli.archive_parts import Parts
 from emq_ops.cli.output import say
 from emq_ops.cli.passing import Passing, span
@@ -20,6 +19,9 @@ from emq_ops.passes.acts import ActReport
 from emq_ops.passes.selection import Selection
 from emq_ops.protocol.errors import BadInputError, one_line
 from emq_ops.protocol.server import Server
+
+if TYPE_CHECKING:
+    from emq_ops.audit.archived import Archived
 
 Queues = Annotated[list[str] | None, typer.Argument(help="Queues or globs; all without.", metavar="QUEUE")]
 Html = Annotated[
@@ -73,6 +75,8 @@ def archive_of(parts: Parts, server: Server | None = None) -> Iterator[Archived 
     if parts.wiring.archive_local is None:
         yield None
         return
+    from emq_ops.audit.archived import Archived  # and pyarrow: just where there is an archive
+
     with contextlib.ExitStack() as stack:
         local = stack.enter_context(parts.local_for_a_look())
         remote = stack.enter_context(parts.remote()) if parts.wiring.archive_remote is not None else None

@@ -5,15 +5,18 @@ from __future__ import annotations
 import threading
 from dataclasses import replace
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from emq_ops.config.schedule import Cron
 from emq_ops.daemon import clock
 from emq_ops.daemon.tasks import Task
-from emq_ops.daemon.timers import Cue
 from emq_ops.ledger import marks as store
 from emq_ops.ledger.ledger import Ledger
 from emq_ops.ledger.marks import Mark
 from emq_ops.passes.holder import who
+
+if TYPE_CHECKING:  # the scheduler is the daemon's alone; `ps` does without
+    from emq_ops.daemon.timers import Cue
 
 EVERY_MS = 10_000
 """How often idle runs are written down."""

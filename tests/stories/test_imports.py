@@ -15,8 +15,9 @@ HEAVY = ("pyarrow", "boto3", "duckdb", "alembic", "apscheduler", "starlette", "a
 LOOK = """
 import sys
 from emq_ops.cli.main import main
-code = main(sys.argv[2:])
+code = max(main(words.split(" ")) for words in sys.argv[2:])
 print("imported:", *[name for name in sys.argv[1].split(",") if name in sys.modules], file=sys.stderr)
+sys.exit(code not in (0, 2))
 """
 CONFIG = """
 server: {url: '%s'}
@@ -25,7 +26,13 @@ queues: {orders: {stalled: {}, dead: {keep: 3, archive: false}, streams: {comple
 
 
 def imported(folder: Path, *command: str) -> set[str]:
-    args = [sys.executable, "-c", LOOK, ",".join((*HEAVY, "sqlalchemy", "redis")), *command]
+    """What a command, in a process of its own, imports of what is heavy."""
+    return imported_by_all(folder, " ".join(command))
+
+
+def imported_by_all(folder: Path, *commands: str) -> set[str]:
+    """What these commands import together, one after the other."""
+    args = [sys.executable, "-c", LOOK, ",".join((*HEAVY, "sqlalchemy", "redis")), *commands]
     ran = subprocess.run(args, cwd=folder, capture_output=True, text=True, timeout=60, check=True)
     return set(ran.stderr.rpartition("imported:")[2].split())
 
@@ -36,6 +43,14 @@ def test_a_sweep_or_a_trim_without_an_archive_imports_none(valkey: Valkey, tmp_p
     assert imported(tmp_path, "sweep", "orders") == {"sqlalchemy", "redis"}
     assert imported(tmp_path, "trim", "orders") == {"sqlalchemy", "redis"}
     assert imported(tmp_path, "plan") == {"sqlalchemy", "redis"}
+
+
+def test_what_only_reads_files_or_the_ledger_imports_no_client_and_no_scheduler(valkey: Valkey, tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text(CONFIG % valkey.url)
+    assert imported_by_all(tmp_path, "validate", "config show orders") == set()
+    imported(tmp_path, "apply", "--yes", "--allow-loss")  # makes the state, by alembic
+    assert imported_by_all(tmp_path, "runs ls", "history", "hold", "audit restarts") == {"sqlalchemy"}
+    assert imported_by_all(tmp_path, "ps", "audit dead") == {"sqlalchemy", "redis"}
 
 
 @pytest.mark.parametrize("command", [["--help"], ["--version"]], ids=lambda c: c[0])

@@ -15,8 +15,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import hiredis
-import redis
-from redis.connection import Connection, SSLConnection, UnixDomainSocketConnection
 
 from emq_ops.protocol.connection.options import Options
 from emq_ops.protocol.connection.replies import ErrorReply, reply_error
@@ -105,6 +103,9 @@ class Link:
         self._connection: Any = self._make(address, options, tls)  # redis-py's methods carry no types
 
     def _make(self, address: Address, options: Options, tls: bool) -> Any:
+        # Imported by whoever connects: a command that reads files and the ledger would wait for it for nothing.
+        from redis import connection as transport
+
         common: dict[str, Any] = {
             "protocol": 2,
             "driver_info": None,
@@ -113,14 +114,14 @@ class Link:
             "socket_timeout": options.socket_seconds,
         }
         if isinstance(address, str):
-            unix: Any = UnixDomainSocketConnection
+            unix: Any = transport.UnixDomainSocketConnection
             return unix(path=address, **common)
         common.update(host=address[0], port=address[1])
         if not tls:
-            plain: Any = Connection
+            plain: Any = transport.Connection
             return plain(**common)
         verify = options.verify is not False
-        return SSLConnection(
+        return transport.SSLConnection(
             ssl_ca_certs=options.ca,
             ssl_certfile=options.cert,
             ssl_keyfile=options.key,
@@ -131,6 +132,8 @@ class Link:
 
     def open(self) -> Link:
         """Connects, and says who we are. Raises UnreachableError or DeadlineError: nothing was changed."""
+        from redis import RedisError
+
         check(self.where)
         self._connection.socket_connect_timeout = within(self._options.connect_seconds)
         try:
@@ -138,7 +141,7 @@ class Link:
         except EmqError:
             self.close()
             raise
-        except (redis.RedisError, OSError, Lost) as fault:
+        except (RedisError, OSError, Lost) as fault:
             self.close()
             check(self.where)
             raise UnreachableError(f"can't connect: {fault}", where=self.where, fix=_hint(fault)) from fault
@@ -160,6 +163,8 @@ class Link:
             # A user without the right to CLIENT goes without a name.
             if isinstance(reply, ErrorReply) and not (command[0] == "CLIENT" and reply.code == "NOPERM"):
                 raise reply_error(reply.text, self.where)
+            if not isinstance(reply, ErrorReply) and reply != b"OK":
+                raise UnreachableError("what answers is no Valkey", where=self.where, fix=_OTHER)
 
     @property
     def is_open(self) -> bool:
@@ -222,8 +227,13 @@ class Link:
         self._connection.disconnect()
 
 
+_OTHER = "check host and port: another program listens there, or it speaks TLS (rediss://)"
+
+
 def _hint(fault: Exception) -> str:
     text = str(fault)
+    if "Protocol error" in text:
+        return _OTHER
     if "CERTIFICATE_VERIFY_FAILED" in text:
         return "give the CA that signed the server's certificate (ca=), and the host name that stands in it"
     if "SSL" in text or "certificate" in text.lower():
