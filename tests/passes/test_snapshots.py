@@ -14,9 +14,9 @@ from emq_ops.ledger.snapshot import seal_of, unpack_flat
 from emq_ops.passes.undo import undo
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import Server
-from tests.passes.test_trim import Shelf, trimmed
+from tests.passes.shelf import Shelf
 from tests.support.keyspace import dump
-from tests.support.passing import kill_row
+from tests.support.passing import kill_row, trimmed
 
 _texts = st.lists(st.sampled_from([b"", b"1", b":", b"1:1", b"*", b"-"]), max_size=4)
 _rows = st.tuples(_texts.filter(lambda texts: len(texts) % 2 == 0), _texts)

@@ -13,9 +13,9 @@ from emq_ops.passes.undo import undo
 from emq_ops.protocol.ids import mint
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import Server
-from tests.passes.test_trim import Receipt, Shelf, trimmed
+from tests.passes.shelf import Receipt, Shelf
 from tests.support.keyspace import dump
-from tests.support.passing import dead_of, kill_row
+from tests.support.passing import dead_of, kill_row, trimmed
 
 
 def settled_parent(q: Queue, job: str) -> None:

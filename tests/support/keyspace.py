@@ -36,3 +36,8 @@ def load_live(server: Server) -> None:
 def dump(server: Server) -> dict[str, dict[str, Any]]:
     """The whole keyspace of a server, for comparing before and after."""
     return dump_keyspace(server)
+
+
+def of_emq(keyspace: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Without our own keys."""
+    return {key: value for key, value in keyspace.items() if not key.startswith("emq-ops:")}

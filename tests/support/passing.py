@@ -9,9 +9,10 @@ from typing import Any
 
 from emq_ops.ledger.ledger import Ledger
 from emq_ops.passes.leadership import Leadership
-from emq_ops.passes.policy import StalledPolicy
-from emq_ops.passes.report import SweepReport
+from emq_ops.passes.policy import DeadPolicy, StalledPolicy
+from emq_ops.passes.report import SweepReport, TrimReport
 from emq_ops.passes.sweep import sweep
+from emq_ops.passes.trim import trim
 from emq_ops.protocol.fence import Fence
 from emq_ops.protocol.ids import mint
 from emq_ops.protocol.queue import Queue
@@ -95,3 +96,10 @@ def swept(server: Server, ledger: Ledger, queue: str, **policy: Any) -> SweepRep
     """One sweep under a lease of its own."""
     with leading(server, ledger, queue) as fence:
         return sweep(server, queue, StalledPolicy(**policy), ledger, fence)
+
+
+def trimmed(server: Server, ledger: Ledger, queue: str = "mail", **more: Any) -> TrimReport:
+    """One trim under a lease of its own."""
+    options = {name: more.pop(name) for name in ("archiver", "only", "emit", "trigger") if name in more}
+    with leading(server, ledger, queue) as fence:
+        return trim(server, queue, DeadPolicy(**more), ledger, fence, **options)

@@ -1,0 +1,208 @@
+"""What stops a sweep, or ends it early: holds, bursts, time, damage, lost leases; and what it predicts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from emq_ops.ledger import alerts, deaths, holds, runs
+from emq_ops.ledger import interruptions as book
+from emq_ops.ledger.holds import Hold, Window
+from emq_ops.ledger.ledger import Ledger
+from emq_ops.passes.events import Event
+from emq_ops.passes.policy import StalledPolicy
+from emq_ops.passes.predict import predict_sweep
+from emq_ops.passes.sweep import sweep
+from emq_ops.protocol import deadline
+from emq_ops.protocol.errors import BadInputError, DamagedError, DeadlineError, FenceError
+from emq_ops.protocol.queue import Queue
+from emq_ops.protocol.server import Server
+from emq_ops.protocol.transitions.claims import claim
+from tests.support.keyspace import dump, of_emq
+from tests.support.passing import add, dead_of, lapse, leading, stall, swept, take, until
+from tests.support.valkey import Valkey
+
+
+def test_a_held_queue_is_left_alone(server: Server, ledger: Ledger, mail: Queue) -> None:
+    stall(mail)
+    now = server.now_ms("mail")
+    holds.hold(ledger, Hold("mail", now, now + 60_000, "me"))
+    report = swept(server, ledger, "mail")
+    assert (report.status, report.notes, report.held_until_ms) == ("held", ["held by me"], now + 60_000)
+    assert server.read("ZCARD", mail.keys.active) == 1
+    holds.release(ledger, "mail")
+    assert swept(server, ledger, "mail").dead == 1
+
+
+@pytest.mark.parametrize(
+    ("guard", "stops"),
+    [
+        ({"max_removals": 9}, True),
+        ({"max_removals": 10}, False),
+        ({"max_removals": 0}, True),
+        ({"max_share": 0.49}, True),
+        ({"max_share": 0.5}, False),
+        ({"max_share": 0.5, "max_removals": 9}, True),
+        ({}, False),
+    ],
+)
+def test_the_burst_guard(server: Server, ledger: Ledger, mail: Queue, guard: dict[str, Any], stops: bool) -> None:
+    stall(mail, 10)
+    add(mail, 10)
+    take(mail, 10, 60_000)
+    events: list[Event] = []
+    with leading(server, ledger, "mail") as fence:
+        report = sweep(server, "mail", StalledPolicy(limit=4, **guard), ledger, fence, emit=events.append)
+    assert report.dead == (0 if stops else 10)
+    assert len(dead_of(mail)) == report.dead
+    said = [alert.kind for alert in alerts.listing(ledger)]
+    assert said == (["burst_stopped"] if stops else ["burst"])
+    assert [e.facts()["kind"] for e in events if e.name == "alerted"] == said
+    if stops:
+        assert report.stopped_by in guard
+        assert runs.get(ledger, str(report.run)).status == "stopped"
+        assert server.read("ZCARD", mail.keys.active) == 20
+
+
+def test_the_burst_guard_counts_only_who_would_die(server: Server, ledger: Ledger, mail: Queue) -> None:
+    stall(mail, 10)
+    assert swept(server, ledger, "mail", max_stalled=2, max_removals=0).recovered == 10
+    now = server.now_ms("mail")
+    take(mail, 10)
+    lapse(mail)
+    holds.open_window(ledger, Window("*", now, now + 60_000))
+    assert swept(server, ledger, "mail", max_stalled=2, max_removals=0).exempted == 10
+
+
+def test_the_time_runs_out(server: Server, ledger: Ledger, mail: Queue) -> None:
+    """The pass ends in time to say how it ended; the next one goes on."""
+    stall(mail, 5)
+    at_start: list[float] = []
+    with leading(server, ledger, "mail") as fence, deadline.deadline(4):
+
+        def dawdle(event: Event) -> None:
+            if event.name == "pass_started":
+                at_start.append(deadline.remaining() or 0)
+            if event.name == "slice_swept":  # a fifth of the time is kept for the end
+                until(lambda: (deadline.remaining() or 0) < at_start[0] / 5, "most of the time")
+
+        report = sweep(server, "mail", StalledPolicy(limit=2), ledger, fence, emit=dawdle)
+    assert (report.more, report.dead, report.status) == (True, 2, "done")
+    assert runs.get(ledger, str(report.run)).counts == {"dead": 2}
+    assert swept(server, ledger, "mail").dead == 3
+
+
+def test_a_failure_is_recorded_after_the_time_ran_out(server: Server, ledger: Ledger, mail: Queue) -> None:
+    stall(mail, 1)
+
+    def dawdle(event: Event) -> None:
+        if event.name == "pass_started":
+            until(lambda: deadline.remaining() == 0, "all of the time")
+
+    with leading(server, ledger, "mail") as fence, pytest.raises(DeadlineError), deadline.deadline(2):
+        sweep(server, "mail", StalledPolicy(), ledger, fence, emit=dawdle)
+    [run] = runs.latest(ledger)
+    assert run.status == "failed"
+    assert "time" in str(run.error)
+
+
+# Bad input
+
+
+@pytest.mark.parametrize(
+    "harm",
+    [
+        lambda mail, job: ("HSET", mail.keys.row(job), "stalled", "many"),
+        lambda mail, job: ("ZADD", mail.keys.active, 1733, job),  # seconds, or worse
+        lambda mail, job: ("ZADD", mail.keys.active, mail.server.now_ms("mail") - 9, "no id"),
+        lambda mail, job: ("SET", mail.keys.pending, "no zset"),
+        lambda mail, job: ("SET", mail.keys.exempt, "no hash"),
+        lambda mail, job: ("SET", mail.keys.failed, "no hash"),
+    ],
+)
+def test_damaged_data_is_one_clear_error_and_nothing_changes(
+    server: Server, ledger: Ledger, mail: Queue, harm: Any
+) -> None:
+    [job] = stall(mail)
+    server.write(*harm(mail, job))
+    before = of_emq(dump(server))
+    with pytest.raises(DamagedError, match="EMQDATA"):
+        swept(server, ledger, "mail")
+    assert of_emq(dump(server)) == before
+    assert list(deaths.iterate(ledger)) == []
+
+
+def test_a_lost_lease_writes_nothing(server: Server, ledger: Ledger, mail: Queue) -> None:
+    stall(mail)
+    with leading(server, ledger, "mail") as fence:
+        pass
+    with pytest.raises(FenceError):
+        sweep(server, "mail", StalledPolicy(), ledger, fence)
+    assert server.read("ZCARD", mail.keys.active) == 1
+    assert [run.status for run in runs.latest(ledger)] == ["failed"]
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [
+        {"max_stalled": 0},
+        {"limit": 0},
+        {"limit": 10_001},
+        {"lease_ms": 0},
+        {"max_exempt": -1},
+        {"max_share": 0.0},
+        {"max_share": 1.1},
+        {"restart": "never"},
+        {"executor": "native", "restart": "count"},
+        {"max_removals": -1},
+    ],
+)
+def test_policies_that_can_not_be(policy: dict[str, Any]) -> None:
+    with pytest.raises(BadInputError):
+        StalledPolicy(**policy)
+
+
+# What a dry run says is what the run then does
+
+
+@settings(
+    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
+@given(data=st.data())
+def test_a_prediction_comes_true(server: Server, valkey: Valkey, ledger: Ledger, data: st.DataObject) -> None:
+    with valkey.client() as admin:
+        admin.flushall()
+    mail = Queue(server, "mail")
+    swept(server, ledger, "mail")
+    now = server.now_ms("mail")
+    count = data.draw(st.integers(0, 8))
+    mine = add(mail, count)
+    for job in mine:
+        claim(mail, 60_000)
+        lapsed = data.draw(st.booleans())
+        server.write("ZADD", mail.keys.active, now - data.draw(st.integers(0, 500)) if lapsed else now + 60_000, job)
+        stalls = data.draw(st.integers(0, 3))
+        if stalls:
+            server.write("HSET", mail.keys.row(job), "stalled", stalls)
+        spent = data.draw(st.integers(0, 3))
+        if spent:
+            server.write("HSET", mail.keys.exempt, job, spent)
+        if data.draw(st.integers(0, 9)) == 0:
+            server.write("DEL", mail.keys.row(job))
+    if data.draw(st.booleans()):
+        book.mark_lost(ledger, ["mail"])
+    begin = now - data.draw(st.integers(0, 600))
+    policy = StalledPolicy(max_stalled=data.draw(st.integers(1, 3)), max_exempt=data.draw(st.integers(0, 3)), limit=3)
+    with leading(server, ledger, "mail") as fence:
+        window = holds.open_window(ledger, Window("mail", begin, begin + data.draw(st.integers(1, 400))))
+        before = dump(server)
+        wanted = predict_sweep(server, "mail", policy, ledger)
+        assert dump(server) == before
+        report = sweep(server, "mail", policy, ledger, fence)
+        holds.close_windows(ledger, window.start_ms, "mail")
+    for name in ("recovered", "exempted", "forced", "dead", "ghosts"):
+        assert getattr(report, name) == getattr(wanted, name), name
+    assert sorted(report.dead_jobs) == sorted(wanted.dead_jobs)
