@@ -9,7 +9,9 @@ from typing import Any, TypeVar
 
 from emq_ops.protocol import ids
 from emq_ops.protocol.queue import Queue
-from emq_ops.worker.events import Event, Settled, Trouble
+from emq_ops.protocol.transitions import enqueue
+from emq_ops.worker import Consumer
+from emq_ops.worker.events import Event, Report, Settled, Trouble
 
 T = TypeVar("T")
 
@@ -75,3 +77,23 @@ def deadline_of(q: Queue, job: str) -> int | None:
     """The job's lease deadline, server-clock ms; None where it is not in active."""
     score: Any = q.server.read("ZSCORE", q.keys.active, job)
     return None if score is None else int(float(score))
+
+
+def put(q: Queue, payload: bytes = b"x", group: str | None = None) -> str:
+    """A new job of this payload."""
+    [job] = put_all(q, payload, group=group)
+    return job
+
+
+def put_all(q: Queue, *payloads: bytes, group: str | None = None) -> list[str]:
+    """A new job of each payload, in mint order."""
+    found = [ids.mint() for _ in payloads]
+    for job, payload in zip(found, payloads, strict=True):
+        assert enqueue.enqueue(q, job, payload, group=group)
+    return found
+
+
+def run(q: Queue, handler: Any, **options: Any) -> tuple[Report, Told]:
+    """A consumer's run until the queue is idle, and what it told."""
+    told = Told()
+    return Consumer(q, handler, on_event=told, **options).run(until_idle=True), told

@@ -13,32 +13,21 @@ from hypothesis import strategies as st
 from emq_ops.protocol import ids
 from emq_ops.protocol.errors import BadInputError, KindError, ServerError, StateError
 from emq_ops.protocol.queue import Queue
-from emq_ops.protocol.server import Server, connect
+from emq_ops.protocol.server import connect
 from emq_ops.protocol.transitions import claims, enqueue, jobs, reads, settle
 from emq_ops.worker import CancelAnswer, Cancelled, CancelToken, Consumer, Job, JobCancelled, cancel
 from emq_ops.worker.events import Signalled
 from emq_ops.worker.listener import cancel_event
-from tests.support.consuming import Told, eventually, lapse, records
+from tests.support.consuming import Told, eventually, lapse, put, records
 from tests.support.invariants import violations
 from tests.support.keyspace import dump
 from tests.support.proxy import RespProxy, named
 from tests.support.valkey import Valkey
 
 
-@pytest.fixture
-def q(server: Server) -> Queue:
-    return Queue(server, "orders")
-
-
-def put(q: Queue, group: str | None = None) -> str:
-    job = ids.mint()
-    assert enqueue.enqueue(q, job, b"x", group=group)
-    return job
-
-
 @pytest.mark.parametrize("grouped", [False, True])
 def test_a_waiting_job_is_removed_outright(q: Queue, grouped: bool) -> None:
-    job = put(q, ids.mint("GRP") if grouped else None)
+    job = put(q, group=ids.mint("GRP") if grouped else None)
     jobs.add_log(q, job, b"a line")
     assert cancel.request(q, job, "why") is CancelAnswer.REMOVED
     assert reads.job_state(q, job) is reads.JobState.ABSENT
@@ -126,7 +115,7 @@ class Stubborn:
 
 def test_a_handler_that_stops_completes_its_job_as_cancelled_and_it_is_never_retried(q: Queue) -> None:
     told, handler = Told(), Stubborn()
-    one, other = put(q), put(q, ids.mint("GRP"))
+    one, other = put(q), put(q, group=ids.mint("GRP"))
     with Consumer(q, handler, on_event=told, beat=20):
         eventually(lambda: len(handler.jobs) == 2, "both in hand")
         assert cancel.request(q, one, "no longer wanted — é") is CancelAnswer.SIGNALLED

@@ -16,10 +16,9 @@ from emq_ops.cli.main import main
 from emq_ops.protocol import ids
 from emq_ops.protocol.errors import BadInputError
 from emq_ops.protocol.queue import Queue
-from emq_ops.protocol.server import Server
-from emq_ops.protocol.transitions import claims, enqueue, reads, recover
+from emq_ops.protocol.transitions import claims, reads, recover
 from emq_ops.worker import load_handler
-from tests.support.consuming import eventually, records
+from tests.support.consuming import eventually, put_all, records
 from tests.support.valkey import Valkey
 
 TOOL = Path(sys.executable).with_name("emq-ops")
@@ -36,11 +35,6 @@ def hangs(job):
 
 
 @pytest.fixture
-def q(server: Server) -> Queue:
-    return Queue(server, "orders")
-
-
-@pytest.fixture
 def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with a module of handlers, as the working folder."""
     (tmp_path / "shop_jobs.py").write_text(HANDLERS)
@@ -50,17 +44,10 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def put(q: Queue, *payloads: bytes) -> list[str]:
-    found = [ids.mint() for _ in payloads]
-    for job, payload in zip(found, payloads, strict=True):
-        enqueue.enqueue(q, job, payload)
-    return found
-
-
 def test_a_queue_is_worked_until_it_is_idle(
     valkey: Valkey, q: Queue, shop: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    put(q, b"one", b"two")
+    put_all(q, b"one", b"two")
     line = ["--url", valkey.url, "--output", "json", "worker", "run", "shop_jobs:good", "--queue", "orders"]
     assert main([*line, "--until-idle"]) == 0
     captured = capsys.readouterr()
@@ -73,7 +60,7 @@ def test_a_queue_is_worked_until_it_is_idle(
 def test_errors_are_shown_on_one_line_that_cant_steer_a_terminal(
     valkey: Valkey, q: Queue, shop: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    [job, _] = put(q, b"bad", b"fine")
+    [job, _] = put_all(q, b"bad", b"fine")
     line = ["--url", valkey.url, "worker", "run", "shop_jobs:mixed", "--queue", "orders", "--until-idle"]
     assert main([*line, "--max-attempts", "1", "--no-record"]) == 0
     err = capsys.readouterr().err
@@ -98,7 +85,7 @@ def test_errors_are_shown_on_one_line_that_cant_steer_a_terminal(
 def test_bad_input_is_one_clear_line(
     valkey: Valkey, q: Queue, shop: Path, capsys: pytest.CaptureFixture[str], words: list[str], text: str
 ) -> None:
-    put(q, b"x")
+    put_all(q, b"x")
     assert main(["--url", valkey.url, "worker", "run", *words, "--queue", "orders", "--until-idle"]) == 4
     err = capsys.readouterr().err
     assert err.startswith("emq-ops: ")
@@ -119,7 +106,7 @@ def start(valkey: Valkey, shop: Path, handler: str, *more: str) -> subprocess.Po
 
 
 def test_sigterm_ends_it_when_its_jobs_are_settled(valkey: Valkey, q: Queue, shop: Path) -> None:
-    put(q, b"x")
+    put_all(q, b"x")
     with start(valkey, shop, "shop_jobs:good") as process:
         eventually(lambda: records(q), "worked")
         process.send_signal(signal.SIGTERM)
@@ -129,7 +116,7 @@ def test_sigterm_ends_it_when_its_jobs_are_settled(valkey: Valkey, q: Queue, sho
 
 
 def test_a_hang_is_left_at_the_deadline_and_a_second_signal_does_not_wait(valkey: Valkey, q: Queue, shop: Path) -> None:
-    [job] = put(q, b"x")
+    [job] = put_all(q, b"x")
     with start(valkey, shop, "shop_jobs:hangs", "--stop", "10m") as process:
         eventually(lambda: reads.job_state(q, job) is reads.JobState.ACTIVE, "in hand")
         os.kill(process.pid, signal.SIGINT)
@@ -143,7 +130,7 @@ def test_a_hang_is_left_at_the_deadline_and_a_second_signal_does_not_wait(valkey
 
 def test_until_idle_leaves_a_hang_names_it_and_loses_nothing(valkey: Valkey, q: Queue, shop: Path) -> None:
     """Also where jobs wait for the hand that hangs: nothing else can be claimed."""
-    hung, waiting = put(q, b"x", b"y")
+    hung, waiting = put_all(q, b"x", b"y")
     line = ("--until-idle", "--give-up", "300ms", "--concurrency", "1", "--lease", "500ms", "--recovery", "none")
     with start(valkey, shop, "shop_jobs:hangs", *line) as process:
         out, err = process.communicate(timeout=60)
@@ -164,7 +151,7 @@ def test_give_up_is_of_until_idle(valkey: Valkey, shop: Path, capsys: pytest.Cap
 
 
 def test_cancel_says_what_it_came_to(valkey: Valkey, q: Queue, capsys: pytest.CaptureFixture[str]) -> None:
-    active, waiting = put(q, b"", b"")
+    active, waiting = put_all(q, b"", b"")
     assert claims.claim(q, 60_000) is not None
     gone = ids.mint()
     line = ["--url", valkey.url, "--output", "json", "worker", "cancel", "--queue", "orders"]

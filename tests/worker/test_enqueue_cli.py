@@ -11,18 +11,12 @@ import pytest
 
 from emq_ops.protocol import ids
 from emq_ops.protocol.queue import Queue
-from emq_ops.protocol.server import Server
 from emq_ops.protocol.transitions import claims, jobs, reads
 from tests.audit.cli import emq
 from tests.support.valkey import Valkey
 
 TOOL = Path(sys.executable).with_name("emq-ops")
 BYTES = bytes(range(256))
-
-
-@pytest.fixture
-def q(server: Server) -> Queue:
-    return Queue(server, "orders")
 
 
 def payload_of(q: Queue, job: str) -> bytes:

@@ -11,26 +11,15 @@ import pytest
 from emq_ops.protocol import ids
 from emq_ops.protocol.errors import HeldError
 from emq_ops.protocol.queue import Queue
-from emq_ops.protocol.server import Server, connect
+from emq_ops.protocol.server import connect
 from emq_ops.protocol.transitions import claims, enqueue, jobs, leases, reads, recover
 from emq_ops.worker import Consumer, Job, LeaseLostError, keeper
 from emq_ops.worker.events import Lost
-from tests.support.consuming import Told, deadline_of, eventually, lapse, records
+from tests.support.consuming import Told, deadline_of, eventually, lapse, put, records
 from tests.support.proxy import RespProxy, scripted
 from tests.support.valkey import Valkey
 
 LONG = 20_000
-
-
-@pytest.fixture
-def q(server: Server) -> Queue:
-    return Queue(server, "orders")
-
-
-def put(q: Queue, payload: bytes = b"x", group: str | None = None) -> str:
-    job = ids.mint()
-    assert enqueue.enqueue(q, job, payload, group=group)
-    return job
 
 
 @pytest.fixture

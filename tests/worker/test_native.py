@@ -16,11 +16,11 @@ from emq_ops.protocol.errors import EmqError, IncompatibleError, ServerError, St
 from emq_ops.protocol.native import EXTEND, STALLED_CHECK, Native, Scripts, executor
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import Server, connect
-from emq_ops.protocol.transitions import claims, enqueue, jobs, leases, reads, recover
+from emq_ops.protocol.transitions import claims, jobs, leases, reads, recover
 from emq_ops.protocol.transitions.leases import Extended
 from emq_ops.worker import Consumer, Job, LeaseLostError
 from emq_ops.worker.events import Lost, Recovered
-from tests.support.consuming import Told, deadline_of, eventually, lapse
+from tests.support.consuming import Told, deadline_of, eventually, lapse, put
 from tests.support.invariants import violations
 from tests.support.keyspace import dump, recorded
 from tests.support.native import with_module
@@ -42,12 +42,6 @@ def q(module_server: Valkey) -> Iterator[Queue]:
         admin.flushall()
     with connect(module_server.url) as server:
         yield Queue(server, "orders")
-
-
-def put(q: Queue, payload: bytes = b"x", group: str | None = None) -> str:
-    job = ids.mint()
-    assert enqueue.enqueue(q, job, payload, group=group)
-    return job
 
 
 def stamp(q: Queue, job: str, epoch: str | None = None) -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from emq_ops.protocol import ids
 from emq_ops.protocol.errors import BadInputError, DamagedError, EmqError, ServerError, StaleTokenError
 from emq_ops.protocol.queue import Queue
-from emq_ops.protocol.server import Server, connect
+from emq_ops.protocol.server import connect
 from emq_ops.protocol.transitions import claims, enqueue, reads
 from emq_ops.protocol.transitions.settle import Record, Retried, complete, retry
 from tests.support.consuming import records
@@ -20,11 +20,6 @@ from tests.support.valkey import Valkey
 
 LAST_MS = ids.EPOCH_MS + (1 << 41) - 1
 """The last millisecond that an id can name: in 2093."""
-
-
-@pytest.fixture
-def q(server: Server) -> Queue:
-    return Queue(server, "orders")
 
 
 def claimed(q: Queue, group: str | None = None) -> claims.Claim:
