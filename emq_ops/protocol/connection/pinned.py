@@ -22,6 +22,7 @@ class Pinned:
         self.options = options
         self._link = link
         self._why: str | None = None
+        self._fix = "try again"
         self._lock = threading.Lock()
 
     def send(self, calls: Sequence[Call], *, repeatable: bool, node: Node | None = None) -> list[Any]:
@@ -50,12 +51,12 @@ class Pinned:
             for number in [*again.at_once, *again.refused]:
                 hint = results[number]
                 if isinstance(hint, Redirected):
-                    self._end(hint.fault.what)
+                    self._end(hint.fault)
                 else:
                     left.append(number)
             waits = waits or bool(again.refused)
             if not self._link.is_open:
-                self._end("the connection was lost")
+                self._end(next((results[number] for number in part if isinstance(results[number], EmqError)), None))
             for number in part:
                 if isinstance(results[number], Redirected) or number in again.lost:
                     results[number] = self._gone()
@@ -65,9 +66,12 @@ class Pinned:
         """The link goes to another user; whoever still holds this gets errors."""
         self._why = self._why or "it is closed"
 
-    def _end(self, why: str) -> None:
-        self._why = self._why or why
+    def _end(self, fault: EmqError | None) -> None:
+        if self._why is None:
+            self._why = "it was closed" if fault is None else fault.what
+            self._fix = (fault and fault.fix) or self._fix
         self._link.close()
 
     def _gone(self) -> EmqError:
-        return ReconnectedError(f"this session ended: {self._why}", where=self._link.where, fix="begin again")
+        what = f"the connection ended in the middle: {self._why}"
+        return ReconnectedError(what, where=self._link.where, fix=self._fix)

@@ -25,7 +25,7 @@ from emq_ops.protocol.scripts import Script, load
 from emq_ops.protocol.server import Options, Server, connect
 from emq_ops.protocol.transitions.enqueue import enqueue
 from emq_ops.protocol.transitions.reads import counts, job_state
-from tests.support.proxy import RespProxy, named, scripted, writes
+from tests.support.proxy import RespProxy, anything, named, scripted, writes
 from tests.support.valkey import Valkey
 
 KEY = keys_of("mail").meta
@@ -285,13 +285,33 @@ def test_too_many_clients(valkey: Valkey, server: Server) -> None:
             admin.config_set("maxclients", before)
 
 
+@pytest.mark.parametrize(
+    "reply",
+    [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\x15\x03\x03\x00\x02\x02\x0a", b":7\r\n", b"$-1\r\n", b"*0\r\n"],
+    ids=["http", "tls", "number", "nothing", "list"],
+)
+def test_what_answers_and_is_no_valkey_is_one_line(proxy: RespProxy, reply: bytes) -> None:
+    proxy.arm("answer", match=anything, times=1_000, body=reply)
+    with pytest.raises(UnreachableError, match="another program listens there"):
+        connect(proxy.url)
+
+
+def test_a_session_says_why_it_ended_and_what_to_do(proxy: RespProxy, through: Server) -> None:
+    with through.session("mail") as session:
+        proxy.arm("answer", match=named("HSET"), times=1_000, body=b"-READONLY You can't write against a replica.\r\n")
+        with pytest.raises(ReconnectedError, match=r"READONLY .*give the primary's address"):
+            session.write("HSET", KEY, "n", 1)
+        with pytest.raises(ReconnectedError, match=r"READONLY .*give the primary's address"):
+            session.read("HGET", KEY, "n")
+
+
 def test_a_session_ends_with_its_connection(proxy: RespProxy, through: Server) -> None:
     with through.session("mail") as session:
         assert session.write("HINCRBY", KEY, "n", 1) == 1
         proxy.arm("cut_after", match=named("HINCRBY"))
         with pytest.raises(OutcomeUnknownError):
             session.write("HINCRBY", KEY, "n", 1)
-        with pytest.raises(ReconnectedError, match="begin again"):
+        with pytest.raises(ReconnectedError, match="ended in the middle"):
             session.write("HINCRBY", KEY, "n", 1)
     assert proxy.count(named("HINCRBY")) == 2
     with through.session("mail") as session:
