@@ -11,6 +11,7 @@ from emq_ops.cli.context import globals_of, new_app
 from emq_ops.cli.output import emit_one, emit_rows, say
 from emq_ops.cli.passing import Passing, span
 from emq_ops.config.effective import Layers
+from emq_ops.config.windows import windows
 from emq_ops.ledger import holds
 from emq_ops.ledger.holds import Window
 from emq_ops.passes.holder import who
@@ -89,5 +90,6 @@ def ls(ctx: typer.Context) -> None:
     passing = Passing.of(options)
     with passing.server("maintenance") as server, passing.ledger() as ledger:
         now = _now(server)
-        rows = [_row(window, now) for window in (*holds.all_windows(ledger), *passing.windows())]
+        sections = passing.parts.loaded.config.maintenance
+        rows = [_row(window, now) for window in (*holds.all_windows(ledger), *windows(sections, now))]
     emit_rows(rows, options.output, COLUMNS)

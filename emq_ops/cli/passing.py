@@ -17,7 +17,7 @@ from emq_ops.config.errors import nearest
 from emq_ops.config.loader import Loaded
 from emq_ops.config.policies import dead_policy, stalled_policy
 from emq_ops.config.scalars import parse_duration
-from emq_ops.config.windows import windows
+from emq_ops.config.windows import around
 from emq_ops.ledger.holds import Window
 from emq_ops.ledger.ledger import Ledger, open_ledger
 from emq_ops.passes.policy import DeadPolicy, StalledPolicy
@@ -60,8 +60,8 @@ class Passing:
         return dead_policy(effective.dead, self.parts.loaded.env, protect=effective.protect)
 
     def windows(self) -> list[Window]:
-        """The config's maintenance windows that may matter now."""
-        return windows(self.parts.loaded.config.maintenance, time.time_ns() // 1_000_000)
+        """The config's maintenance windows that may matter to a pass."""
+        return around(self.parts.loaded.config.maintenance, time.time_ns() // 1_000_000)
 
 
 def with_given(policy: Any, given: Mapping[str, Any]) -> Any:

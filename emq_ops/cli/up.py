@@ -17,7 +17,7 @@ from emq_ops.cli.main import EXIT_ERROR
 from emq_ops.cli.output import emit_rows
 from emq_ops.cli.settings import loaded_of, wiring_of
 from emq_ops.config.loader import Loaded
-from emq_ops.config.windows import sections_of, windows
+from emq_ops.config.windows import around, sections_of
 from emq_ops.config.wiring import Wiring
 from emq_ops.daemon import clock
 from emq_ops.daemon.alerting import Alerting
@@ -110,7 +110,7 @@ def _once(session: Session, options: Globals, where: Wiring, log: Log) -> int:
     found = task_set(revision.document, session.server.queues(), where.env)
     maintenance = sections_of(revision.document.data["config"], where.env)
     stores = _stores(where)(revision)
-    worker = Worker(session.server, session.ledger, stores, lambda: windows(maintenance, clock.now_ms()), log)
+    worker = Worker(session.server, session.ledger, stores, lambda: around(maintenance, clock.now_ms()), log)
     try:
         rows = [outcome.as_row() for outcome in run_due(session.server, session.ledger, worker, found, log)]
     finally:

@@ -15,6 +15,9 @@ from emq_ops.ledger.holds import Window
 LOOK_BACK_MS = 7 * 86_400_000
 """Windows that ended longer ago are not looked for: whatever lapsed in them was swept long since."""
 
+SKEW_MS = 86_400_000
+"""So far the host's clock may be behind the server's."""
+
 
 def _ms(moment: datetime) -> int:
     return int(moment.timestamp() * 1000)
@@ -40,6 +43,12 @@ def windows(sections: Iterable[Section], now_ms: int) -> list[Window]:
             if start <= now_ms and end >= now_ms - LOOK_BACK_MS:
                 found.append(Window(section.queues, start, end, holder="config"))
     return found
+
+
+def around(sections: Iterable[Section], host_ms: int) -> list[Window]:
+    """The windows for a pass, which takes those that have begun by the server's clock: where the host's (`host_ms`) is
+    behind, these are more than have begun by it."""
+    return windows(sections, host_ms + SKEW_MS)
 
 
 def _spans(section: Section, now_ms: int) -> Iterable[tuple[int, int]]:
