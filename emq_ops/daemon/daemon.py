@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from emq_ops.config.windows import windows
+from emq_ops.config.windows import around
 from emq_ops.daemon import clock
 from emq_ops.daemon.book import EVERY_MS, Book
 from emq_ops.daemon.dispatch import Dispatcher
@@ -274,7 +274,7 @@ class Daemon:
     def _open_windows(self) -> list[Window]:
         now = clock.steady()
         if now >= self._windows[0]:
-            self._windows = (now + 1.0, windows(self._terms.maintenance, clock.now_ms()))
+            self._windows = (now + 1.0, around(self._terms.maintenance, clock.now_ms()))
         return self._windows[1]
 
     def _beat(self) -> None:
@@ -294,7 +294,12 @@ class Daemon:
             self.probe.seen_ms = {}
 
     def _prune(self) -> None:
-        retention.prune(self.ledger, clock.now_ms(), Retention.lasting(self._terms.retain_ms))
+        led = next((queue for queue in self._queues if self.leads.fence_of(queue) is not None), None)
+        if led is None:
+            return  # whoever leads does it
+        # Where this host's clock runs ahead, nothing is forgotten before its time.
+        now = min(clock.now_ms(), self.server.now_ms(led))
+        retention.prune(self.ledger, now, Retention.lasting(self._terms.retain_ms))
 
     def _end(self) -> None:
         """Everything in hand ends, or is cut off; leases are given up."""
