@@ -347,7 +347,7 @@ def test_a_live_run_is_not_taken_over(place: Bench, capsys: pytest.CaptureFixtur
     run_id = process.stdout.readline().split(" ")[0]
     try:
         assert run("--resume", run_id) == 4
-        assert "is still being run by play" in capsys.readouterr().err
+        assert re.search(rf"is still being run by \S+@\S+:{process.pid} ", capsys.readouterr().err)
     finally:
         process.kill()
         process.communicate()
