@@ -42,6 +42,7 @@ from emq_ops.ledger.ledger import Ledger
 from emq_ops.ledger.retention import Retention
 from emq_ops.ledger.runs import IdleBook
 from emq_ops.passes.events import Emit
+from emq_ops.passes.greeting import greet
 from emq_ops.passes.holder import who
 from emq_ops.protocol import deadline
 from emq_ops.protocol.errors import BadInputError, EmqError
@@ -241,6 +242,7 @@ class Daemon:
         self._followed(found)
         self._rescan()
         self.probe.forget()
+        self._greet(self.leads.ours)
 
     def _lead(self, *, first: bool = False) -> None:
         before = set(self.leads.ours)
@@ -249,7 +251,15 @@ class Daemon:
         gained, gone = self.leads.ours - before, before - self.leads.ours
         self.book.forget(gone)
         self.probe.forget(sorted(gained | gone))
+        self._greet(gained)
         self._retime(self.book.load(gained) if gained else {})
+
+    def _greet(self, queues: set[str]) -> None:
+        """Looks at many queues at once: those that stand still cost no first pass each."""
+        led = sorted(queue for queue in queues if self.leads.fence_of(queue) is not None)
+        with contextlib.suppress(EmqError):  # their passes look for themselves, and say what is wrong
+            for queue, sight in greet(self.server, self.ledger, led).items():
+                self.probe.swept(queue, sight)
 
     def _retime(self, known: dict[tuple[str, str], marks.Mark] | None = None) -> None:
         ours = {key: task for key, task in self._set.tasks.items() if task.queue in self.leads.ours}

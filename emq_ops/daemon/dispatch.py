@@ -14,9 +14,9 @@ from emq_ops.daemon.book import Book
 from emq_ops.daemon.events import TaskFailed, TaskLate
 from emq_ops.daemon.pools import Pool
 from emq_ops.daemon.probe import Probe
-from emq_ops.daemon.tasks import Task
+from emq_ops.daemon.tasks import DEAD, Task
 from emq_ops.daemon.timers import Cue, ordered
-from emq_ops.daemon.work import Done, Worker
+from emq_ops.daemon.work import Bounded, Done, Worker
 from emq_ops.ledger.runs import IdleBook
 from emq_ops.passes.events import Emit
 from emq_ops.protocol.errors import DeadlineError, EmqError, FenceError
@@ -94,9 +94,7 @@ class Dispatcher:
         ready = [cue for cue in ready if self._fence_of(cue.task.queue) is not None and not self._away(cue.task.queue)]
         if not ready:
             return
-        idle: set[Key] = set()
-        with contextlib.suppress(EmqError):  # what can't be told is not idle
-            idle = self.probe.idle([cue.task for cue in ready if cue.task.key not in self._retry_at])
+        idle = self._idle([cue.task for cue in ready if cue.task.key not in self._retry_at])
         for cue in ordered(ready):
             self._note_late(cue)
             if cue.task.key in idle:
@@ -106,6 +104,27 @@ class Dispatcher:
                     self.idle.note(cue.task.name.split(":")[0])
             else:
                 self._start(cue)
+
+    def _idle(self, tasks: list[Task]) -> set[Key]:
+        """Those that have nothing to do. What can't be told is not idle; nor is a trim whose list (the one that bounds
+        the first trim after an apply) can't be spent: it is read before the queue is looked at, so
+        that it is no later one."""
+        trims = [task.queue for task in tasks if task.name == DEAD]
+        idle: set[Key] = set()
+        bounded: Bounded | None = None
+        with contextlib.suppress(EmqError):
+            bounded = self.worker.bounded(trims)
+        with contextlib.suppress(EmqError):
+            idle = self.probe.idle(tasks)
+        if bounded is None:
+            return {key for key in idle if key[1] != DEAD}
+        idle -= {(queue, DEAD) for queue in bounded.held}
+        spent = [bound for bound in bounded.bounds if (bound[0], DEAD) in idle]
+        try:
+            self.worker.spend(spent)
+        except EmqError:
+            idle -= {(queue, DEAD) for queue, _ in spent}
+        return idle
 
     def _due(self, cue: Cue) -> None:
         with self._lock:

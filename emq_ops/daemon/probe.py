@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from emq_archive.facts import Facts
 from emq_archive.model import Report
 from emq_ops.daemon import clock
-from emq_ops.daemon.tasks import STALLED, Task
+from emq_ops.daemon.tasks import DEAD, STALLED, Task
 from emq_ops.passes.policy import StreamPolicy
 from emq_ops.passes.sight import Sight, look_many
 from emq_ops.protocol.errors import EmqError
@@ -38,20 +38,18 @@ class Probe:
 
     def idle(self, tasks: Sequence[Task]) -> set[tuple[str, str]]:
         """The keys of those that have nothing to do. One that can't be told is not idle: its pass will say why."""
-        sweeps = [task for task in tasks if task.name == STALLED]
         streams = [task for task in tasks if task.key in self._rests]
-        return self._idle_sweeps(sweeps) | self._idle_streams(streams)
-
-    def _idle_sweeps(self, tasks: Sequence[Task]) -> set[tuple[str, str]]:
-        found: set[tuple[str, str]] = set()
-        for queue, sight in look_many(self.server, [task.queue for task in tasks]).items():
-            if isinstance(sight, EmqError):
-                continue
+        seen = {task.queue for task in tasks if task.name in (STALLED, DEAD) and task.queue in self._sights}
+        calm: set[tuple[str, str]] = set()
+        for queue, sight in look_many(self.server, sorted(seen)).items():
             before = self._sights.get(queue)
-            if before is not None and sight.due == 0 and not sight.unrecorded and _same(before, sight):
-                found.add((queue, STALLED))
-                self.seen_ms[queue] = sight.now_ms
-        return found
+            if before is None or isinstance(sight, EmqError) or sight.unrecorded or not _same(before, sight):
+                continue
+            self.seen_ms[queue] = sight.now_ms
+            # The ledger agrees with the dead set, as it did: none that is dead, none to trim.
+            calm |= {(queue, STALLED)} if sight.due == 0 else set()
+            calm |= {(queue, DEAD)} if sight.dead == 0 else set()
+        return {task.key for task in tasks if task.key in calm} | self._idle_streams(streams)
 
     def _idle_streams(self, tasks: Sequence[Task]) -> set[tuple[str, str]]:
         calls = [([keys_of(task.queue).stream(task.stream)], ()) for task in tasks]

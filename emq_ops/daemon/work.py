@@ -47,6 +47,15 @@ class Done:
     sight: Sight | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Bounded:
+    """Queues whose next trim a list bounds, each with the revision that set it; `held`: those among them with a hold,
+    whose trim is yet to come."""
+
+    bounds: list[tuple[str, int]]
+    held: set[str]
+
+
 class Stores:
     """The archive's local database and object store, opened when first needed, shared by all runs."""
 
@@ -160,6 +169,23 @@ class Worker:
             with self.ledger.write() as connection:
                 bounds.spend(connection, bound)
         return Done(report, report.idle)
+
+    def bounded(self, queues: Collection[str]) -> Bounded:
+        """What bounds the next trims of these queues. Raises what the ledger raises."""
+        if not queues:
+            return Bounded([], set())
+        with self.ledger.read() as connection:
+            found = bounds.of_many(connection, sorted(queues))
+        names = {queue for queue, _ in found}
+        return Bounded(
+            found, {one.queue for one in holds.all_holds(self.ledger) if one.queue in names} if names else set()
+        )
+
+    def spend(self, spent: list[tuple[str, int]]) -> None:
+        """The first trims after an apply had nothing to do on these queues (with the revision that bounds each)."""
+        if spent:
+            with self.ledger.write() as connection:
+                bounds.spend_many(connection, spent)
 
     def _dead_archive(self, queue: str, policy: DeadPolicy, fence: Fence) -> DeadArchive:
         writer = Writer(fence.state, fence.token, who())

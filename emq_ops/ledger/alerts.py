@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from sqlalchemy import Connection, delete, select
 
-from emq_ops.ledger.ledger import Ledger, insert
+from emq_ops.ledger.ledger import Ledger, among, insert
 from emq_ops.ledger.schema import alerts, competitors, watches
 
 RECOVERER, SWEEPER, ARCHIVER = "recoverer", "sweeper", "archiver"
@@ -90,6 +91,12 @@ def watched(connection: Connection, queue: str) -> list[Watched]:
     """The sample of the last pass."""
     columns = [watches.c[name] for name in Watched.__slots__]
     return [Watched(*row) for row in connection.execute(select(*columns).where(watches.c.queue == queue))]
+
+
+def sampled(connection: Connection, queues: Sequence[str]) -> set[str]:
+    """Those of `queues` of which the last pass took a sample."""
+    wanted = select(watches.c.queue).where(among(connection, watches.c.queue, queues))
+    return set(connection.execute(wanted.distinct()).scalars())
 
 
 def watch(connection: Connection, queue: str, sample: list[Watched]) -> None:

@@ -6,13 +6,13 @@ A pass asks `of` before it chooses, and calls `spend` once it has ended: the pas
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import Connection, delete, select
+from sqlalchemy import Connection, bindparam, delete, select
 
 from emq_ops.ledger.deploy_schema import bounds
-from emq_ops.ledger.ledger import insert
+from emq_ops.ledger.ledger import among, insert
 
 DEAD = "dead"
 """The task name of the dead trim."""
@@ -50,6 +50,20 @@ def of(connection: Connection, queue: str, task: str = DEAD) -> Bound | None:
     if row is None:
         return None
     return Bound(queue, task, row.revision, frozenset(zlib.decompress(row.ids).decode("ascii").split()))
+
+
+def of_many(connection: Connection, queues: Sequence[str], task: str = DEAD) -> list[tuple[str, int]]:
+    """Queue and revision of each list that bounds the next pass of `task` on one of `queues`."""
+    wanted = select(bounds.c.queue, bounds.c.revision).where(among(connection, bounds.c.queue, queues))
+    return [(row.queue, row.revision) for row in connection.execute(wanted.where(bounds.c.task == task))]
+
+
+def spend_many(connection: Connection, spent: Sequence[tuple[str, int]], task: str = DEAD) -> None:
+    """As `spend`, for passes of many queues that had nothing to remove."""
+    which = (bounds.c.queue == bindparam("_queue"), bounds.c.revision == bindparam("_revision"))
+    rows = [{"_queue": queue, "_revision": revision} for queue, revision in sorted(spent)]
+    if rows:
+        connection.execute(delete(bounds).where(*which, bounds.c.task == task), rows)
 
 
 def spend(connection: Connection, bound: Bound) -> None:

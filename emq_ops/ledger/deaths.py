@@ -200,6 +200,12 @@ def count_open(connection: Connection, queue: str) -> int:
     return int(connection.execute(wanted).scalar_one())
 
 
+def with_open(connection: Connection, queues: Sequence[str]) -> set[str]:
+    """Those of `queues` of which the ledger has a job as dead now."""
+    wanted = select(deaths.c.queue).where(among(connection, deaths.c.queue, queues), deaths.c.gone_ms.is_(None))
+    return set(connection.execute(wanted.distinct()).scalars())
+
+
 def open_jobs(connection: Connection, queue: str, *, after: str = "", limit: int = 1000) -> list[tuple[str, int]]:
     """A page of those, by id: job and when it was first seen dead."""
     wanted = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,7 +10,7 @@ from typing import Any
 
 from sqlalchemy import Connection, RowMapping, bindparam, case, func, select, update
 
-from emq_ops.ledger.ledger import Ledger, insert, pages
+from emq_ops.ledger.ledger import Ledger, among, insert, pages
 from emq_ops.ledger.schema import census, contacts, interruptions, vanished
 
 RESTART, FAILOVER, OUTAGE, REWIND = "restart", "failover", "outage", "rewind"
@@ -87,6 +88,19 @@ def contact_of(connection: Connection, queue: str) -> Contact | None:
     columns = [contacts.c[name] for name in Contact.__dataclass_fields__]
     row = connection.execute(select(*columns).where(contacts.c.queue == queue)).first()
     return Contact(*row) if row is not None else None
+
+
+def contacts_of(connection: Connection, queues: Sequence[str]) -> dict[str, Contact]:
+    """What was last seen of many queues."""
+    columns = [contacts.c[name] for name in Contact.__dataclass_fields__]
+    rows = connection.execute(select(contacts.c.queue, *columns).where(among(connection, contacts.c.queue, queues)))
+    return {queue: Contact(*values) for queue, *values in rows}
+
+
+def add_contacts(connection: Connection, seen: Mapping[str, Contact]) -> None:
+    """Stores first contacts. One that another process stored meanwhile stays as it is."""
+    rows = [{"queue": queue, **dataclasses.asdict(seen[queue])} for queue in sorted(seen)]
+    connection.execute(insert(connection, contacts).on_conflict_do_nothing(), rows)
 
 
 def save_contact(connection: Connection, queue: str, **values: Any) -> None:

@@ -12,18 +12,20 @@ import pytest
 from emq_ops.daemon.book import Book
 from emq_ops.daemon.dispatch import Dispatcher
 from emq_ops.daemon.probe import Probe
-from emq_ops.daemon.tasks import STALLED, Task, tasks_of_queue
+from emq_ops.daemon.tasks import DEAD, STALLED, Task, tasks_of_queue
 from emq_ops.daemon.timers import Cue
 from emq_ops.daemon.work import Stores, Worker
+from emq_ops.ledger import bounds, holds, runs
 from emq_ops.ledger.ledger import Ledger, open_ledger
 from emq_ops.ledger.runs import IdleBook
 from emq_ops.passes.events import nowhere
+from emq_ops.passes.greeting import greet
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import Server
 from emq_ops.protocol.transitions.reads import JobState, job_state
 from tests.daemon.test_daemon import lapsed
 from tests.support.daemons import wait_for
-from tests.support.passing import leading
+from tests.support.passing import dead_of, kill_row, leading
 
 KEY = ("orders", STALLED)
 
@@ -106,3 +108,81 @@ def test_what_the_new_revision_no_longer_has_is_not_begun(
         wait_for(lambda: dispatcher.running == 0)
     through(dispatcher)
     assert job_state(Queue(server, "orders"), job) is JobState.ACTIVE
+
+
+TRIM = ("orders", DEAD)
+
+
+def trim_task() -> Task:
+    return tasks_of_queue("orders", {"dead": {"every": "1s", "keep": 1, "archive": False}}, {})[0][0]
+
+
+def bound_to(ledger: Ledger, revision: int, ids: list[str]) -> None:
+    with ledger.write() as connection:
+        bounds.put(connection, "orders", bounds.DEAD, revision, ids, 1)
+
+
+def bound(ledger: Ledger) -> bounds.Bound | None:
+    with ledger.read() as connection:
+        return bounds.of(connection, "orders")
+
+
+def idle_runs(dispatcher: Dispatcher, ledger: Ledger) -> int:
+    """How many runs are counted as idle, all together."""
+    dispatcher.idle.flush()
+    return sum(sum(run.counts.values()) for run in runs.latest(ledger) if run.kind == "idle")
+
+
+def run_trim(dispatcher: Dispatcher) -> None:
+    dispatcher.keep({TRIM: trim_task()})
+    dispatcher.cue(due(trim_task()))
+    through(dispatcher)
+
+
+def calm(dispatcher: Dispatcher, server: Server, ledger: Ledger) -> None:
+    for queue, sight in greet(server, ledger, ["orders"]).items():
+        dispatcher.probe.swept(queue, sight)
+
+
+def test_a_trim_without_a_dead_job_is_idle_and_spends_its_list(
+    server: Server, ledger: Ledger, dispatcher: Dispatcher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bound_to(ledger, 3, ["JOB0SSBKAh61tG"])
+    calm(dispatcher, server, ledger)
+    monkeypatch.setattr(dispatcher.worker, "run", None)  # a pass of its own would fail
+    run_trim(dispatcher)
+    assert bound(ledger) is None
+    assert idle_runs(dispatcher, ledger) == 1
+    mark = dispatcher.book.mark(trim_task())
+    assert (mark.runs, mark.failures) == (1, 0)
+
+
+def test_a_trim_is_no_more_idle_once_a_job_died(server: Server, ledger: Ledger, dispatcher: Dispatcher) -> None:
+    calm(dispatcher, server, ledger)
+    q = Queue(server, "orders")
+    jobs = kill_row(q, 3)
+    run_trim(dispatcher)
+    assert dead_of(q) == jobs[-1:]
+    kill_row(q, 2)
+    bound_to(ledger, 4, [jobs[-1]])
+    run_trim(dispatcher)
+    assert jobs[-1] not in dead_of(q)
+    assert (len(dead_of(q)), bound(ledger)) == (2, None)
+
+
+def test_the_list_of_a_held_queue_stays(server: Server, ledger: Ledger, dispatcher: Dispatcher) -> None:
+    bound_to(ledger, 3, [])
+    calm(dispatcher, server, ledger)
+    holds.hold(ledger, holds.Hold("orders", 1, server.now_ms("orders") + 60_000, "ops"))
+    run_trim(dispatcher)
+    assert bound(ledger) is not None
+
+
+def test_a_list_of_a_later_revision_is_not_spent_by_an_earlier_look(ledger: Ledger, dispatcher: Dispatcher) -> None:
+    bound_to(ledger, 3, [])
+    seen = dispatcher.worker.bounded(["orders", "mail"])
+    bound_to(ledger, 4, ["JOB0SSBKAh61tG"])
+    dispatcher.worker.spend(seen.bounds)
+    left = bound(ledger)
+    assert left is not None
+    assert left.revision == 4
