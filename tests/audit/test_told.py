@@ -24,7 +24,7 @@ from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import Server, connect
 from emq_ops.protocol.transitions import claims, settle
 from tests.audit.cli import emq
-from tests.audit.test_dead import check_page
+from tests.audit.pages import check_page
 from tests.audit.working import LONG_MS, lapse, put, stalled, swept
 from tests.support.valkey import Valkey
 
