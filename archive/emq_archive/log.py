@@ -70,7 +70,9 @@ class Log:
         return Head(lsn, hash_of(self._body(lsn, deadline)))
 
     def sync(self, *, deadline: Deadline = NEVER) -> Known:
-        """As `read`, for writers: raises DeposedError and ForeignStateError where the head says that we must not."""
+        """As `read`, for writers, who build on the head: what stands there now is compared with what was read before
+        (one request). Raises DeposedError and ForeignStateError where the head says that we must not."""
+        self._checked = False
         known = self.read(deadline=deadline)
         if known.state is not None and known.state != self.fence.state:
             raise ForeignStateError(
@@ -87,8 +89,8 @@ class Log:
         return known
 
     def read(self, *, deadline: Deadline = NEVER) -> Known:
-        """Reads what was committed since this host looked last. Raises DamagedArchiveError for a gap or a broken
-        chain."""
+        """Reads what was committed since this host looked last. Raises DamagedArchiveError for a gap, a broken chain
+        or, where it was not looked at yet, a head that is not what it was."""
         known = self.catalog.known()
         if known.lsn == 0:
             known = self._from_checkpoint(known, deadline)

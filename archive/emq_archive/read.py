@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from heapq import merge as merge_by
 from itertools import islice
 from typing import Protocol
@@ -197,7 +198,7 @@ class Archive:
         if self.remote is None:
             return stored
         away = (
-            Run(segment.first, lambda segment=segment: self._records(segment, low, high, job))  # type: ignore[misc]
+            Run(segment.first, partial(self._records, segment, low, high, job))
             for segment in self.catalog.segments(low, high, job=job)
             if not self.catalog.held(segment)
         )

@@ -257,6 +257,44 @@ def test_nothing_is_proven_on_top_of_a_damaged_archive(local: SqlStore, remote: 
     assert anew.prove(parse_id(entries[0][0]), start=parse_id(entries[0][0])).bound == parse_id(entries[0][0])
 
 
+@pytest.mark.parametrize("fresh", [False, True], ids=["the same process", "another one"])
+@pytest.mark.parametrize("harm", ["missing", "other bytes"])
+def test_nothing_is_built_on_a_head_that_was_changed(local: SqlStore, remote: Remote, harm: str, fresh: bool) -> None:
+    entries = settled(50)
+    ship = shipper(local, remote)
+    for at in (0, 20):
+        add(local, entries[at : at + 20])
+        ship.ship(now_ms=START_MS, force=True)
+    key = commit_key(REF, 2)
+    head = remote.get(key) or b""
+    if harm == "missing":
+        remote.delete([key])
+    else:
+        remote.put(key, head.replace(b'"writer":"', b'"writer":"x'))
+    add(local, entries[40:])
+    if fresh:
+        ship = shipper(local, remote)
+        with pytest.raises(DamagedArchiveError, match=key):
+            ship.prove(parse_id(entries[10][0]))  # the segments that are asked for are sound
+    with pytest.raises(DamagedArchiveError, match=key):
+        ship.ship(now_ms=START_MS, force=True)
+    assert remote.get(commit_key(REF, 3)) is None
+    assert local.outbox(REF).records == 10
+    remote.put(key, head)
+    assert ship.ship(now_ms=START_MS, force=True).lsn == 3
+    assert (ship.prove(TOP).bound, seen(remote)) == (TOP, as_seen(entries))
+
+
+def test_a_cycle_with_nothing_due_asks_the_remote_nothing(local: SqlStore, remote: Remote) -> None:
+    add(local, settled(50))
+    ship = shipper(local, remote)
+    ship.ship(now_ms=START_MS, force=True)
+    add(local, settled(5, first=50))
+    ship.remote = ship.log.remote = open_remote("file:/nonexistent/never/used")  # whatever is asked of it fails
+    assert ship.ship(now_ms=START_MS).records == 0
+    assert ship.prove(parse_id(settled(50)[-1][0])).lsn == 1
+
+
 def test_only_the_segments_of_what_may_go_are_read_again(local: SqlStore, remote: Remote) -> None:
     entries = settled(100)
     ship = shipper(local, remote)
