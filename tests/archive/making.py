@@ -99,3 +99,13 @@ class Cutting:
             raise Killed
 
         return call
+
+
+def archived(local: SqlStore, remote: Remote, *, pages: int = 4, each: int = 25, step_ms: int = 1) -> list[RawEntry]:
+    """A small archive of several segments."""
+    entries = settled(pages * each, step_ms=step_ms)
+    ship = shipper(local, remote)
+    for at in range(0, pages * each, each):
+        add(local, entries[at : at + each])
+        ship.ship(now_ms=START_MS, force=True)
+    return entries
