@@ -7,6 +7,17 @@ local function refuse(class, text)
   error({ err = class .. ' ' .. text })
 end
 
+-- Refuses a user who may not run every one of these commands: a right that was taken away must not end the script
+-- after its first write. (Redis before 7 can't tell.)
+local function expect_rights(...)
+  if not redis.acl_check_cmd then return end
+  for _, name in ipairs({ ... }) do
+    if not redis.acl_check_cmd(name) then
+      refuse('NOPERM', "this user may not run '" .. name .. "', which the script needs")
+    end
+  end
+end
+
 -- `value` shortened and with odd bytes escaped, for a message.
 local function shown(value)
   return (string.sub(tostring(value), 1, 40):gsub('[^%w%p ]', function(c)
