@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from emq_ops.ledger.ledger import Ledger, open_ledger
 from emq_ops.protocol.server import Server, connect
 from tests.support.postgres import Postgres
 from tests.support.s3 import S3Server
@@ -25,6 +27,26 @@ def server(valkey: Valkey) -> Iterator[Server]:
         admin.flushall()
         admin.config_resetstat()
     with connect(valkey.url) as opened:
+        yield opened
+
+
+@pytest.fixture
+def durable() -> Iterator[Valkey]:
+    """A server of one's own that keeps its data over a restart."""
+    with Valkey(appendonly="yes", appendfsync="always") as valkey:
+        yield valkey
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> str:
+    """The URL of a state database (SQLite; the ledger's own tests run over PostgreSQL too)."""
+    return f"sqlite:///{tmp_path}/state.db"
+
+
+@pytest.fixture
+def ledger(state: str) -> Iterator[Ledger]:
+    """The state database, open."""
+    with open_ledger(state) as opened:
         yield opened
 
 

@@ -34,17 +34,6 @@ from tests.support.valkey import Valkey
 LONG_MS = 3_600_000
 
 
-@pytest.fixture
-def state(tmp_path: Path) -> str:
-    return f"sqlite:///{tmp_path}/state.db"
-
-
-@pytest.fixture
-def ledger(state: str) -> Iterator[Ledger]:
-    with open_ledger(state) as opened:
-        yield opened
-
-
 def die(q: Queue, error: bytes = b"HTTP 503", group: str | None = None, payload: bytes = b"{}") -> str:
     job = ids.mint()
     enqueue.enqueue(q, job, payload, group=group)

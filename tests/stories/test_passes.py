@@ -7,13 +7,12 @@ import itertools
 import os
 import signal
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from emq_ops.ledger import deaths, holds
 from emq_ops.ledger.holds import Window
-from emq_ops.ledger.ledger import Ledger, open_ledger
+from emq_ops.ledger.ledger import Ledger
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import Server, connect
 from emq_ops.protocol.transitions.reads import counts
@@ -30,23 +29,6 @@ WAITS = "tests.support.handlers:waits"
 def zygote() -> Iterator[Zygote]:
     with Zygote() as opened:
         yield opened
-
-
-@pytest.fixture
-def state(tmp_path: Path) -> str:
-    return f"sqlite:///{tmp_path}/state.db"
-
-
-@pytest.fixture
-def ledger(state: str) -> Iterator[Ledger]:
-    with open_ledger(state) as opened:
-        yield opened
-
-
-@pytest.fixture
-def durable() -> Iterator[Valkey]:
-    with Valkey(appendonly="yes", appendfsync="always") as valkey:
-        yield valkey
 
 
 def active(server: Server, queue: Queue) -> int:
