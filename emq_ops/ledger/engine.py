@@ -20,6 +20,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 from emq_archive import pgfaults
 from emq_archive.database import to_wal, watch_file
 from emq_ops.ledger.errors import LedgerError, LedgerFullError, LedgerLockedError, LedgerUnreachableError
+from emq_ops.protocol.connection.url import redact
 from emq_ops.protocol.deadline import check, remaining, within
 from emq_ops.protocol.errors import BadInputError
 
@@ -38,18 +39,18 @@ def parse_url(url: str) -> URL:
     try:
         parsed = make_url(url)
     except (ArgumentError, ValueError):
-        raise BadInputError("no database URL", where=url, fix="sqlite:///state.db or postgresql://host/name") from None
+        raise BadInputError("no database URL", where=redact(url), fix="sqlite:///state.db or postgresql://host/name") from None
     backend = parsed.get_backend_name()
     if backend in ("postgresql", "postgres"):
         return parsed.set(drivername="postgresql+psycopg")
     if backend != "sqlite":
         raise BadInputError(f"no state database on '{backend}'", fix="sqlite:///state.db or postgresql://host/name")
     if not parsed.database or parsed.database == ":memory:":
-        raise BadInputError("a state must outlive the process", where=url, fix="name a file: sqlite:///state.db")
+        raise BadInputError("a state must outlive the process", where=redact(url), fix="name a file: sqlite:///state.db")
     try:
         parsed.get_dialect()().create_connect_args(parsed)
     except (ArgumentError, ValueError) as fault:
-        raise BadInputError(f"options that can't be taken: {fault}", where=url, fix="see what follows the ?") from None
+        raise BadInputError(f"options that can't be taken: {fault}", where=redact(url), fix="see what follows the ?") from None
     return parsed
 
 

@@ -136,6 +136,7 @@ def test_a_full_disk_of_a_directory_leaves_nothing(tmp_path: Path) -> None:
     ("url", "match"),
     [
         ("gs://x/y", "no object store"),
+        ("s3://me:s3cret@bucket/y", "a store's URL takes no user and no password"),
         ("file://host/dir", "is a host"),
         ("file:", "no folder"),
         ("s3://", "no bucket"),
@@ -144,8 +145,9 @@ def test_a_full_disk_of_a_directory_leaves_nothing(tmp_path: Path) -> None:
 )
 def test_other_urls_are_bad_input(url: str, match: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("BUCKET_NAME", raising=False)
-    with pytest.raises(BadInputError, match=match):
+    with pytest.raises(BadInputError, match=match) as told:
         open_remote(url)
+    assert "s3cret" not in str(told.value)
 
 
 def test_the_environment_names_bucket_endpoint_and_region(monkeypatch: pytest.MonkeyPatch) -> None:

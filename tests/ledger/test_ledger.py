@@ -259,10 +259,17 @@ def test_a_server_that_is_not_there() -> None:
         open_ledger("postgresql://nobody:secret@127.0.0.1:1/none")
 
 
-@pytest.mark.parametrize("url", ["", "sqlite://", "mysql://h/d", "sqlite:///:memory:", "no url"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        *["", "sqlite://", "mysql://h/d", "sqlite:///:memory:", "no url"],
+        *["sqlite:/me:s3cret@x", "postgresql://me:s3cret@h:port/x", "mysql://me:s3cret@h/d", "me:s3cret@h/d"],
+    ],
+)
 def test_what_is_no_state_url(url: str) -> None:
-    with pytest.raises(BadInputError):
+    with pytest.raises(BadInputError) as told:
         open_ledger(url)
+    assert "s3cret" not in str(told.value)
 
 
 def test_the_callers_deadline_bounds_a_wait_for_a_lock(tmp_path: Path) -> None:

@@ -36,6 +36,9 @@ def open_remote(url: str, *, base: Path | None = None, **options: str | int | bo
     parts = urlsplit(url)
     if parts.fragment or (parts.scheme == "file" and parts.query):  # a folder named so would be another, silently
         raise BadInputError("'#' and '?' mean something in a URL", where="--remote", fix="write %23 and %3F for them")
+    if "@" in parts.netloc:
+        fix = "name the bucket alone; credentials come from the environment or a profile"
+        raise BadInputError("a store's URL takes no user and no password", where="--remote", fix=fix)
     module = BACKENDS.get(parts.scheme)
     if module is None:
         raise BadInputError("this is no object store", where="--remote", fix=FIX)
