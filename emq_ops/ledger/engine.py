@@ -39,18 +39,24 @@ def parse_url(url: str) -> URL:
     try:
         parsed = make_url(url)
     except (ArgumentError, ValueError):
-        raise BadInputError("no database URL", where=redact(url), fix="sqlite:///state.db or postgresql://host/name") from None
+        raise BadInputError(
+            "no database URL", where=redact(url), fix="sqlite:///state.db or postgresql://host/name"
+        ) from None
     backend = parsed.get_backend_name()
     if backend in ("postgresql", "postgres"):
         return parsed.set(drivername="postgresql+psycopg")
     if backend != "sqlite":
         raise BadInputError(f"no state database on '{backend}'", fix="sqlite:///state.db or postgresql://host/name")
     if not parsed.database or parsed.database == ":memory:":
-        raise BadInputError("a state must outlive the process", where=redact(url), fix="name a file: sqlite:///state.db")
+        raise BadInputError(
+            "a state must outlive the process", where=redact(url), fix="name a file: sqlite:///state.db"
+        )
     try:
         parsed.get_dialect()().create_connect_args(parsed)
     except (ArgumentError, ValueError) as fault:
-        raise BadInputError(f"options that can't be taken: {fault}", where=redact(url), fix="see what follows the ?") from None
+        raise BadInputError(
+            f"options that can't be taken: {fault}", where=redact(url), fix="see what follows the ?"
+        ) from None
     return parsed
 
 
