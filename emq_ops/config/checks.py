@@ -8,6 +8,7 @@ from datetime import datetime
 
 from emq_ops.config.errors import ConfigError, nearest, shown
 from emq_ops.config.explain import dotted, locate
+from emq_ops.config.messenger import messenger_of, says_a_secret
 from emq_ops.config.models import Archive, Config, Window
 from emq_ops.config.references import has_reference
 from emq_ops.config.schedule import Cron, parse_every
@@ -60,6 +61,8 @@ def _faults(config: Config) -> Iterator[Found]:
             queue_name(globs.literal(name) if not globs.is_glob(name) else name)
         except BadInputError as problem:
             yield ("queues", name), "the name of a queue, or a glob", problem.what, problem.fix
+    for i, alert in enumerate(config.alerts):
+        yield from alert_faults(("alerts", i, "url"), alert.url)
     if config.http.listen and not has_reference(config.http.listen):
         listen = config.http.listen
         match = re.fullmatch(r"(?:\[[0-9a-fA-F:]+\]|[^:\s]*):([0-9]{1,5})|unix:.+", listen)
@@ -81,6 +84,22 @@ def server_faults(path: Path, url: str) -> Iterator[Found]:
             "a server's URL",
             shown(hide(url)),
             f"{problem.what}; {problem.fix}" if problem.fix else problem.what,
+        )
+
+
+def alert_faults(path: Path, url: str) -> Iterator[Found]:
+    """A messenger's tokens stand anywhere in its URL; the library knows which parts it would hide."""
+    if has_reference(url):
+        return
+    messenger = messenger_of(url)
+    if messenger is None:
+        yield path, "a URL that apprise takes", None, "its list of services has the form of each"
+    elif says_a_secret(messenger):
+        yield (
+            path,
+            "no secret written out",
+            None,
+            "write ${NAME} for it, or for the whole URL, and set NAME in the environment",
         )
 
 

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
+from emq_ops.config.messenger import messenger_of
 from emq_ops.config.wiring import resolve_url
 from emq_ops.passes.events import Alerted, Emit, Event
 
@@ -36,16 +37,14 @@ class Alerting:
                 self._failed(event)
 
     def _work(self) -> None:
-        import apprise  # heavy, and most have no alerts
-
         while True:
             event = self._waiting.get()
             for url, kinds in self._targets:
                 if kinds and event.kind not in kinds:
                     continue
-                messenger = apprise.Apprise()
                 try:
-                    taken = messenger.add(resolve_url(url, self._env)) and messenger.notify(
+                    messenger = messenger_of(resolve_url(url, self._env))
+                    taken = messenger is not None and messenger.notify(
                         title=f"emq-ops: {event.kind} on {event.queue}", body=event.text
                     )
                 except Exception:  # noqa: BLE001 - a variable that is not set, or whatever a messenger raises

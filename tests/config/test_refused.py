@@ -37,6 +37,11 @@ REFUSED: list[tuple[str, str | bytes, str]] = [
     ("unknown section", "servr: {}\n", "1:1: servr: unknown key (did you mean 'server'?)"),
     ("unlike any key", "queues:\n  orders:\n    zzz: 3\n",
      "3:5: queues.orders.zzz: unknown key (keys here: note, stalled, dead, streams, settings, protect, optional)"),
+    ("a token in the path of an alert's URL", "alerts: [{url: 'slack://TokenA123/TokenB456/TokenC789'}]\n",
+     "1:16: alerts[0].url: expected no secret written out (write ${NAME} for it, or for the whole URL, and set NAME in"
+     " the environment)"),
+    ("an alert's URL of no service", "alerts: [{url: 'json://127.0.0.1:8080/'}, {url: 'slakc://host'}]\n",
+     "1:49: alerts[1].url: expected a URL that apprise takes (its list of services has the form of each)"),
     ("no", "queues: {orders: {protect: no}}\n",
      "1:28: queues.orders.protect: expected true or false, got 'no' (write false)"),
     ("on", "queues: {orders: {settings: {paused: on}}}\n",

@@ -1,0 +1,23 @@
+"""Messengers by their URL, from apprise."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+
+def messenger_of(url: str) -> Any:
+    """What sends to `url` (``notify(title=..., body=...)`` answers whether it was taken), or None where apprise knows
+    none. Takes a moment: the library is heavy, and most have no alerts."""
+    import apprise
+
+    # Its own words hold whole URLs, tokens included; what matters is said by who asks.
+    library = logging.getLogger("apprise")
+    library.propagate = False
+    library.addHandler(logging.NullHandler())
+    return apprise.Apprise.instantiate(url)
+
+
+def says_a_secret(messenger: Any) -> bool:
+    """Whether its URL holds what the library would hide."""
+    return bool(messenger.url(privacy=True) != messenger.url(privacy=False))
