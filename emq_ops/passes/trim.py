@@ -234,16 +234,22 @@ def _remove(state: _Trim, victims: Sequence[Victim], now_ms: int) -> None:
         return
     going: Future[None] | None = None
     with ThreadPoolExecutor(max_workers=1, thread_name_prefix="trim") as behind:  # leaving it waits for what is going
-        for first in range(0, len(victims), ARCHIVE_PAGE):
-            if state.budget.up:
-                state.report.more = True
-                break
-            some = victims[first : first + ARCHIVE_PAGE]
-            proven, books = _archive(state, state.archiver, some, now_ms, going)
-            carried = contextvars.copy_context()  # with the caller's deadline
-            going = behind.submit(carried.run, _delete, state, some, proven, books)
-        if going is not None:
-            going.result()
+        try:
+            for first in range(0, len(victims), ARCHIVE_PAGE):
+                if state.budget.up:
+                    state.report.more = True
+                    break
+                some = victims[first : first + ARCHIVE_PAGE]
+                proven, books = _archive(state, state.archiver, some, now_ms, going)
+                carried = contextvars.copy_context()  # with the caller's deadline
+                going = behind.submit(carried.run, _delete, state, some, proven, books)
+            if going is not None:
+                going.result()
+        except EmqError as fault:
+            other = going.exception() if going is not None else None
+            if isinstance(other, EmqError) and other is not fault:
+                fault.what += f"; and, while that was tried, {other}"
+            raise
 
 
 def _archive(

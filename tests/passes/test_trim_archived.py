@@ -130,6 +130,27 @@ def test_a_lease_that_is_lost_while_the_next_page_is_archived_ends_the_trim(
     assert [run.status for run in runs.latest(ledger)] == ["failed"]
 
 
+def test_of_two_failures_at_once_both_are_told(
+    server: Server, ledger: Ledger, mail: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("emq_ops.passes.trim.ARCHIVE_PAGE", 5)
+    dead = kill_row(mail, 20)
+
+    class Failing(Shelf):
+        def archive(self, jobs: Any, facts: Any, *, now_ms: int) -> Receipt:
+            if dead[5] in jobs:
+                raise EmqError("the store is gone")
+            receipt = super().archive(jobs, facts, now_ms=now_ms)
+            server.write("DEL", mail.keys.lease)  # before what is proven may go
+            return receipt
+
+    with pytest.raises(EmqError, match=r"^the store is gone; and, while that was tried, .*EMQFENCE no lease"):
+        trimmed(server, ledger, keep=0, archive=True, archiver=Failing(server, "mail"), slice=2)
+    assert dead_of(mail) == dead
+    [run] = runs.latest(ledger)
+    assert "the store is gone; and, while that was tried, " in str(run.error)
+
+
 def test_rows_of_many_shapes_and_names_in_any_order(server: Server, ledger: Ledger, mail: Queue) -> None:
     dead = kill_row(mail, 40)
     for number, job in enumerate(dead):
