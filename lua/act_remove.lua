@@ -8,6 +8,11 @@
 local BOOKS = { ':logs', ':dependencies', ':processed', ':failed', ':unsuccessful' }
 local base, grave = ARGV[1], ARGV[2]
 expect(KEYS[2], 'zset')
+expect_acted(KEYS[1])
+expect_rights(KEYS[2], 'ZREM')
+if redis.acl_check_cmd and not redis.acl_check_cmd('RENAME', KEYS[2], KEYS[1]) then
+  refuse('NOPERM', "this user may not run 'RENAME', which the script needs")
+end
 local codes = {}
 
 local function code_of(id, attempts, stalls)

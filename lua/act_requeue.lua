@@ -7,6 +7,9 @@
 local base = ARGV[1]
 expect(KEYS[2], 'zset')
 expect(KEYS[3], 'hash')
+expect_acted(KEYS[1])
+expect_rights(KEYS[2], 'HDEL', 'HSET', 'ZADD', 'ZREM')
+expect_lane_rights(base) -- here: a refusal further down is one job's
 local codes, groups = {}, {}
 
 local function code_of(id, attempts, stalls)

@@ -9,6 +9,8 @@
 local base, id, row = ARGV[1], ARGV[2], KEYS[3]
 if not is_id(id, 'JOB') then return redis.error_reply('EMQKIND not a JOB id') end
 expect(KEYS[2], 'zset')
+expect_acted(KEYS[1])
+expect_rights(row, 'HSET', 'SET', 'ZADD')
 
 local function code_of()
   if redis.call('EXISTS', row) == 1 then return 'exists' end

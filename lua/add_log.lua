@@ -4,6 +4,7 @@
 --#include lib/check.lua
 if not expect(KEYS[1], 'hash') then return -1 end
 expect(KEYS[2], 'list')
+expect_rights(KEYS[2], 'LTRIM', 'RPUSH')
 local lines = redis.call('RPUSH', KEYS[2], ARGV[1])
 local keep = tonumber(ARGV[2])
 if keep > 0 and lines > keep then

@@ -17,6 +17,7 @@ end
 if state ~= 'pending' and state ~= 'scheduled' then return 'not cancellable' end
 if values[3] then return redis.error_reply('EMQSTATE job has a flow parent, which would wait for it for ever') end
 expect_leave(base, group)
+expect_rights(row, 'UNLINK')
 leave_everywhere(base, id, group)
 delete_row(row)
 return 'removed'

@@ -25,6 +25,7 @@ for i = 2, #ids do
   if not fine then break end
   claims[i] = claim
 end
+if claims[1] then expect_rights(KEYS[2], 'HSET', 'ZADD', 'ZREM') end
 local now = now_ms()
 local deadline = digits(now + lease)
 for _, claim in ipairs(claims) do

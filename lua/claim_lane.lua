@@ -22,6 +22,10 @@ local function head_of_ring()
   local row = base .. 'job:' .. id
   local values = row_fields(row, 'attempts', 'payload', 'parent')
   expect_no_parent(id, values[3], flows)
+  expect_rights(KEYS[2], 'HSET', 'ZADD', 'ZREM')
+  if redis.acl_check_cmd and not redis.acl_check_cmd('LMOVE', KEYS[1], KEYS[1], 'LEFT', 'RIGHT') then
+    refuse('NOPERM', "this user may not run 'LMOVE', which the script needs")
+  end
   return { group = group, id = id, payload = values[2] or '', token = attempts_of(row, values[1]) + 1 }
 end
 

@@ -14,6 +14,7 @@ end
 if values[3] then return redis.error_reply('EMQSTATE job has a flow parent') end
 expect_leave(base, values[2])
 expect(KEYS[3], 'hash')
+expect_rights(row, 'HINCRBY', 'UNLINK')
 whole(redis.call('HGET', KEYS[3], 'count') or '0', KEYS[3] .. ' count')
 local record = stream and settle_record(stream, now_ms(), tonumber(ARGV[5]), { unpack(ARGV, 6) })
 leave_everywhere(base, id, values[2])

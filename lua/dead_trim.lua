@@ -6,7 +6,7 @@
 --#include lib/fence.lua
 --#include lib/dead_trim.lua
 check_fence(KEYS[1], ARGV[1], ARGV[2], ARGV[3])
-expect_rights('DEL', 'HDEL', 'ZREM')
+expect_rights(KEYS[2], 'DEL', 'HDEL', 'ZREM')
 expect(KEYS[3], 'hash')
 local base = ARGV[4]
 local go, rows, books, stay = doomed(KEYS[2], base, 5)

@@ -9,6 +9,8 @@ local facts = job_facts(base, id, set)
 if not still_found(judge_job(facts), kind) then return 0 end
 local now = now_ms()
 for _, name in ipairs(JOB_SETS) do expect(base .. name, 'zset') end
+expect_rights(KEYS[1], 'HSET', 'UNLINK', 'ZADD', 'ZREM')
+expect_lane_rights(base)
 if facts.grouped then expect_lane(base, facts.group) end
 local seen_lane = string.match(set, '^g:(.+):pending$')
 if seen_lane and is_id(seen_lane, 'GRP') then expect_lane(base, seen_lane) end

@@ -7,6 +7,7 @@ local base, name, kind = ARGV[1], ARGV[2], ARGV[3]
 local key = base .. name
 local findings = judge_key(base, name)
 if not still_found(findings, kind) then return 0 end
+expect_rights(key, 'HDEL', 'HSET', 'LTRIM', 'UNLINK', 'ZADD', 'ZREM')
 
 local mends = {}
 

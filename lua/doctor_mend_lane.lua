@@ -7,6 +7,7 @@ local base, group, kind = ARGV[1], ARGV[2], ARGV[3]
 local facts = lane_facts(base, lane_world(base), group)
 if not still_found(judge_lane(facts), kind) then return 0 end
 expect(base .. 'ring', 'list')
+expect_rights(base .. 'ring', 'HDEL', 'HSET', 'LPUSH', 'LREM', 'LTRIM', 'RPUSH', 'SREM')
 expect(base .. 'wake', 'list')
 expect(base .. 'paused', 'set')
 for _, name in ipairs({ 'gactive', 'glimit', 'gweight' }) do expect(base .. name, 'hash') end

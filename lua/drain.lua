@@ -4,6 +4,7 @@
 --#include lib/row.lua
 local base, group = ARGV[1], ARGV[3]
 expect(KEYS[1], 'zset')
+expect_rights(KEYS[1], 'UNLINK', 'ZREM')
 if group ~= '' then expect_lane(base, group) end
 local ids = redis.call('ZRANGE', KEYS[1], 0, tonumber(ARGV[2]) - 1)
 for _, id in ipairs(ids) do expect_id(id, 'JOB', KEYS[1]) end

@@ -5,6 +5,7 @@
 if not is_id(ARGV[1], 'JOB') then return redis.error_reply('EMQKIND not a JOB id') end
 if redis.call('EXISTS', KEYS[1]) == 1 then return 0 end
 expect(KEYS[2], 'zset')
+expect_rights(KEYS[2], 'HSET', 'ZADD')
 redis.call('HSET', KEYS[1], 'state', 'pending', 'attempts', '0', 'payload', ARGV[2])
 redis.call('ZADD', KEYS[2], 0, ARGV[1])
 return 1

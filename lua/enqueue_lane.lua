@@ -7,6 +7,7 @@ if not is_id(id, 'JOB') then return redis.error_reply('EMQKIND not a JOB id') en
 if not is_id(group, 'GRP') then return redis.error_reply('EMQKIND not a GRP id') end
 if redis.call('EXISTS', KEYS[1]) == 1 then return 0 end
 expect_lane(base, group)
+expect_rights(KEYS[2], 'HSET', 'ZADD')
 redis.call('HSET', KEYS[1], 'state', 'pending', 'attempts', '0', 'payload', ARGV[3], 'group', group)
 redis.call('ZADD', KEYS[2], 0, id)
 ring_rule(base, group)

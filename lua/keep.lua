@@ -5,6 +5,7 @@
 --#include lib/check.lua
 local base, lease = ARGV[1], tonumber(ARGV[2])
 expect(KEYS[1], 'zset')
+expect_rights(KEYS[1], 'SET', 'ZADD')
 local deadline = digits(now_ms() + lease)
 local lost, held = {}, {}
 for i = 3, #ARGV, 2 do

@@ -9,6 +9,7 @@ for _, name in ipairs({ 'active', 'pending', 'schedule', 'dead', 'repeat' }) do 
 for _, name in ipairs({ 'gactive', 'glimit', 'gweight' }) do expect(base .. name, 'hash') end
 expect(base .. 'paused', 'set')
 expect(base .. 'ring', 'list')
+expect_rights(base .. 'active', 'UNLINK', 'ZREM')
 if ARGV[2] ~= '1' and redis.call('ZCARD', base .. 'active') > 0 then
   return redis.error_reply('EMQSTATE active jobs present')
 end

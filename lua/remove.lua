@@ -7,6 +7,7 @@ if redis.call('EXISTS', KEYS[2]) == 1 then return redis.error_reply('EMQLOCK job
 if not expect(row, 'hash') then return -1 end
 local group = redis.call('HGET', row, 'group')
 expect_leave(base, group)
+expect_rights(row, 'UNLINK')
 if KEYS[3] then expect(KEYS[3], 'string') end
 leave_everywhere(base, id, group)
 delete_row(row)

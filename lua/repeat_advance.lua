@@ -6,6 +6,7 @@
 if not is_id(ARGV[2], 'JOB') then return redis.error_reply('EMQKIND not a JOB id') end
 expect(KEYS[1], 'zset')
 expect(KEYS[4], 'zset')
+expect_rights(KEYS[4], 'HSET', 'ZADD')
 local due = redis.call('ZSCORE', KEYS[1], ARGV[1])
 if not due or not expect(KEYS[2], 'hash') then return -1 end
 local values = row_fields(KEYS[2], 'every_ms', 'template')

@@ -4,6 +4,7 @@
 -- Replies: 1 it is new; 0 it lived.
 --#include lib/check.lua
 expect(KEYS[1], 'zset')
+expect_rights(KEYS[1], 'HSET', 'ZADD')
 local lived = expect(KEYS[2], 'hash')
 local following = now_ms() + tonumber(ARGV[2])
 local due = redis.call('ZSCORE', KEYS[1], ARGV[1])

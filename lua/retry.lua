@@ -18,6 +18,7 @@ if dies and values[3] then return redis.error_reply('EMQSTATE job has a flow par
 expect_leave(base, values[2])
 expect(KEYS[5], 'hash')
 whole(redis.call('HGET', KEYS[5], 'count') or '0', KEYS[5] .. ' count')
+expect_rights(row, 'HINCRBY', 'HSET', 'UNLINK', 'ZADD')
 local now = now_ms()
 local record = dies and stream and settle_record(stream, now, tonumber(ARGV[8]), { unpack(ARGV, 9) })
 leave_everywhere(base, id, values[2])

@@ -7,6 +7,7 @@ if not is_id(id, 'JOB') then return redis.error_reply('EMQKIND not a JOB id') en
 if group ~= '' and not is_id(group, 'GRP') then return redis.error_reply('EMQKIND not a GRP id') end
 if redis.call('EXISTS', KEYS[1]) == 1 then return 0 end
 expect(KEYS[2], 'zset')
+expect_rights(KEYS[2], 'HSET', 'ZADD')
 local due = ARGV[4] ~= '' and tonumber(ARGV[4]) or now_ms() + tonumber(ARGV[5])
 redis.call('HSET', KEYS[1], 'state', 'scheduled', 'attempts', '0', 'payload', ARGV[2])
 if group ~= '' then redis.call('HSET', KEYS[1], 'group', group) end

@@ -16,6 +16,7 @@ local first_read, head_id, head_digest, groups = ARGV[9], ARGV[10], ARGV[11], AR
 local SLICE, STEP = 1000, 50
 
 fence_or_unled(KEYS[2], ARGV[1], ARGV[2], ARGV[3])
+expect_rights(key, 'XDEL', 'XTRIM')
 if not expect(key, 'stream') then return { 'gone', 0, '', bound, 0, {} } end
 local info = stream_info(key)
 local head = info['first-entry']

@@ -10,6 +10,7 @@ local swept_key, active, base = KEYS[2], KEYS[3], ARGV[4]
 local COMMAND = 'EMQ.STALLED.CHECK'
 
 local now = check_fence(KEYS[1], ARGV[1], ARGV[2], ARGV[3])
+expect_rights(swept_key, 'RPUSH', 'UNLINK')
 local standing = expect(swept_key, 'list')
 if standing then
   local head = redis.call('LRANGE', swept_key, 0, 1)

@@ -7,6 +7,7 @@ local event = cjson.encode({ event = 'progress', job = ARGV[1], progress = ARGV[
 if redis.acl_check_cmd and not redis.acl_check_cmd('PUBLISH', ARGV[3], event) then
   return redis.error_reply('NOPERM this user may not publish to ' .. ARGV[3])
 end
+expect_rights(KEYS[1], 'HSET')
 redis.call('HSET', KEYS[1], 'progress', ARGV[2])
 redis.call('PUBLISH', ARGV[3], event)
 return 1

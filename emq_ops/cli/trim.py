@@ -54,7 +54,8 @@ def trim(
     options, queue = globals_of(ctx), queue_name(queue)
     passing = Passing.of(options)
     policy: DeadPolicy = passing.dead(queue)
-    if keep is not None or max_age is not None:
+    applied = keep is None and max_age is None
+    if not applied:
         policy = replace(policy, keep=keep, max_age_ms=span(max_age, "--max-age"))
     policy = with_given(policy, {"age_by": age_by, "archive": archive, "max_removals": max_removals})
     with bounded(timeout), passing.server("trim") as server, contextlib.ExitStack() as stack:
@@ -78,7 +79,7 @@ def trim(
             archiver = make(fence) if make else None
             # The first trim by the applied policy removes nothing that its plan did not list.
             bound = None
-            if keep is None and max_age is None:
+            if applied:
                 with ledger.read() as connection:
                     bound = bounds.of(connection, queue)
             only = bound.ids if bound is not None else None
@@ -89,7 +90,8 @@ def trim(
                 done.notes.append(f"bounded by what the plan of revision {bound.revision} listed")
             return done
 
-        report = run_once(server, ledger, queue, "trim", run, {"policy": as_row(policy)})
+        asked = {"policy": as_row(policy), "applied": applied}
+        report = run_once(server, ledger, queue, "trim", run, asked)
     show("trim", report, options.output)
     if report["status"] != "done" or report["more"]:
         raise typer.Exit(EXIT_ERROR)

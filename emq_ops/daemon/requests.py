@@ -71,8 +71,9 @@ def _job(
 ) -> Callable[[], None]:
     def run() -> None:
         try:
-            only = request.options.get("only")
-            done = worker.run(task, fence, lease_ms=lease_ms, trigger="request", force=True, only=only)
+            # What a command or a play asks for by bounds of its own is not the trim that a plan foretold.
+            only, applied = request.options.get("only"), bool(request.options.get("applied"))
+            done = worker.run(task, fence, lease_ms=lease_ms, trigger="request", force=True, only=only, bounded=applied)
         except EmqError as fault:
             _answer(ledger, request, error=str(fault))
         except Exception as fault:  # noqa: BLE001 - the asker must learn of it, and the daemon go on

@@ -114,10 +114,11 @@ class Worker:
         force: bool = False,
         policy: Policy | None = None,
         only: Collection[str] | None = None,
+        bounded: bool = True,
     ) -> Done:
         """One run of `task` under its queue's lease, within its timeout. `lease_ms`: the queue's longest lease;
         `policy`: another than the task's (a command's flags); `force`: a stream ships and trims all that may go;
-        `only`: a trim removes none but these.
+        `only`: a trim removes none but these; `bounded`: nor others than a plan listed.
 
         Raises what the passes raise.
         """
@@ -137,7 +138,7 @@ class Worker:
                 )
                 return Done(report, report.idle, seen)
             if isinstance(policy, DeadPolicy):
-                return self._trim(task.queue, policy, fence, lease_ms, trigger, only)
+                return self._trim(task.queue, policy, fence, lease_ms, trigger, only, bounded=bounded)
             return self._archive(task, policy, fence, trigger, force)
 
     def _trim(
@@ -148,9 +149,11 @@ class Worker:
         lease_ms: int,
         trigger: str,
         only: Collection[str] | None,
+        *,
+        bounded: bool,
     ) -> Done:
         with self.ledger.read() as connection:
-            bound = bounds.of(connection, queue)
+            bound = bounds.of(connection, queue) if bounded else None
         if bound is not None:
             only = bound.ids if only is None else set(only) & set(bound.ids)
         report = trim(

@@ -15,6 +15,10 @@ local function judge_selected(base, dead, id, attempts, stalls)
   return nil
 end
 
+local function expect_acted(key)
+  expect_rights(key, 'PEXPIRE', 'RPUSH', 'UNLINK')
+end
+
 -- `codes`: id, code, id, code ...
 local function keep_acted(key, codes)
   redis.call('UNLINK', key)

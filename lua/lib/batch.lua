@@ -13,6 +13,7 @@ end
 
 local function new_batch(base)
   for _, name in ipairs({ 'active', 'pending', 'schedule', 'dead' }) do expect(base .. name, 'zset') end
+  expect_rights(base .. 'active', 'HSET', 'ZADD', 'ZREM')
   return { base = base, lanes = {}, order = {}, pending = {}, dead = {}, pushes = {} }
 end
 
@@ -29,6 +30,7 @@ local function load_lanes(batch, jobs)
     end
   end
   if #order == 0 then return end
+  expect_rights(base .. 'ring', 'HDEL', 'LPUSH', 'LTRIM', 'RPUSH')
   expect(base .. 'ring', 'list')
   expect(base .. 'wake', 'list')
   expect(base .. 'paused', 'set')

@@ -7,14 +7,16 @@ local function refuse(class, text)
   error({ err = class .. ' ' .. text })
 end
 
--- Refuses a user who may not run every one of these commands: a right that was taken away must not end the script
--- after its first write. (Redis before 7 can't tell.)
-local function expect_rights(...)
+-- Refuses a user who may not run every one of these commands on `key`: a right that was taken away must not end the
+-- script after its first write. (Redis before 7 can't tell; 7.0 crashes where a command is asked about without its key.)
+local rights = {} -- asked and granted, in this run of the script
+local function expect_rights(key, ...)
   if not redis.acl_check_cmd then return end
   for _, name in ipairs({ ... }) do
-    if not redis.acl_check_cmd(name) then
+    if not rights[name] and not redis.acl_check_cmd(name, key) then
       refuse('NOPERM', "this user may not run '" .. name .. "', which the script needs")
     end
+    rights[name] = true
   end
 end
 

@@ -7,9 +7,14 @@ local function lane_key(base, group)
   return base .. 'g:' .. group .. ':pending'
 end
 
--- Checks every key that the two rules may write, before the first write.
+local function expect_lane_rights(base)
+  expect_rights(base .. 'ring', 'HDEL', 'HINCRBY', 'LPUSH', 'LREM', 'LTRIM', 'RPUSH')
+end
+
+-- Checks every key that the two rules may write, and the right to, before the first write.
 local function expect_lane(base, group)
   expect_id(group, 'GRP', base .. 'job:* group')
+  expect_lane_rights(base)
   expect(lane_key(base, group), 'zset')
   expect(base .. 'ring', 'list')
   expect(base .. 'wake', 'list')

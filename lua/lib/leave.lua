@@ -6,6 +6,7 @@ local function expect_leave(base, group)
   expect(base .. 'pending', 'zset')
   expect(base .. 'schedule', 'zset')
   expect(base .. 'dead', 'zset')
+  expect_rights(base .. 'active', 'ZREM')
   if group then expect_lane(base, group) end
 end
 

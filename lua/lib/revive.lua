@@ -9,6 +9,7 @@ local function check_revive(base, id)
   expect(base .. 'dead', 'zset')
   if not redis.call('ZSCORE', base .. 'dead', id) then return redis.error_reply('EMQSTATE not dead') end
   expect(base .. 'pending', 'zset')
+  expect_rights(row, 'HDEL', 'HSET', 'ZADD', 'ZREM')
   local group = redis.call('HGET', row, 'group')
   if group then expect_lane(base, group) end
   return nil, group

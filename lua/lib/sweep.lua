@@ -32,6 +32,7 @@ local function settle_stalled(base, leases, max_stalled, refuse_dead)
   end
   local failed = base .. 'metrics:failed'
   expect(failed, 'hash')
+  expect_rights(failed, 'HINCRBY')
   whole(redis.call('HGET', failed, 'count') or '0', failed .. ' count')
   local refusal = refuse_dead and refuse_dead(#swept.dead)
   if refusal then return nil, refusal end

@@ -12,14 +12,16 @@ import pytest
 from emq_ops.daemon.book import Book
 from emq_ops.daemon.dispatch import Dispatcher
 from emq_ops.daemon.probe import Probe
+from emq_ops.daemon.requests import serve
 from emq_ops.daemon.tasks import DEAD, STALLED, Task, tasks_of_queue
 from emq_ops.daemon.timers import Cue
 from emq_ops.daemon.work import Stores, Worker
-from emq_ops.ledger import bounds, holds, runs
+from emq_ops.ledger import bounds, holds, requests, runs
 from emq_ops.ledger.ledger import Ledger, open_ledger
 from emq_ops.ledger.runs import IdleBook
 from emq_ops.passes.events import nowhere
 from emq_ops.passes.greeting import greet
+from emq_ops.passes.policy import DeadPolicy, as_row
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import Server
 from emq_ops.protocol.transitions.reads import JobState, job_state
@@ -186,3 +188,19 @@ def test_a_list_of_a_later_revision_is_not_spent_by_an_earlier_look(ledger: Ledg
     left = bound(ledger)
     assert left is not None
     assert left.revision == 4
+
+
+@pytest.mark.parametrize("applied", [True, False])
+def test_what_is_asked_for_by_other_bounds_is_not_the_trim_that_was_planned(
+    server: Server, ledger: Ledger, dispatcher: Dispatcher, applied: bool
+) -> None:
+    q = Queue(server, "orders")
+    jobs = kill_row(q, 3)
+    bound_to(ledger, 3, jobs[:1])
+    asked = {"policy": as_row(DeadPolicy(keep=0, archive=False)), "applied": applied}
+    request = requests.ask(ledger, "trim", "orders", asked, "test")
+    worker, fence_of = dispatcher.worker, dispatcher._fence_of
+    assert serve(ledger, ["orders"], dispatcher, worker, fence_of, lambda _: 30_000) == 1
+    wait_for(lambda: (answer := requests.get(ledger, request)) is not None and answer.report is not None)
+    assert dead_of(q) == (jobs[1:] if applied else [])
+    assert (bound(ledger) is None) is applied

@@ -1,8 +1,9 @@
-"""A right that is taken from the daemon's user while it works ends no script after its first write."""
+"""A right that is taken from a user while it works ends no script after its first write."""
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -12,18 +13,21 @@ from emq_ops.ledger.ledger import Ledger, open_ledger
 from emq_ops.passes.policy import DeadPolicy, StalledPolicy
 from emq_ops.passes.sweep import sweep
 from emq_ops.passes.trim import trim
-from emq_ops.protocol.errors import ServerError
+from emq_ops.protocol.conformance.keyspace import instant, load_keyspace
+from emq_ops.protocol.conformance.replay import CALLS, Vector, read_vectors
+from emq_ops.protocol.errors import EmqError, ServerError
 from emq_ops.protocol.fence import Fence
 from emq_ops.protocol.queue import Queue
-from emq_ops.protocol.scripts import load
+from emq_ops.protocol.scripts import load, names
 from emq_ops.protocol.server import Server
 from tests.support.faults import READS
-from tests.support.keyspace import dump
+from tests.support.keyspace import dump, recorded
 from tests.support.passing import dead_of, kill_row, leading, stall
 from tests.support.roles import connect_as, install
 from tests.support.valkey import Valkey
 
 READING = READS | {"INFO", "SMISMEMBER", "ZMSCORE", "PEXPIRETIME"}
+VECTORS = read_vectors(recorded("transitions.json"))
 
 
 def written(script: str) -> list[str]:
@@ -68,3 +72,61 @@ def test_a_right_that_is_taken_away_changes_nothing(
             admin.execute_command("ACL", "SETUSER", "emq-ops-daemon", f"+{command}")
         do(ours, ledger, fence)
     assert len(dead_of(q)) in (1, 7)
+
+
+@pytest.mark.parametrize("script", [name for name in names() if len(written(name)) > 1])
+def test_a_script_asks_for_every_right_that_it_needs(script: str) -> None:
+    source = load(script).source
+    asked = re.findall(rb"expect_rights\(([^)]*)\)|acl_check_cmd\('([A-Z]+)'", source)
+    known = {word for several, one in asked for word in [one, *re.findall(rb"'([A-Z]+)'", several)] if word}
+    assert {name.encode() for name in written(script)} <= known | READY_MADE.get(script, set())
+
+
+READY_MADE = {"set_meta": {b"HDEL", b"HSET"}, "weight_lane": {b"HDEL", b"HSET"}}
+"""One write, whichever it is."""
+WRITES = sorted({command for name in names() for command in written(name)})
+
+
+def attempt(server: Server, caller: Server, vector: Vector) -> str | None:
+    """Makes the recorded call on the recorded keyspace; the class of its refusal. A refusal has changed nothing."""
+    for key in set(server.scan()):
+        server.write("UNLINK", key)
+    q = Queue(caller, vector.queue)
+    load_keyspace(server, vector.given, server.now_ms(q.name))
+    now = server.now_ms(q.name)
+    before = dump(server)
+    server.write("CONFIG", "RESETSTAT")
+    code = None
+    try:
+        CALLS[vector.op](q, {name: instant(value, now) for name, value in vector.args.items()})
+    except EmqError as refusal:
+        code = getattr(refusal, "code", type(refusal).__name__)
+    if code is not None and dump(server) != before:
+        code += ", and half of it was done"
+    return code
+
+
+def sent(server: Server) -> list[str]:
+    """The commands that changed something since `attempt` began its call."""
+    stats = server.read("INFO", "commandstats").decode()
+    return sorted({name.upper() for name in re.findall(r"^cmdstat_(\w+):", stats, re.MULTILINE)} & set(WRITES))
+
+
+@pytest.mark.parametrize("op", sorted(set(CALLS) - {"job_state", "counts"}))
+def test_recorded_transitions_without_one_right_each(valkey: Valkey, server: Server, op: str) -> None:
+    install(valkey)
+    tried = Counter[str]()
+    recordings = [vector for vector in VECTORS if vector.op == op]
+    with connect_as(valkey, "operator") as ours, valkey.client() as admin:
+        for vector in recordings[:: max(1, len(recordings) // 5)]:
+            if attempt(server, ours, vector) is not None:
+                continue
+            commands = sent(server)
+            # The only write may ask for nothing: the server itself refuses it, and nothing came before.
+            refused = ("NOPERM", "ERR") if len(commands) == 1 else ("NOPERM",)
+            for command in commands:
+                admin.execute_command("ACL", "SETUSER", "emq-ops-operator", f"-{command}")
+                assert attempt(server, ours, vector) in refused, f"{vector.name} without {command}"
+                admin.execute_command("ACL", "SETUSER", "emq-ops-operator", f"+{command}")
+                tried[command] += 1
+    assert tried

@@ -64,7 +64,7 @@ def test_whatever_a_handler_raises_is_its_jobs_error(q: Queue, fault: BaseExcept
         raise fault
 
     [job] = put_all(q, b"x")
-    report, told = run(q, handler, max_attempts=2, backoff=NOW)
+    report, told = run(q, handler, max_attempts=2, backoff=NOW, beat=60_000)
     assert (report.scheduled, report.dead) == (1, 0)  # it waits in the schedule until the next beat
     while not report.dead:
         report, told = run(q, handler, max_attempts=2, backoff=NOW)
