@@ -194,6 +194,12 @@ def reopen(connection: Connection, queue: str, jobs: Sequence[str], by: str | No
     return back
 
 
+def count_gone(connection: Connection, queue: str, how: str, by: str) -> int:
+    """How many jobs of the queue run `by` let go, in this way."""
+    here = (deaths.c.queue == queue, deaths.c.gone_by == by, deaths.c.gone_how == how)
+    return int(connection.execute(select(func.count()).select_from(deaths).where(*here)).scalar_one())
+
+
 def count_open(connection: Connection, queue: str) -> int:
     """How many jobs of the queue the ledger has as dead now."""
     wanted = select(func.count()).select_from(deaths).where(deaths.c.queue == queue, deaths.c.gone_ms.is_(None))

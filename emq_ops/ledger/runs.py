@@ -153,6 +153,14 @@ def add_slice(connection: Connection, run: str, number: int, counts: dict[str, i
     return True
 
 
+def at_least(connection: Connection, run: str, name: str, count: int) -> None:
+    """Sets one count of a run where it says less: its end could not be recorded, or a reply was lost."""
+    row = connection.execute(select(runs.c.counts).where(runs.c.id == run).with_for_update()).first()
+    counts = json.loads(row.counts) if row is not None else {}
+    if row is not None and counts.get(name, 0) < count:
+        connection.execute(update(runs).where(runs.c.id == run).values(counts=json.dumps({**counts, name: count})))
+
+
 def adopt(connection: Connection, run: str, kind: str, queue: str) -> None:
     """Makes a row for a run that this database never heard of (its own was lost), so that its slices have a place."""
     known = connection.execute(select(runs.c.id).where(runs.c.id == run)).first()

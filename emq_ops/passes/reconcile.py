@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from sqlalchemy import Connection
+
 from emq_ops.ledger import deaths as book
 from emq_ops.ledger import interruptions as cuts
-from emq_ops.ledger import victims
+from emq_ops.ledger import runs, victims
 from emq_ops.ledger.deaths import NO_ATTEMPTS, Death
 from emq_ops.ledger.interruptions import Contact, Interruption
 from emq_ops.ledger.ledger import Ledger
@@ -82,8 +84,17 @@ def reconcile(
     if known != agreed.dead - len(agreed.malformed):
         _forget(server, ledger, fence, now_ms, newest, agreed)
     with ledger.write() as connection:
-        victims.forget(connection, fence.keys.queue)  # what a trim that was killed had removed is settled now
+        _settle_listing(connection, fence.keys.queue)
     return agreed
+
+
+def _settle_listing(connection: Connection, queue: str) -> None:
+    """What a trim that did not end had removed is known now, and is its own, whoever found it."""
+    listing = victims.noted(connection, queue)
+    if listing is not None:
+        removed = book.count_gone(connection, queue, book.TRIMMED, listing.run)
+        runs.at_least(connection, listing.run, "removed", removed)
+        victims.forget(connection, queue)
 
 
 def identities(server: Server, keys: Keys, jobs: Sequence[str]) -> dict[str, tuple[int, int]]:

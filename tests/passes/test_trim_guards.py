@@ -9,6 +9,7 @@ import pytest
 from emq_ops.ledger import alerts, holds, runs
 from emq_ops.ledger.holds import Hold
 from emq_ops.ledger.ledger import Ledger
+from emq_ops.passes.events import Event
 from emq_ops.passes.policy import DeadPolicy
 from emq_ops.passes.predict import predict_trim
 from emq_ops.passes.report import TrimReport
@@ -98,6 +99,29 @@ def test_two_trims_at_once_remove_each_job_once(server: Server, ledger: Ledger, 
 
 
 # What a dry run says
+
+
+@pytest.mark.parametrize("fault", [KeyboardInterrupt(), EmqError("the state database is away")])
+def test_what_a_trim_removed_before_it_broke_off_is_counted_as_its_own(
+    server: Server, ledger: Ledger, mail: Queue, fault: BaseException
+) -> None:
+    kill_row(mail, 10)
+
+    def breaks(event: Event) -> None:
+        if event.name == "slice_trimmed":
+            raise fault
+
+    with pytest.raises(type(fault)):
+        trimmed(server, ledger, keep=2, archive=False, slice=2, emit=breaks)
+    assert len(dead_of(mail)) == 2
+    [first] = runs.latest(ledger, kind="trim")
+    assert first.counts.get("removed", 0) < 8  # nobody could say
+    swept(server, ledger, "mail")
+    assert runs.get(ledger, first.id).counts["removed"] == 8
+    kill_row(mail, 3)
+    assert trimmed(server, ledger, keep=2, archive=False).removed == 3
+    told = [run.counts.get("removed", 0) for run in runs.latest(ledger, kind="trim")]
+    assert sum(told) == 11
 
 
 def test_a_prediction_comes_true(server: Server, ledger: Ledger, mail: Queue) -> None:
