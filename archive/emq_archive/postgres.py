@@ -36,22 +36,27 @@ class Bounded(psycopg.Connection[Any]):
 
     def wait(self, gen: Any, *args: Any, **more: Any) -> Any:
         """As of the base. Raises OperationalError when the time is up."""
-        left = [self.most]
-        if self.until is not None:
-            left.append(self.until - time.monotonic())
-        if (bound := remaining()) is not None:
-            left.append(bound)
-        return super().wait(self._bounded(gen, max(0.0, min(left)) + GRACE_SECONDS), *args, **more)
+        return super().wait(self._bounded(gen), *args, **more)
 
-    def _bounded(self, gen: Generator[Any, Any, _RV], seconds: float) -> Generator[Any, Any, _RV]:
-        end = time.monotonic() + seconds
+    def _is_over(self, begun: float, now: float) -> bool:
+        bound = remaining()  # asked anew: a process that is to end brings it nearer in the middle of a wait
+        until = self.until is not None and now >= self.until
+        return until or now - begun >= self.most or (bound is not None and bound <= 0)
+
+    def _bounded(self, gen: Generator[Any, Any, _RV]) -> Generator[Any, Any, _RV]:
+        begun, over_since = time.monotonic(), None
         try:
             wanted = next(gen)
             while True:
                 ready = yield wanted  # 0 now and then, when nothing came
-                if not ready and time.monotonic() >= end:
+                now = time.monotonic()
+                if ready or not self._is_over(begun, now):
+                    over_since = None
+                elif over_since is None:
+                    over_since = now
+                elif now - over_since >= GRACE_SECONDS:
                     self.close()
-                    raise psycopg.OperationalError(f"no answer within {seconds:.1f} s")
+                    raise psycopg.OperationalError(f"no answer within {now - begun:.1f} s")
                 wanted = gen.send(ready)
         except StopIteration as over:
             result: _RV = over.value

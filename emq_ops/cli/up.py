@@ -35,6 +35,7 @@ from emq_ops.deploy.session import Session, require_set
 from emq_ops.http.app import HttpServer, make_app
 from emq_ops.ledger.ledger import Ledger, open_ledger
 from emq_ops.passes.events import Event
+from emq_ops.protocol import deadline
 from emq_ops.protocol.errors import BadInputError, EmqError
 
 app = new_app()
@@ -191,6 +192,7 @@ def _serve(
     def end(_signal: int, _frame: Any) -> None:
         if not stop.is_set():
             stop.set()
+            deadline.end_by(daemon.settings.stop_within / 1000 * 0.6)  # also of what the loop itself waits for
             # Whatever hangs: the process is gone in time. What was committed stands; leases lapse by themselves.
             guard = threading.Timer(max(0.5, daemon.settings.stop_within / 1000 - 0.3), lambda: os._exit(0))
             guard.daemon = True
