@@ -54,8 +54,9 @@ class Loaded:
         return self.sources[0].path.parent if self.sources else Path()
 
 
-def load(files: Several[Path], env: Env[str, str]) -> Loaded:
-    """Reads `files`, later ones over earlier ones, with what they include below them. No file: all defaults.
+def load(files: Several[Path], env: Env[str, str], *, only: Several[str] | None = None) -> Loaded:
+    """Reads `files`, later ones over earlier ones, with what they include below them. No file: all defaults. `only`:
+    these sections alone are looked at, so that a fault or an unset variable elsewhere stops nobody who needs no more.
 
     Raises ConfigError: the first fault in front, further ones in `others`.
     """
@@ -64,6 +65,8 @@ def load(files: Several[Path], env: Env[str, str]) -> Loaded:
     for path in files:
         tree = overlay(tree, reader.read(path, ()))
     filled = _fill(tree)
+    if only is not None:
+        filled = Mapping(filled.mark, {k: v for k, v in filled.items.items() if k in only}, filled.size)
     try:
         config = Config.model_validate(yamltree.plain(filled), context={"env": env})
     except ValidationError as problem:

@@ -241,6 +241,17 @@ def test_no_config_is_4(run: Run) -> None:
         assert "no config file" in ran.err
 
 
+def test_a_fault_elsewhere_in_the_file_stops_no_look_at_the_state(run: Run) -> None:
+    run("apply", "--yes")
+    edit("every: 30s", 'every: "${NOWHERE}"')
+    assert "NOWHERE" in run("plan").err
+    for argv in (["history"], ["show", "1"], ["state", "status"], ["state", "unlock"], ["state", "backup", "b.db"]):
+        assert run(*argv).code == 0, argv
+    edit("sqlite:///state.db", "${NOWHERE}")
+    ran = run("history")
+    assert (ran.code, "NOWHERE" in ran.err) == (4, True)
+
+
 def test_import_command(run: Run, server: Server, valkey: Valkey) -> None:
     control.set_concurrency(Queue(server, "orders"), 12)
     ran = run("import", "--url", valkey.url)
