@@ -68,7 +68,8 @@ class TaskFailed(Event):
 
 @dataclass(frozen=True, slots=True)
 class ServerLost(Event):
-    """The server of some queues does not answer."""
+    """The server of some queues does not answer, or refuses to renew our leases (no disk space, no replicas, a right
+    taken away); no pass is begun there until it is back."""
 
     queues: int = 0
     error: str = ""
@@ -76,7 +77,7 @@ class ServerLost(Event):
 
 @dataclass(frozen=True, slots=True)
 class ServerBack(Event):
-    """It answers again."""
+    """It answers, and takes our writes again."""
 
     queues: int = 0
 

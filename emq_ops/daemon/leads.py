@@ -13,9 +13,12 @@ from emq_ops.passes.events import Emit
 from emq_ops.passes.leadership import ForeignQueueError, HeldQueueError
 from emq_ops.passes.leading import Leaderships
 from emq_ops.protocol import deadline
-from emq_ops.protocol.errors import DeadlineError, EmqError, OutcomeUnknownError, UnreachableError
+from emq_ops.protocol.errors import DeadlineError, EmqError, OutcomeUnknownError, ServerError, UnreachableError
 from emq_ops.protocol.fence import Fence
 from emq_ops.protocol.server import Server
+
+TAKES_NO_WRITES = frozenset({"MISCONF", "NOREPLICAS", "READONLY"})
+"""What a server answers to everybody's writes: as in any outage, no worker can renew the lease of its job."""
 
 
 class Leads:
@@ -41,7 +44,7 @@ class Leads:
         return self._leases.fences.get(queue)
 
     def is_away(self, queue: str) -> bool:
-        """Whether the queue's server does not answer."""
+        """Whether the queue's server does not answer, or takes no writes of ours."""
         return queue in self._away
 
     @property
@@ -51,7 +54,7 @@ class Leads:
 
     @property
     def away(self) -> int:
-        """How many queues' servers do not answer."""
+        """How many queues' servers do not answer, or take no writes of ours."""
         return len(self._away)
 
     def ask(self, queues: Iterable[str], *, first: bool = False) -> bool:
@@ -94,7 +97,7 @@ class Leads:
             faults = self._leases.renew()
         except EmqError as fault:
             faults = dict.fromkeys(held, fault)
-        gone = {q: f for q, f in faults.items() if isinstance(f, UnreachableError | OutcomeUnknownError)}
+        gone = {q: f for q, f in faults.items() if isinstance(f, UnreachableError | OutcomeUnknownError | ServerError)}
         # Our own time running out once may be our own slowness; twice in a row the server does not answer.
         slow = {q: str(f) for q, f in gone.items() if isinstance(f, DeadlineError)}
         lost = {q: str(f) for q, f in gone.items() if q not in slow}
@@ -105,8 +108,9 @@ class Leads:
         if fresh:
             self._away.update({queue: lost[queue] for queue in fresh})
             self._emit(ServerLost("*", queues=len(fresh), error=lost[fresh[0]]))
+            out = [queue for queue in fresh if _is_outage(gone[queue])]
             with contextlib.suppress(EmqError):  # the ledger may be away as well; the run id tells of a restart anyway
-                sights.mark_lost(self._ledger, fresh)
+                sights.mark_lost(self._ledger, out)
         for queue in back:
             del self._away[queue]
         if back:
@@ -122,3 +126,8 @@ class Leads:
         """Gives every lease up, as far as the server can be reached."""
         with contextlib.suppress(EmqError):
             self._leases.release()
+
+
+def _is_outage(fault: EmqError) -> bool:
+    """Whether workers are cut off as we are; a right that we lack is our own matter."""
+    return not isinstance(fault, ServerError) or fault.code in TAKES_NO_WRITES

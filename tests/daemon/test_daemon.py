@@ -228,6 +228,29 @@ def test_a_server_that_goes_and_comes_back(tmp_path: Path, outage_s: int) -> Non
         assert [r["counts"]["dead"] for r in rows] == [1]  # neither twice nor never
 
 
+def test_a_server_that_takes_no_writes_is_an_outage(here: Site, valkey: Valkey, server: Server) -> None:
+    q = Queue(server, "orders")
+    here.run("apply", "--yes")
+    daemon = here.up()
+    job = ids.mint()
+    assert enqueue.enqueue_many(q, [enqueue.NewJob(job, b"x")]) == [True]
+    claim = claims.claim(q, 3000)
+    assert claim is not None
+    with valkey.client() as admin:
+        admin.config_set("min-replicas-to-write", 1)
+        try:
+            wait_for(lambda: any("NOREPLICAS" in e["error"] for e in daemon.events("server_lost")))
+            wait_for(lambda: server.now_ms("orders") > 1000 + int(server.read("ZSCORE", q.keys.active, job)))
+            wait_for(lambda: here.json("ps", "--daemons")[0]["away"] == 1)
+        finally:
+            admin.config_set("min-replicas-to-write", 0)
+    wait_for(lambda: daemon.events("server_back"))
+    wait_for(lambda: reads.job_state(q, job) is reads.JobState.PENDING)
+    assert {e["kind"] for e in daemon.events("interruption_seen")} == {"outage"}
+    assert server.read("HGET", q.keys.row(job), "stalled") is None  # the worker could not say that it lived
+    daemon.stop()
+
+
 @pytest.mark.soak
 @pytest.mark.parametrize("outage_s", [20])
 def test_a_state_database_that_goes_and_comes_back(
