@@ -14,6 +14,11 @@ from tests.support.s3 import S3Server
 from tests.support.valkey import Valkey
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The long ones begin first: at the end every worker still has something short to do."""
+    items.sort(key=lambda item: item.get_closest_marker("long") is None)
+
+
 @pytest.fixture(scope="session")
 def valkey() -> Iterator[Valkey]:
     with Valkey() as server:

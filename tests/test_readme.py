@@ -26,6 +26,7 @@ def commands() -> list[str]:
     return [line for line in lines if line]
 
 
+@pytest.mark.long
 def test_every_command_of_the_readme_works(tmp_path: Path) -> None:
     shutil.copy(ROOT / "config.yaml", tmp_path)
     shutil.copy(recorded("transitions.json"), tmp_path)

@@ -19,6 +19,7 @@ from emq_ops.ledger.interruptions import Interruption
 from emq_ops.ledger.ledger import Ledger
 from emq_ops.passes.deadset import DeadJob, DeadSet
 from emq_ops.passes.selection import Selection, nothing
+from emq_ops.protocol.errors import DamagedError
 from emq_ops.protocol.ids import parse
 from emq_ops.protocol.server import Server
 
@@ -126,7 +127,7 @@ def fitting(
     now = server.now_ms(queue)
     out.now_ms = max(out.now_ms, now)
     dead = DeadSet(server, queue, ledger, selection.payload, jobs=sorted(set(selection.jobs)) or None)
-    for job in dead:
+    for job in _readable(dead, out):
         if not selection.takes(job, now):
             continue
         why = suspect(queue, job.job, job.known, here, lease_ms) if job.known is not None and here else None
@@ -138,6 +139,16 @@ def fitting(
     out.malformed += dead.malformed
     if dead.disorder:
         out.notes.append(f"{queue}: the dead set holds scores that are not 0; `emq-ops doctor` mends them")
+
+
+def _readable(dead: DeadSet, out: DeadAudit) -> Iterator[DeadJob]:
+    """The jobs of a dead set. One that is no such set does not keep the audit from the other queues: it is noted."""
+    try:
+        yield from dead
+    except DamagedError as fault:
+        if len(out.queues) == 1:
+            raise
+        out.notes.append(f"{dead.queue}: not audited: {fault}")
 
 
 def begin(queues: Sequence[str], ledger: Ledger | None, *, burst: int = BURST) -> DeadAudit:
@@ -182,7 +193,7 @@ def audit_dead(
             if each is not None:
                 each(job, why)
     if history and ledger is not None:
-        _add_history(out, ledger)
+        add_history(out, ledger)
     finish(out, selection, ledger, only_suspects=only_suspects)
     return out
 
@@ -210,7 +221,8 @@ def _count(out: DeadAudit, job: DeadJob, why: Suspect | None, now_ms: int) -> No
             out.suspects.append(why)
 
 
-def _add_history(out: DeadAudit, ledger: Ledger) -> None:
+def add_history(out: DeadAudit, ledger: Ledger) -> None:
+    """Counts in `over_time` the deaths of jobs that are gone, too."""
     for queue in out.queues:
         for death in death_words.iterate(ledger, queue=queue, with_rows=False):
             if death.gone_ms is not None:

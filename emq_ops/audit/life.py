@@ -11,7 +11,7 @@ from emq_ops.ledger import acts, deaths, runs, stalls
 from emq_ops.ledger import interruptions as cuts
 from emq_ops.ledger.ledger import Ledger
 from emq_ops.passes.errortext import text_of
-from emq_ops.protocol.errors import BadInputError
+from emq_ops.protocol.errors import BadInputError, DamagedError
 from emq_ops.protocol.ids import job_id, parse
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import Server
@@ -40,7 +40,8 @@ class Event:
 
 @dataclass(slots=True)
 class Life:
-    """A job. `live`: queue and state wherever it stands on the server; `row`: its fields there, long ones cut; `logs`:
+    """A job. `live`: queue and state wherever it stands on the server (``damaged``, and why, where a key is not as the
+    wire says); `row`: its fields there, long ones cut; `logs`:
     its last log lines; `events`: oldest first."""
 
     job: str
@@ -127,10 +128,15 @@ def _interruptions(ledger: Ledger, job: str) -> Iterable[Event]:
 
 
 def _live(life: Life, q: Queue) -> None:
-    state = job_state(q, life.job)
-    if state is JobState.ABSENT:
+    try:
+        state = job_state(q, life.job)
+        if state is JobState.ABSENT:
+            return
+        place = {"queue": q.name, "state": state.value}
+        row, logs = read_row(q, life.job) or {}, read_logs(q, life.job)
+    except DamagedError as fault:  # what the ledger and the archive know is told all the same
+        life.live.append({"queue": q.name, "state": "damaged", "why": str(fault)})
         return
-    life.live.append({"queue": q.name, "state": state.value})
-    row = read_row(q, life.job) or {}
+    life.live.append(place)
     life.row = {text_of(n, 80): text_of(v, TEXT) for n, v in row.items()}
-    life.logs = [text_of(line, TEXT) for line in read_logs(q, life.job)[-MOST_LOGS:]]
+    life.logs = [text_of(line, TEXT) for line in logs[-MOST_LOGS:]]

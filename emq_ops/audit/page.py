@@ -171,6 +171,8 @@ def life_page(life: Life) -> str:
 def whatif_page(found: WhatIf) -> str:
     """The page of `what_if`."""
     fates = _rows(fate.as_row() for fate in found.fates[:MOST_ROWS])
+    more = len(found.fates) - MOST_ROWS
+    notes = [*found.notes, *([f"{more} more jobs are not shown on this page"] if more > 0 else [])]
     columns = _columns(
         *("queue", "job", "verdict", "died", "would_die", "stalls"),
         numbers=("died", "would_die", "stalls"),
@@ -180,9 +182,9 @@ def whatif_page(found: WhatIf) -> str:
         "plain.html",
         title=f"What if max_stalled had been {found.max_stalled}",
         subtitle=_cell(", ".join(found.queues)),
-        notes=[one_line(note) for note in found.notes],
+        notes=[one_line(note) for note in notes],
         tiles=_tiles(jobs_that_stalled=found.jobs, died=found.died, would_have_died=found.would_die),
-        parts=[{"title": "Another fate", "columns": columns, "rows": fates}],
+        parts=[{"title": "Who died, or would have", "columns": columns, "rows": fates}],
     )
 
 

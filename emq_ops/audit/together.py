@@ -42,6 +42,11 @@ class Together:
         names = [one.cut.queue for one in self.told]
         return ", ".join(names) if len(names) <= NAMED else f"{len(names)} queues"
 
+    @property
+    def ids(self) -> str:
+        """The numbers of its interruptions, for filters; of many none: they are a queue's own."""
+        return ", ".join(str(one.cut.id) for one in self.told) if len(self.told) <= NAMED else ""
+
     def takes(self, one: Told) -> bool:
         """Whether `one` is this event, as it was for another queue. A server's life begins once, so a restart is known
         by its run id; else the same two lives must have met at the same time."""
@@ -64,6 +69,7 @@ class Together:
             "ended": iso(self.ended_ms),
             **{name: sum(getattr(one.cut, name) for one in self.told) for name in SUMS},
             "others": sum(others) if others else None,
+            "ids": self.ids,
         }
 
 

@@ -24,26 +24,34 @@ from emq_ops.ledger.schema import deaths, runs
 from emq_ops.ledger.stalls import DEAD, Stall
 from emq_ops.protocol.errors import BadInputError
 
-NAMED = 1000
+NAMED = 100_000
+SAME = "same"
 _PAGE = 2000
 
 
 @dataclass(slots=True)
 class Fate:
-    """One job. `died`, `would_die`: how often; `stalls`: how many were counted."""
+    """One job. `died`, `would_die`: how often; `stalls`: how many were counted; `by_others`: how many of its deaths no
+    sweep of ours made."""
 
     queue: str
     job: str
     died: int
     would_die: int
     stalls: int
+    by_others: int = 0
 
     @property
     def verdict(self) -> str:
         """same, would have lived, would have died, or died less or more often."""
         if bool(self.died) != bool(self.would_die):
             return "would have died" if self.would_die else "would have lived"
-        return "same" if self.died == self.would_die else "other deaths"
+        return SAME if self.died == self.would_die else "other deaths"
+
+    @property
+    def dies(self) -> bool:
+        """Whether it died, or would have."""
+        return bool(self.died or self.would_die)
 
     def as_row(self) -> dict[str, Any]:
         """As a plain dict."""
@@ -53,9 +61,10 @@ class Fate:
 @dataclass(slots=True)
 class WhatIf:
     """The replay at `max_stalled`. `died` and `would_die`: jobs that died of stalls at least once, as it was and as it
-    would have been; `fates`: those whose fate differs (the first NAMED of `differing`); `in_force`: thresholds of the
-    sweeps, and how many passes had each; `by_others`: stalled deaths that no sweep of ours made, of which only the
-    count is known."""
+    would have been; `differing`: how many of them have another fate; `fates`: each of them by name, those with another
+    fate first (of either at most NAMED; `unnamed`: how many more there are); `in_force`: thresholds of the sweeps, and
+    how many passes had each; `by_others`: stalled deaths that no sweep of ours made, of which only the count is
+    known."""
 
     max_stalled: int
     queues: list[str] = field(default_factory=list)
@@ -65,13 +74,33 @@ class WhatIf:
     differing: int = 0
     by_others: int = 0
     in_force: dict[str, int] = field(default_factory=dict)
-    fates: list[Fate] = field(default_factory=list)
+    unnamed: int = 0
+    others: list[Fate] = field(default_factory=list)
+    same: list[Fate] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+
+    @property
+    def fates(self) -> list[Fate]:
+        """Who died or would have, those with another fate first."""
+        return self.others + self.same
 
     def as_row(self) -> dict[str, Any]:
         """As a plain dict, for JSON."""
-        names = [name for name in self.__slots__ if name != "fates"]
+        names = [name for name in self.__slots__ if name not in ("others", "same")]
         return {name: getattr(self, name) for name in names} | {"fates": [fate.as_row() for fate in self.fates]}
+
+    def add(self, fate: Fate) -> None:
+        """Counts one more job that stalled."""
+        self.jobs += 1
+        self.died += bool(fate.died)
+        self.would_die += bool(fate.would_die)
+        self.by_others += fate.by_others
+        self.differing += fate.verdict != SAME
+        named = self.same if fate.verdict == SAME else self.others
+        if fate.dies and len(named) < NAMED:
+            named.append(fate)
+        else:
+            self.unnamed += fate.dies
 
 
 def replay(history: Sequence[Stall], max_stalled: int) -> int:
@@ -107,15 +136,35 @@ def what_if(
 ) -> WhatIf:
     """Replays the stalls of `queues` at `max_stalled`. `each` is called with every job's fate. Raises BadInputError (a
     threshold below 1)."""
+    out = begin(max_stalled, queues)
+    for fate in fates_of(out, ledger, since_ms=since_ms):
+        if each is not None:
+            each(fate)
+    finish(out, ledger)
+    return out
+
+
+def begin(max_stalled: int, queues: Iterable[str]) -> WhatIf:
+    """A replay with nothing counted yet. Raises BadInputError (a threshold below 1)."""
     if max_stalled < 1:
         raise BadInputError(f"max_stalled is {max_stalled}", fix="1 or more; the first stall is 1")
-    out = WhatIf(max_stalled, sorted(queues))
+    return WhatIf(max_stalled, sorted(queues))
+
+
+def fates_of(out: WhatIf, ledger: Ledger, *, since_ms: int | None = None) -> Iterator[Fate]:
+    """Every job that stalled, one queue after the other, by id; each is counted in `out` on the way."""
     for queue in out.queues:
         for history in _histories(ledger, queue, since_ms):
             died = sum(stall.outcome == DEAD for stall in history)
-            out.by_others += sum(not stall.run for stall in history)
-            fate = Fate(queue, history[0].job, died, replay(history, max_stalled), sum(s.counted for s in history))
-            _add(out, fate, each)
+            counted, others = sum(s.counted for s in history), sum(not s.run for s in history)
+            fate = Fate(queue, history[0].job, died, replay(history, out.max_stalled), counted, others)
+            out.add(fate)
+            yield fate
+
+
+def finish(out: WhatIf, ledger: Ledger) -> None:
+    """Says which thresholds were in force, and what should be noted."""
+    max_stalled = out.max_stalled
     out.in_force = _in_force(ledger, out.queues)
     if not out.jobs:
         out.notes.append("the ledger has no stall of these queues")
@@ -123,7 +172,8 @@ def what_if(
         out.notes.append("a job that died lived on here, but what it would have done then nobody can know")
     if out.by_others:
         out.notes.append(f"{out.by_others} stalled deaths were made by others: only their count is known")
-    return out
+    if out.unnamed:
+        out.notes.append(f"{out.unnamed} more are not named here; --output jsonl names them all")
 
 
 def known_queues(ledger: Ledger) -> list[str]:
@@ -132,18 +182,6 @@ def known_queues(ledger: Ledger) -> list[str]:
         found = {row.queue for row in connection.execute(select(stall_words.stalls.c.queue).distinct())}
         found |= {row.queue for row in connection.execute(select(deaths.c.queue).distinct())}
     return sorted(found)
-
-
-def _add(out: WhatIf, fate: Fate, each: Any) -> None:
-    out.jobs += 1
-    out.died += bool(fate.died)
-    out.would_die += bool(fate.would_die)
-    if fate.verdict != "same":
-        out.differing += 1
-        if len(out.fates) < NAMED:
-            out.fates.append(fate)
-    if each is not None:
-        each(fate)
 
 
 def _histories(ledger: Ledger, queue: str, since_ms: int | None) -> Iterator[list[Stall]]:

@@ -13,7 +13,7 @@ from emq_ops.audit.restarts import audit_restarts, iso
 from emq_ops.audit.suspects import BURST
 from emq_ops.audit.together import counted as events_told
 from emq_ops.audit.together import together
-from emq_ops.audit.whatif import known_queues, what_if
+from emq_ops.audit.whatif import begin, fates_of, finish, known_queues
 from emq_ops.cli.audit_dead import dead
 from emq_ops.cli.audit_parts import Html, Queues, archive_of, check_page, put_page, queues_of
 from emq_ops.cli.context import globals_of, new_app
@@ -29,6 +29,9 @@ app = new_app("What died, when and why; what restarts did; what another threshol
 app.command()(dead)
 
 CUTS = ("queue", "kind", "started", "ended", "in_flight", "recovered", "exempted", "died", "vanished", "others")
+FATES = ("queue", "job", "verdict", "died", "would_die", "stalls")
+MOST_FATES = 1_000
+"""So many a table names."""
 
 
 @app.command()
@@ -60,9 +63,9 @@ def restarts(
         emit_one(found.as_row(), options.output)
     elif html != "-":
         if options.output != "table":
-            emit_rows([one.as_row() for one in found.told], options.output, CUTS)
+            emit_rows([one.as_row() for one in found.told], options.output, ("id", *CUTS))
         elif found.told:
-            emit_rows([event.as_row() for event in events], "table", ("queues", *CUTS[1:]))
+            emit_rows([event.as_row() for event in events], "table", ("queues", *CUTS[1:], "ids"))
         if options.output == "table" and found.bursts:
             say("\nbursts:")
             emit_rows([b.as_row() for b in found.bursts], "table", ("queue", "run", "evidence", "jobs"))
@@ -121,11 +124,9 @@ def _archived(
     passing: Passing, job: str, server: Server | None, stack: contextlib.ExitStack, notes: list[str]
 ) -> list[Event]:
     """What the archive has of the job; a store that does not answer is told, not fatal."""
-    archive = stack.enter_context(archive_of(passing.parts, server))
-    if archive is None:
-        return []
     try:
-        return list(archive.events(job))
+        archive = stack.enter_context(archive_of(passing.parts, server))
+        return [] if archive is None else list(archive.events(job))
     except EmqError as fault:
         notes.append(f"without the archive: {fault}")
         return []
@@ -141,7 +142,10 @@ def what_would(
     ] = None,
     html: Html = None,
 ) -> None:
-    """Replay the ledger: who would have lived or died at another stall threshold."""
+    """Replay the ledger: who would have lived or died at another stall threshold.
+
+    Names each job that died of stalls or would have; the verdict says whether that is the same.
+    """
     options = globals_of(ctx)
     check_page(html, options.output)
     passing = Passing.of(options)
@@ -150,19 +154,23 @@ def what_would(
             raise BadInputError("there is no state database, so nothing to replay", where=options.state)
         known = known_queues(ledger)
         names = chosen(queues, known, Layers(passing.parts.loaded).literals) if queues else known
-        found = what_if(ledger, max_stalled, names, since_ms=_since(since) or None)
+        found = begin(max_stalled, names)
+        fates = fates_of(found, ledger, since_ms=_since(since) or None)
+        if options.output in ("jsonl", "csv"):  # as they come: all of them, however many
+            emit_rows((fate.as_row() for fate in fates if fate.dies), options.output, FATES)
+        for _ in fates:
+            pass
+        finish(found, ledger)
     if html is not None:
         from emq_ops.audit.page import whatif_page
 
         put_page(whatif_page(found), html)
     if options.output == "json":
         emit_one(found.as_row(), options.output)
-    elif html != "-" and (found.fates or options.output != "table"):
-        emit_rows(
-            [fate.as_row() for fate in found.fates],
-            options.output,
-            ("queue", "job", "verdict", "died", "would_die", "stalls"),
-        )
+    elif options.output == "table" and html != "-" and found.fates:
+        emit_rows([fate.as_row() for fate in found.fates[:MOST_FATES]], options.output, FATES)
+        if len(found.fates) > MOST_FATES:
+            say(f"{len(found.fates) - MOST_FATES} more: --output jsonl")
     for note in found.notes:
         say(f"note: {one_line(note)}")
     say(f"{found.jobs} jobs stalled; {found.died} died, {found.would_die} would have died at {max_stalled}")

@@ -9,19 +9,19 @@ from typing import Annotated, Any
 
 import typer
 
-from emq_ops.audit.dead import DeadAudit, audit_dead, begin, finish, fitting
+from emq_ops.audit.dead import DeadAudit, add_history, audit_dead, begin, finish, fitting
 from emq_ops.audit.restarts import iso
 from emq_ops.audit.suspects import BURST, Suspect
+from emq_ops.cli.audit_acting import carry_out, go_on, predict
 from emq_ops.cli.audit_parts import Html, Queues, check_page, longest_lease, put_page, queues_of, selection_of, tell
 from emq_ops.cli.context import Globals, globals_of
 from emq_ops.cli.main import EXIT_ERROR
 from emq_ops.cli.output import counted, emit_one, emit_rows, say
 from emq_ops.cli.passing import Passing
 from emq_ops.cli.state import ledger_if_there
-from emq_ops.config.effective import Layers
 from emq_ops.ledger import acts
 from emq_ops.ledger.ledger import Ledger
-from emq_ops.passes.acts import RATE, ActReport, Chosen, act, preview, resume
+from emq_ops.passes.acts import RATE, ActReport, Chosen
 from emq_ops.passes.deadset import DeadJob
 from emq_ops.passes.errortext import text_of
 from emq_ops.passes.selection import Selection
@@ -48,7 +48,9 @@ def dead(
     ] = None,
     job: Annotated[list[str] | None, typer.Option(help="This job; repeatable.")] = None,
     payload: Annotated[str | None, typer.Option(help="The payload contains this text.")] = None,
-    interruption: Annotated[int | None, typer.Option(help="Died of this interruption (its number).")] = None,
+    interruption: Annotated[
+        int | None, typer.Option(help="Died of this interruption (its number in `audit restarts`).")
+    ] = None,
     killed_by: Annotated[str | None, typer.Option("--pass", help="Killed by this pass.", metavar="RUN")] = None,
     suspects: Annotated[bool, typer.Option("--suspects", help="Only those that a restart may have killed.")] = False,
     history: Annotated[bool, typer.Option("--history", help="Plot deaths of jobs that are gone, too.")] = False,
@@ -75,9 +77,6 @@ def dead(
     passing = Passing.of(options)
     if requeue and remove:
         raise BadInputError("--requeue and --remove at once", fix="give one of them")
-    if resumed is not None:
-        _resume(passing, resumed, rate, options.output)
-        return
     selection = selection_of(
         causes=cause,
         errors=error,
@@ -89,6 +88,11 @@ def dead(
         killed_by=killed_by,
     )
     kind = acts.REQUEUE if requeue else acts.REMOVE if remove else None
+    if resumed is not None:
+        if queues or selection.narrows or suspects:
+            raise BadInputError("--resume with a queue or a filter", fix="it goes on with the jobs that were selected")
+        go_on(passing, resumed, kind, rate=rate, dry_run=dry_run, output=options.output)
+        return
     if kind and not queues and not selection.narrows and not suspects:
         raise BadInputError(f"--{kind} without a queue or a filter", fix="name the queue, or say which jobs")
     with passing.server("audit") as server, contextlib.ExitStack() as stack:
@@ -97,7 +101,7 @@ def dead(
         names = queues_of(passing.parts, server, queues)
         lease = longest_lease(passing, names)
         if listed and kind is None:
-            _list(server, names, selection, ledger, suspects, lease, options)
+            _list(server, names, selection, ledger, suspects, lease, options, history=history, html=html)
             return
         picked: dict[str, Chosen] = {}
 
@@ -112,32 +116,26 @@ def dead(
             lease_ms=lease,
             each=pick if kind is not None else None,
         )
+        chosen = [picked[queue] for queue in sorted(picked) if picked[queue].jobs]
+        if kind is not None and not chosen:
+            if found.dead:
+                raise BadInputError("no dead job that fits has a readable row", fix="see `emq-ops doctor`")
+            raise BadInputError("there is no dead job to act on", where=", ".join(names[:5]))
         reports: list[ActReport] = []
-        for queue in sorted(picked):
-            if not picked[queue].jobs:
-                continue
-            if acting and ledger is not None:
-                protect = Layers(passing.parts.loaded).effective(queue).protect
-                meant = selection.as_row() | ({"suspects": True} if suspects else {})
-                done = act(server, kind or "", picked[queue], ledger, why=why, meant=meant, rate=rate, protect=protect)
-            else:
-                done = preview(kind or "", picked[queue])
-            reports.append(done)
-    if kind is not None and not reports:
-        raise BadInputError("there is no dead job to act on", where=", ".join(names[:5]))
-    _show_dead(found, reports, html, options, acts_asked=kind is not None)
+        if acting and ledger is not None:
+            meant = selection.as_row() | ({"suspects": True} if suspects else {})
+            reports = carry_out(passing, server, ledger, kind or "", chosen, why=why, meant=meant, rate=rate)
+        elif kind is not None:
+            reports = predict(passing, server, kind, chosen)
+    try:
+        _show_dead(found, reports, html, options, acts_asked=kind is not None)
+    finally:
+        for report in reports:
+            tell(report)
     if kind is not None and not acting:
         say(f"nothing was changed; add --yes to {kind} them")
     if acting and not any(report.done for report in reports):
         raise typer.Exit(EXIT_ERROR)
-
-
-def _resume(passing: Passing, run: str, rate: int, output: str) -> None:
-    with passing.server("audit") as server, passing.ledger() as ledger:
-        report = resume(server, run, ledger, rate=rate if rate != RATE else None)
-    tell(report)
-    if output != "table":
-        emit_one(report.as_row(), output)
 
 
 def _show_dead(
@@ -159,8 +157,6 @@ def _show_dead(
     for note in found.notes:
         say(f"note: {one_line(note)}")
     say(f"{found.dead} dead in {counted(len(found.queues), 'queue')}, {counted(len(found.groups), 'group')}")
-    for report in reports:
-        tell(report)
 
 
 def _group_row(row: dict[str, Any]) -> dict[str, Any]:
@@ -192,6 +188,9 @@ def _list(
     only_suspects: bool,
     lease_ms: int,
     options: Globals,
+    *,
+    history: bool,
+    html: str | None,
 ) -> None:
     out = begin(names, ledger)
 
@@ -206,10 +205,20 @@ def _list(
     first = next(found, None)
     if first is None:
         finish(out, selection, ledger, only_suspects=only_suspects)  # before anything is written: it may refuse
-        emit_rows((), options.output, JOBS)
+    listed = itertools.chain(() if first is None else (first,), found)
+    if html == "-":  # the page has stdout
+        for _ in listed:
+            pass
     else:
-        emit_rows(itertools.chain([first], found), options.output, JOBS)
+        emit_rows(listed, options.output, JOBS)
+    if first is not None:
         finish(out, selection, ledger, only_suspects=only_suspects)
+    if html is not None:
+        from emq_ops.audit.page import dead_page
+
+        if history and ledger is not None:
+            add_history(out, ledger)
+        put_page(dead_page(out), html)
     for note in out.notes:
         say(f"note: {one_line(note)}")
 

@@ -15,7 +15,7 @@ from emq_ops.cli.output import say
 from emq_ops.cli.passing import Passing, span
 from emq_ops.cli.queues import chosen
 from emq_ops.config.effective import Layers
-from emq_ops.passes.acts import ActReport
+from emq_ops.passes.acts import WHY_LEFT, ActReport
 from emq_ops.passes.selection import Selection
 from emq_ops.protocol.errors import BadInputError, one_line
 from emq_ops.protocol.server import Server
@@ -87,8 +87,12 @@ def check_page(target: str | None, output: str) -> None:
     """Refuses (BadInputError), before anything is done, a page that can't be put where it is wanted."""
     if target == "-" and output != "table":
         raise BadInputError(f"--html - and --output {output} both want stdout", fix="write the page to a file")
-    if target not in (None, "-") and not Path(target).parent.is_dir():
+    if target in (None, "-"):
+        return
+    if not Path(target).parent.is_dir():
         raise BadInputError("can't write the page: no such directory", where=target)
+    if Path(target).is_dir():
+        raise BadInputError("can't write the page: it is a directory", where=target, fix="name a file")
 
 
 def put_page(page: str, target: str) -> None:
@@ -106,9 +110,9 @@ def put_page(page: str, target: str) -> None:
 def tell(report: ActReport) -> None:
     """An act in words, on stderr."""
     would = "would be " if report.status == "dry" else ""
-    count = report.selected if report.status == "dry" else report.done
+    count = report.selected - sum(report.left.values()) if report.status == "dry" else report.done
     word = {"requeue": "requeued", "remove": "removed"}.get(report.kind, "brought back")
-    left = "".join(f"; {n} {reason}" for reason, n in sorted(report.left.items()))
+    left = "".join(f"; {n} {code} ({WHY_LEFT.get(code, code)})" for code, n in sorted(report.left.items()))
     run = f" (run {report.run})" if report.run else ""
     say(f"{report.queue}: {count} {would}{word}{left}{run}")
     for note in report.notes:

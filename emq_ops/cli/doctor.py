@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import sys
+from typing import Annotated, Any
 
 import typer
 
@@ -10,6 +11,7 @@ from emq_ops.audit.doctor import KINDS, Diagnosis, Finding, Mended, kinds_named
 from emq_ops.audit.doctor.consult import consult, treat
 from emq_ops.audit.doctor.mend import may_mend
 from emq_ops.cli.context import globals_of, new_app
+from emq_ops.cli.deploying import ask
 from emq_ops.cli.main import EXIT_CHANGES
 from emq_ops.cli.output import emit_one, emit_rows, say
 from emq_ops.cli.queues import chosen
@@ -43,7 +45,9 @@ def as_row(finding: Finding, also: frozenset[str] = frozenset()) -> dict[str, ob
 def doctor(
     ctx: typer.Context,
     queues: Annotated[list[str] | None, typer.Argument(help="Queues or globs; all without.", metavar="QUEUE")] = None,
-    fix: Annotated[bool, typer.Option("--fix", help="Mend what is safe, after showing it.")] = False,
+    fix: Annotated[
+        bool, typer.Option("--fix", help="Mend what is safe, after showing it; a terminal is asked first.")
+    ] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Mend without asking.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show, whatever else is said.")] = False,
     only: Annotated[
@@ -70,17 +74,38 @@ def doctor(
     with wiring.connect("doctor") as server, ledger_if_there(wiring) as ledger:
         names = chosen(queues or [], server.queues(), Layers(loaded).literals)
         diagnosis = _only(consult(server, names, ledger), wanted)
-        _show(diagnosis, options.output, asked)
         mendable = [finding for finding in diagnosis.findings if may_mend(finding, asked)]
-        if not fix or dry_run or not mendable:
+        acting = fix and not dry_run and bool(mendable)
+        document = _document(diagnosis, asked)
+        if options.output == "json" and not acting:
+            emit_one(document, "json")
+        _show(diagnosis, options.output, asked)
+        if not acting:
             raise typer.Exit(EXIT_CHANGES if diagnosis.findings else 0)
-        if not yes:
-            typer.confirm(f"Mend {len(mendable)}?", abort=True, err=True)
+        if options.output == "json":  # one document: what was found, and what became of it
+            for row in map(as_row, mendable):
+                say(f"{row['queue']} {row['kind']} {row['subject']}: {row['mending']}")
+        if not _agreed(len(mendable), yes, asked):
+            if options.output == "json":
+                emit_one(document, "json")
+            say("emq-ops: nothing was changed")
+            raise typer.Exit(EXIT_CHANGES)
+        outcomes: list[Mended] = []
         for outcome in treat(server, mendable, also=asked, ledger=ledger, holder=who()):
+            outcomes.append(outcome)
             _told(outcome)
         left = _only(consult(server, names, ledger), wanted)
+    if options.output == "json":
+        emit_one(
+            document | {"mended": list(map(_outcome, outcomes)), "left": _document(left, asked)["findings"]}, "json"
+        )
     say(f"{len(left.findings)} left" if left.findings else "healthy now")
     raise typer.Exit(EXIT_CHANGES if left.findings else 0)
+
+
+def _agreed(count: int, yes: bool, also: frozenset[str]) -> bool:
+    """Whether to mend. Where no terminal is there to ask, ``--fix`` itself says so of what is safe; not of more."""
+    return ask(f"Mend {count}?", yes or (not also and not sys.stdin.isatty()))
 
 
 def _only(diagnosis: Diagnosis, kinds: frozenset[str]) -> Diagnosis:
@@ -89,15 +114,18 @@ def _only(diagnosis: Diagnosis, kinds: frozenset[str]) -> Diagnosis:
     return diagnosis
 
 
+def _document(diagnosis: Diagnosis, also: frozenset[str]) -> dict[str, Any]:
+    """An examination as one JSON object."""
+    rows = [as_row(finding, also) for finding in diagnosis.findings]
+    unlisted = [{"queue": q, "kind": kind, "more": n} for (q, kind), n in sorted(diagnosis.unlisted.items())]
+    return {"queues": diagnosis.queues, "findings": rows, "unlisted": unlisted, "notes": diagnosis.notes}
+
+
 def _show(diagnosis: Diagnosis, output: str, also: frozenset[str]) -> None:
     rows = [as_row(finding, also) for finding in diagnosis.findings]
-    if output == "json":
-        unlisted = [{"queue": q, "kind": kind, "more": n} for (q, kind), n in sorted(diagnosis.unlisted.items())]
-        document = {"queues": diagnosis.queues, "findings": rows, "unlisted": unlisted, "notes": diagnosis.notes}
-        emit_one(document, output)
-    elif output != "table":
+    if output in ("jsonl", "csv"):
         emit_rows(rows, output, COLUMNS)
-    elif rows:
+    elif output == "table" and rows:
         emit_rows(rows, output, TABLE)
         for kind in sorted({finding.kind for finding in diagnosis.findings}):
             about = KINDS[kind]
@@ -111,6 +139,13 @@ def _show(diagnosis: Diagnosis, output: str, also: frozenset[str]) -> None:
         f"{diagnosis.looked} keys of {len(diagnosis.queues)} queues: "
         + (f"{len(rows)} findings, {safe} of them can be mended with --fix" if rows else "nothing to mend")
     )
+
+
+def _outcome(outcome: Mended) -> dict[str, object]:
+    finding = outcome.finding
+    subject = finding.subject.decode("utf-8", "backslashreplace")
+    row = {"queue": finding.queue, "kind": finding.kind, "subject": subject}
+    return {**row, "outcome": outcome.outcome, "why": outcome.why}
 
 
 def _told(outcome: Mended) -> None:

@@ -76,6 +76,13 @@ class LazyGroup(TyperGroup):
         with formatter.section("Commands"):
             formatter.write_dl([(noun, COMMANDS[noun][1]) for noun in sorted(COMMANDS)])
 
+    def invoke(self, ctx: Any) -> Any:
+        """Ctrl-C leaves as an Abort: typer itself would end without a word."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            raise typer.Abort from None
+
     def get_command(self, _ctx: Any, cmd_name: str) -> Any:
         if cmd_name not in COMMANDS:
             return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Annotated
 
 import typer
@@ -11,9 +12,9 @@ from emq_ops.cli.context import globals_of, new_app
 from emq_ops.cli.main import EXIT_ERROR
 from emq_ops.cli.output import emit_one, say
 from emq_ops.cli.passing import Passing
-from emq_ops.ledger import runs
-from emq_ops.passes.acts import RATE
-from emq_ops.passes.undo import count_removed
+from emq_ops.ledger import acts, runs
+from emq_ops.passes.acts import RATE, ActReport
+from emq_ops.passes.undo import TRIM, count_removed
 from emq_ops.passes.undo import undo as bring_back
 
 app = new_app()
@@ -36,9 +37,17 @@ def undo(
     with passing.ledger() as ledger:
         if dry_run:
             found = runs.get(ledger, run)
-            say(f"{found.queue}: {count_removed(ledger, found)} would be brought back; nothing was changed")
+            report = ActReport(acts.UNDO, found.queue, status="dry", selected=count_removed(ledger, found))
+            tell(report)
+            say("nothing was changed")
+            if options.output != "table":
+                emit_one(report.as_row(), options.output)
             return
-        with passing.server("undo") as server, archive_of(passing.parts) as archive:
+        wants = runs.get(ledger, run).kind == TRIM  # what an act took away is with the act
+        with (
+            passing.server("undo") as server,
+            archive_of(passing.parts) if wants else contextlib.nullcontext() as archive,
+        ):
             report = bring_back(server, run, ledger, find=archive.whole if archive else None, rate=rate, why=why)
     tell(report)
     if options.output != "table":

@@ -7,10 +7,11 @@ nothing and does nothing twice.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -56,13 +57,15 @@ WHY_LEFT = {
 @dataclass(slots=True)
 class Chosen:
     """What a selection took on one queue, before anything is done. `jobs`: (id, attempts, stalls); `last_attempt`: how
-    many died of an error: their next error kills them again, since attempts stay."""
+    many died of an error: their next error kills them again, since attempts stay; `stay`: those that a removal leaves
+    alone, as far as it was seen (job -> one of WHY_LEFT)."""
 
     queue: str
     jobs: list[tuple[str, int, int]] = field(default_factory=list)
     last_attempt: int = 0
     damaged: int = 0
     causes: Counter[str] = field(default_factory=Counter)
+    stay: dict[str, str] = field(default_factory=dict)
 
     def add(self, job: DeadJob) -> None:
         """One more; a job whose row can't be read is counted, and left alone."""
@@ -72,6 +75,8 @@ class Chosen:
         self.jobs.append((job.job, job.attempts, job.stalls))
         self.causes[job.cause] += 1
         self.last_attempt += job.cause == "error"
+        if job.held or job.parent:
+            self.stay[job.job] = "held" if job.held else "child"
 
 
 @dataclass(slots=True)
@@ -119,7 +124,9 @@ def choose(server: Server, queue: str, selection: Selection, ledger: Ledger | No
 def preview(kind: str, chosen: Chosen) -> ActReport:
     """The report of a dry run."""
     report = ActReport(kind, chosen.queue, status="dry", selected=len(chosen.jobs), last_attempt=chosen.last_attempt)
-    name_some(report.done_jobs, [job for job, _, _ in chosen.jobs[:NAMED]])
+    stay = chosen.stay if kind == acts.REMOVE else {}
+    report.add(dict(sorted(stay.items())))
+    name_some(report.done_jobs, [job for job, _, _ in chosen.jobs if job not in stay])
     _warn(report, chosen)
     return report
 
@@ -147,10 +154,7 @@ def act(
     ForeignQueueError, and what the server and the ledger raise.
     """
     _check(kind, rate, chosen)
-    if protect and kind == acts.REMOVE:
-        raise ProtectedError(
-            "protected: nothing is removed from it", where=chosen.queue, fix="set protect: false first"
-        )
+    check_protect(kind, chosen.queue, protect)
     check_owner(server, chosen.queue, ledger)
     policy = {"why": why, "selection": dict(meant or {}), "rate": rate, "slice": slice_size, "process": process()}
     run = runs.start(ledger, kind, chosen.queue, holder=who(), trigger=trigger, policy=policy)
@@ -183,17 +187,14 @@ def resume(
     ledger: Ledger,
     *,
     rate: int | None = None,
+    protect: bool = False,
     emit: Emit = nowhere,
     sleep: Callable[[float], None] = time.sleep,
 ) -> ActReport:
     """Goes on with an act that was killed or failed, from where it stood. Raises BadInputError: it is no act, it is
-    over, or the process that runs it still lives."""
-    found = runs.get(ledger, run)
-    if found.kind not in KINDS:
-        raise BadInputError(f"run {run} is a {found.kind}, not an act", fix="see `emq-ops runs ls`")
-    if found.status == runs.DONE:
-        raise BadInputError(f"run {run} is done", fix="there is nothing to resume")
-    check_dead(found)
+    over, or the process that runs it still lives; ProtectedError as `act`."""
+    found = unended(ledger, run)
+    check_protect(found.kind, found.queue, protect)
     if not found.slices:
         with ledger.write() as connection:
             runs.finish(connection, run, runs.FAILED, error="killed while it was planned; nothing was touched")
@@ -203,6 +204,23 @@ def resume(
     report = ActReport(found.kind, found.queue, run, selected=int(found.counts.get("selected", 0)))
     pace = Pace(rate or int(found.policy.get("rate", RATE)), int(found.policy.get("slice", SLICE)), sleep)
     return _carry_out(server, ledger, report, pace, emit)
+
+
+def unended(ledger: Ledger, run: str) -> runs.Run:
+    """An act that can be resumed. Raises BadInputError: it is no act, it is over, or its process may still live."""
+    found = runs.get(ledger, run)
+    if found.kind not in KINDS:
+        raise BadInputError(f"run {run} is a {found.kind}, not an act", fix="see `emq-ops runs ls`")
+    if found.status == runs.DONE:
+        raise BadInputError(f"run {run} is done", fix="there is nothing to resume")
+    check_dead(found)
+    return found
+
+
+def check_protect(kind: str, queue: str, protect: bool) -> None:
+    """Raises ProtectedError where jobs of a protected queue would go."""
+    if protect and kind == acts.REMOVE:
+        raise ProtectedError("protected: nothing is removed from it", where=queue, fix="set protect: false first")
 
 
 def check_owner(server: Server, queue: str, ledger: Ledger) -> None:
@@ -270,9 +288,18 @@ class Pace:
 
 def _carry_out(server: Server, ledger: Ledger, report: ActReport, pace: Pace, emit: Emit) -> ActReport:
     run = report.run or ""
-    try:
+    with accounted(ledger, report, emit):
         _add_earlier(server, ledger, report, run)
         _slices(server, ledger, report, run, pace)
+    return report
+
+
+@contextlib.contextmanager
+def accounted(ledger: Ledger, report: ActReport, emit: Emit) -> Iterator[None]:
+    """What is done inside ends `report`'s run: done with its counts, or interrupted by the EmqError that leaves."""
+    run = report.run or ""
+    try:
+        yield
     except EmqError as fault:
         with ledger.write() as connection:
             runs.finish(connection, run, runs.INTERRUPTED, error=str(fault))
@@ -282,7 +309,6 @@ def _carry_out(server: Server, ledger: Ledger, report: ActReport, pace: Pace, em
     with ledger.write() as connection:
         runs.finish(connection, run, runs.DONE, counts=counts)
     emit(PassEnded(report.queue, run, kind=report.kind, status=runs.DONE, counts=counts))
-    return report
 
 
 def _add_earlier(server: Server, ledger: Ledger, report: ActReport, run: str) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from emq_archive.deadline import NEVER, Deadline
 from emq_archive.driver import Driver, Progress
 from emq_archive.model import Policy, Redact, Report, StreamId
@@ -29,19 +31,7 @@ def archiving(policy: ArchivePolicy) -> Policy:
 
 def driver_policy(policy: StreamPolicy) -> Policy:
     """A stream's policy as the driver takes it."""
-    common = archiving(policy.archiving)
-    return Policy(
-        keep=policy.keep,
-        max_age_ms=policy.max_age_ms,
-        groups=policy.groups,
-        segment_bytes=common.segment_bytes,
-        ship_after_ms=common.ship_after_ms,
-        trim_after=common.trim_after,
-        local_keep_ms=common.local_keep_ms,
-        expire_after_ms=common.expire_after_ms,
-        compact_grace_ms=common.compact_grace_ms,
-        redact=common.redact,
-    )
+    return replace(archiving(policy.archiving), keep=policy.keep, max_age_ms=policy.max_age_ms, groups=policy.groups)
 
 
 class StreamArchive:

@@ -54,7 +54,7 @@ class Selection:
             value = getattr(self, name)
             if value is not None and value < 0:
                 raise BadInputError(f"{name} is {value}", fix="an age of 0 ms or more")
-        if any(not text for text in self.errors):
+        if not all(text.strip() for text in self.errors):
             raise BadInputError("an empty error text", fix="give a group's name, a text or a pattern with *")
         object.__setattr__(self, "_texts", frozenset(map(_normal, self.errors)))
 

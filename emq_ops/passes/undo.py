@@ -19,8 +19,19 @@ from emq_ops.ledger.schema import deaths as deaths_table
 from emq_ops.ledger.schema import snapshots
 from emq_ops.ledger.snapshot import unpack_whole
 from emq_ops.ledger.whole import Whole
-from emq_ops.passes.acts import RATE, SLICE, ActReport, Pace, check_dead, check_owner, process, settle_acted, take_over
-from emq_ops.passes.events import Emit, PassEnded, PassStarted, nowhere
+from emq_ops.passes.acts import (
+    RATE,
+    SLICE,
+    ActReport,
+    Pace,
+    accounted,
+    check_dead,
+    check_owner,
+    process,
+    settle_acted,
+    take_over,
+)
+from emq_ops.passes.events import Emit, PassStarted, nowhere
 from emq_ops.passes.holder import who
 from emq_ops.protocol.errors import BadInputError, EmqError, OutcomeUnknownError
 from emq_ops.protocol.ids import job_id
@@ -238,7 +249,7 @@ def _bring_back(
 ) -> ActReport:
     run = report.run or ""
     emit(PassStarted(report.queue, run, kind=report.kind))
-    try:
+    with accounted(ledger, report, emit):
         before = _settle(server, ledger, source, report.queue, run)
         report.selected += len(before)
         _note(report, before)
@@ -250,15 +261,6 @@ def _bring_back(
             codes = _send(server, ledger, source, report.queue, run, kept)
             _note(report, codes)
             source.after([job for job, code in codes.items() if code == acts.DONE])
-    except EmqError as fault:
-        with ledger.write() as connection:
-            runs.finish(connection, run, runs.INTERRUPTED, error=str(fault))
-        emit(PassEnded(report.queue, run, kind=report.kind, status=runs.INTERRUPTED, error=str(fault)))
-        raise
-    counts = {"selected": report.selected, acts.DONE: report.done, **report.left}
-    with ledger.write() as connection:
-        runs.finish(connection, run, runs.DONE, counts=counts)
-    emit(PassEnded(report.queue, run, kind=report.kind, status=runs.DONE, counts=counts))
     return report
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -176,3 +177,79 @@ def test_an_erasure_killed_half_way_is_done_by_the_next(local: SqlStore, remote:
     erase(shipper(local, remote), victim, now_ms=START_MS)
     assert seen(remote) == as_seen(entries[:30] + entries[31:])
     assert verify(local, remote, REF).good
+
+
+class Beside:
+    """A remote beside which others work: `act` runs once, before the first call of `verb` on a key that begins so."""
+
+    def __init__(self, remote: Remote, verb: str, prefix: str, act: Callable[[], object]) -> None:
+        self.remote, self.verb, self.prefix = remote, verb, prefix
+        self.act: Callable[[], object] | None = act
+
+    def __getattr__(self, name: str) -> Any:
+        real = getattr(self.remote, name)
+
+        def call(key: str, *args: Any, **more: Any) -> Any:
+            if name == self.verb and key.startswith(self.prefix) and self.act is not None:
+                act, self.act = self.act, None
+                act()
+            return real(key, *args, **more)
+
+        return call if name == self.verb else real
+
+
+@pytest.mark.parametrize("verb", ["erase", "compact", "expire"])
+def test_what_others_commit_meanwhile_is_not_deleted(
+    local: SqlStore, new_local: Callable[[], SqlStore], remote: Remote, verb: str
+) -> None:
+    """Between the last look at the log and the list of objects, another host ships."""
+    entries = archived(local, remote)
+    other, more = new_local(), settled(5, first=100)
+    add(other, more)
+    beside = Beside(remote, "list", "queue=", lambda: shipper(other, remote).ship(now_ms=START_MS, force=True))
+    ship = shipper(local, beside)
+    if verb == "erase":
+        entries.remove(entries[30])
+        erase(ship, job_of(settled(31)[30]), now_ms=START_MS)
+    elif verb == "compact":
+        compact(ship, now_ms=START_MS, grace_ms=0)
+    else:
+        expire(ship, now_ms=START_MS, older_than_ms=DAY_MS, grace_ms=0)
+    assert verify(local, remote, REF).faults == []
+    assert seen(remote) == as_seen(entries + more)
+
+
+@pytest.mark.parametrize("verb", ["erase", "compact"])
+def test_what_others_are_about_to_commit_is_not_deleted(
+    local: SqlStore, new_local: Callable[[], SqlStore], remote: Remote, verb: str
+) -> None:
+    """Another host wrote a segment's object, read it back, and commits it after everything was looked through."""
+    entries = archived(local, remote)
+    other, more = new_local(), settled(5, first=100)
+    add(other, more)
+
+    def upkeep() -> None:
+        if verb == "erase":
+            erase(shipper(local, remote), "JOB0STBBIRAKHo", now_ms=START_MS)
+        else:
+            compact(shipper(local, remote), now_ms=START_MS, grace_ms=0)
+            compact(shipper(local, remote), now_ms=START_MS + 60_000, grace_ms=0)
+
+    beside = Beside(remote, "create", "log/", upkeep)
+    shipper(other, beside).ship(now_ms=START_MS, force=True)
+    assert verify(local, remote, REF).faults == []
+    assert seen(remote) == as_seen(entries + more)
+
+
+def test_an_erased_job_is_found_where_another_merged_it_meanwhile(
+    local: SqlStore, new_local: Callable[[], SqlStore], remote: Remote
+) -> None:
+    entries = archived(local, remote)
+    other = new_local()
+    # The second commit of it is the rewritten segment's.
+    beside = Beside(remote, "create", commit_key(REF, 6), lambda: compact(shipper(other, remote), now_ms=START_MS))
+    done = erase(shipper(local, beside), job_of(entries[30]), now_ms=START_MS)
+    assert (done.records, done.segments) == (1, 1)
+    assert seen(remote) == as_seen(entries[:30] + entries[31:])
+    for key in remote.list("queue=mail/"):
+        assert b"ok 30" not in (remote.get(key) or b"")

@@ -87,6 +87,7 @@ def test_remove_undo_rehydrate(server: Server, valkey: Valkey) -> None:
         ("audit", "dead", "--remove", "--requeue", "orders"),
         ("audit", "dead", "orders", "--remove", "--yes", "--error", "nothing like it"),
         ("audit", "dead", "orders", "--remove", "--yes", "--error", ""),
+        ("audit", "dead", "orders", "--remove", "--yes", "--error", " "),
         ("audit", "dead", "orders", "--remove", "--yes", "--payload", ""),
         ("audit", "dead", "orders", "--remove", "--yes", "--job", ""),
         ("audit", "dead", "orders", "--remove", "--yes", "--cause", "bored"),

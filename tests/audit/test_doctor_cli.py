@@ -83,6 +83,23 @@ def test_json_holds_everything(server: Server, valkey: Valkey) -> None:
     }
 
 
+def test_without_a_terminal_fix_mends_what_is_safe_and_json_tells_it(server: Server, valkey: Valkey) -> None:
+    world = build(server)
+    before = dump(server)
+    server.write("ZADD", world.k.active, server.now_ms("orders"), GONE)
+    ran = doctor(valkey, "--fix", "--also", "bad_limit")
+    assert (ran.code, "nobody to ask" in ran.err) == (4, True)
+    ran = doctor(valkey, "--fix", "--output", "json")
+    document = json.loads(ran.out)
+    assert (ran.code, document["left"]) == (0, [])
+    assert [(f["kind"], f["subject"]) for f in document["findings"]] == [("ghost", GONE)]
+    wanted = {"queue": "orders", "kind": "ghost", "subject": GONE, "outcome": "mended", "why": ""}
+    assert document["mended"] == [wanted]
+    shown, done = f"orders ghost {GONE}: takes the id out of the set", f"mended: orders ghost {GONE}"
+    assert ran.err.index(shown) < ran.err.index(done)
+    assert dump(server) == before
+
+
 def test_selectors(server: Server, valkey: Valkey) -> None:
     build(server)
     server.write("ZADD", "emq:{mail[1]}:dead", 0, GONE)

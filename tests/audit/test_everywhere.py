@@ -24,7 +24,7 @@ from tests.audit.working import failed, stalled, swept
 from tests.support.cluster import Cluster
 from tests.support.keyspace import dump, load_live
 from tests.support.postgres import Postgres
-from tests.support.roles import connect_as, install
+from tests.support.roles import connecting
 from tests.support.valkey import Valkey
 
 
@@ -65,17 +65,9 @@ def test_on_a_cluster(ledger: Ledger) -> None:
 
 @pytest.fixture
 def roles(valkey: Valkey, server: Server) -> Iterator[Callable[[str], Server]]:
-    install(valkey)
     load_live(server)
-    opened: list[Server] = []
-
-    def open_as(role: str) -> Server:
-        opened.append(connect_as(valkey, role))
-        return opened[-1]
-
-    yield open_as
-    for one in opened:
-        one.close()
+    with connecting(valkey) as open_as:
+        yield open_as
 
 
 def test_a_reader_looks_and_changes_nothing(roles: Callable[[str], Server], server: Server, ledger: Ledger) -> None:

@@ -46,8 +46,11 @@ def test_a_restart_is_one_row_of_a_table_and_one_a_queue_elsewhere(durable: Valk
     document = json.loads(emq("audit", "restarts", "--state", state, "--output", "json").out)
     assert sorted(one["queue"] for one in document["interruptions"]) == sorted(QUEUES)
     assert {one["in_flight"] for one in document["interruptions"]} == {2}
-    assert len(emq("audit", "restarts", "--state", state, "--output", "csv").out.splitlines()) == 6
-    assert emq("audit", "restarts", "mail", "--state", state).out.splitlines()[1].split()[:2] == ["mail", "restart"]
+    numbers = {one["queue"]: str(one["id"]) for one in document["interruptions"]}
+    lines = emq("audit", "restarts", "--state", state, "--output", "csv").out.splitlines()
+    assert [line.split(",")[:2] for line in lines[1:]] == [[number, queue] for queue, number in numbers.items()]
+    mail = emq("audit", "restarts", "mail", "--state", state).out.splitlines()[1].split()
+    assert (mail[:2], mail[-1]) == (["mail", "restart"], numbers["mail"])  # as `audit dead --interruption` takes it
     assert "5 queues" in restarts_page(audit_restarts(ledger))
 
 

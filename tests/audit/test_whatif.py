@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import itertools
+import json
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -16,6 +19,7 @@ from emq_ops.protocol.errors import BadInputError
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import Server
 from emq_ops.protocol.transitions import claims, jobs, recover, settle
+from tests.audit.cli import Ran, emq
 from tests.audit.working import LONG_MS, lapse, put, stalled, swept
 
 History = list[tuple[int, str]]
@@ -116,9 +120,10 @@ def test_what_the_ledger_says(server: Server, ledger: Ledger) -> None:
     swept(server, ledger, max_stalled=2)
     now = what_if(ledger, 2, ["orders"])
     assert (now.died, now.would_die, now.in_force, now.by_others) == (3, 2, {"2": 3}, 2)
-    assert [(f.job, f.verdict) for f in now.fates] == [(fresh, "would have lived")]
+    assert [(f.job, f.verdict) for f in now.others] == [(fresh, "would have lived")]
+    assert {(f.job, f.verdict) for f in now.same} == {(job, "same") for job in once}
     lower = what_if(ledger, 1, ["orders"])
-    assert (lower.died, lower.would_die, lower.fates) == (3, 3, [])
+    assert (lower.died, lower.would_die, lower.differing, len(lower.fates)) == (3, 3, 0, 3)
     higher = what_if(ledger, 3, ["orders"])
     assert (higher.died, higher.would_die) == (3, 0)
     assert {f.verdict for f in higher.fates} == {"would have lived"}
@@ -126,6 +131,40 @@ def test_what_the_ledger_says(server: Server, ledger: Ledger) -> None:
     with pytest.raises(BadInputError):
         what_if(ledger, 0, ["orders"])
     assert what_if(ledger, 1, ["nothing"]).notes == ["the ledger has no stall of these queues"]
+
+
+def test_every_form_names_who_died_and_who_would_have(
+    server: Server, ledger: Ledger, state: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    q = Queue(server, "orders")
+    twice = stalled(q, 3)
+    swept(server, ledger, max_stalled=2)
+    lapse(q, [claim.job for claim in claims.claim_batch(q, LONG_MS, 3)])
+    swept(server, ledger, max_stalled=2)
+    once = stalled(q, 2)
+    swept(server, ledger, max_stalled=2)
+
+    def told(threshold: int, output: str) -> Ran:
+        ran = emq("audit", "what-if", "--max-stalled", str(threshold), "--state", state, "--output", output)
+        assert ran.code == 0, ran
+        return ran
+
+    dying = {2: sorted(twice), 1: sorted(twice + once), 3: []}
+    for threshold, wanted in dying.items():
+        document = json.loads(told(threshold, "json").out)
+        assert sorted(fate["job"] for fate in document["fates"] if fate["would_die"]) == wanted
+        assert sorted(fate["job"] for fate in document["fates"] if fate["died"]) == sorted(twice)
+        assert document["would_die"] == len(wanted)
+        lines = [json.loads(line) for line in told(threshold, "jsonl").out.splitlines()]
+        assert sorted(lines, key=str) == sorted(document["fates"], key=str)
+        rows = list(csv.DictReader(io.StringIO(told(threshold, "csv").out)))
+        assert sorted(row["job"] for row in rows if row["would_die"] != "0") == wanted
+        assert all(job in told(threshold, "table").out for job in {*wanted, *twice})
+    monkeypatch.setattr("emq_ops.audit.whatif.NAMED", 1)
+    document = json.loads(told(1, "json").out)
+    assert [fate["verdict"] for fate in document["fates"]] == ["would have died", "same"]
+    assert document["notes"] == ["3 more are not named here; --output jsonl names them all"]
+    assert len(told(1, "jsonl").out.splitlines()) == 5
 
 
 def test_a_ledger_with_a_gap() -> None:

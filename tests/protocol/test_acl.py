@@ -15,7 +15,7 @@ from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import Server
 from emq_ops.protocol.transitions import claims, control, enqueue, jobs, reads, recover, repeat
 from tests.support.keyspace import dump, load_live, recorded
-from tests.support.roles import ROLES, connect_as, install
+from tests.support.roles import ROLES, connecting, install
 from tests.support.valkey import Valkey
 
 VECTORS = read_vectors(recorded("transitions.json"))
@@ -26,16 +26,8 @@ CHANNEL, KEY = "emq:{q}:events", "emq:{q}:x"
 
 @pytest.fixture
 def roles(valkey: Valkey, server: Server) -> Iterator[Callable[[str], Server]]:
-    install(valkey)
-    opened: list[Server] = []
-
-    def open_as(role: str) -> Server:
-        opened.append(connect_as(valkey, role))
-        return opened[-1]
-
-    yield open_as
-    for one in opened:
-        one.close()
+    with connecting(valkey) as open_as:
+        yield open_as
 
 
 @pytest.mark.parametrize("role", ["worker", "operator", "daemon"])

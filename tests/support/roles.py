@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from urllib.parse import quote
 
 import redis
 
@@ -30,6 +33,18 @@ def install_on(admin: redis.Redis) -> None:
 
 def connect_as(valkey: Valkey, role: str) -> Server:
     """A connection as that role's user."""
-    from urllib.parse import quote
-
     return connect(f"unix://emq-ops-{role}:{quote(PASSWORD, safe='')}@{valkey.socket}")
+
+
+@contextlib.contextmanager
+def connecting(valkey: Valkey) -> Iterator[Callable[[str], Server]]:
+    """Every role's user is installed; the call inside opens a connection as one of them, closed at the end."""
+    install(valkey)
+    with contextlib.ExitStack() as opened:
+
+        def open_as(role: str) -> Server:
+            server = connect_as(valkey, role)
+            opened.callback(server.close)
+            return server
+
+        yield open_as

@@ -86,7 +86,14 @@ class _Act(Module):
         for run in self._ours(ctx):
             if run.status in (runs.RUNNING, runs.INTERRUPTED) and run.slices:
                 with self._interruptible(ctx):
-                    return acts.resume(ctx.ops.server, run.id, ctx.ops.ledger, rate=options["rate"], sleep=ctx.sleep)
+                    return acts.resume(
+                        ctx.ops.server,
+                        run.id,
+                        ctx.ops.ledger,
+                        rate=options["rate"],
+                        protect=ctx.policy.protect,
+                        sleep=ctx.sleep,
+                    )
             if run.status == runs.DONE:
                 done = run.counts.get(book.DONE, 0)
                 report = ActReport(self.kind, run.queue, run.id, selected=run.counts["selected"], done=done)
