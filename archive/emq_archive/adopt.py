@@ -7,11 +7,11 @@ from typing import Any
 
 from emq_archive import redact
 from emq_archive.commit import LetGo
+from emq_archive.compact import append
 from emq_archive.deadline import NEVER, Deadline
-from emq_archive.errors import LostRaceError
 from emq_archive.model import FIRST_ID, Record, StreamId, parse_id, show_id
 from emq_archive.ports import LiveTail
-from emq_archive.ship import RACES, LogShipper
+from emq_archive.ship import LogShipper
 from emq_ops.protocol import ids
 from emq_ops.protocol.errors import BadInputError
 
@@ -65,11 +65,7 @@ def adopt(
         ends = [*ends[:1], parse_id(page[0][0]), parse_id(page[-1][0])]
         done.records += len(page)
     let_go = LetGo(ends[0], ends[-1], b"".join(sorted(known))) if known else None
-    for _ in range(0 if dry_run else RACES):
-        try:
-            shipper.log.commit("adopt", at=now_ms, after=show_id(after), let_go=let_go, deadline=deadline)
-            break
-        except LostRaceError:
-            shipper.log.sync(deadline=deadline)
+    if not dry_run:
+        append(shipper, "adopt", at=now_ms, after=show_id(after), let_go=let_go, deadline=deadline)
     done.lsn = shipper.catalog.known().lsn
     return done

@@ -21,6 +21,9 @@ from emq_archive.ship import RACES, LogShipper, store_segment
 from emq_archive.verify import Progress
 from emq_ops.protocol.errors import BadInputError
 
+STRAY_MS = 3_600_000
+"""So much longer than the grace an object stays that no commit names: its writer may be about to commit it."""
+
 
 @dataclass(slots=True)
 class Compacted:
@@ -130,6 +133,18 @@ def replace_segments(
     raise LostRaceError(f"another writer was quicker {RACES} times", where=shipper.remote.url)
 
 
+def append(shipper: LogShipper, kind: str, **commit: Any) -> None:
+    """Appends a commit that rests on nothing but the head, whoever else writes. Raises LostRaceError where others are
+    always quicker."""
+    for _ in range(RACES):
+        try:
+            shipper.log.commit(kind, **commit)
+            return
+        except LostRaceError:
+            shipper.log.sync(deadline=commit["deadline"])
+    raise LostRaceError(f"another writer was quicker {RACES} times", where=shipper.remote.url)
+
+
 def _let_go(shipper: LogShipper, old: Sequence[Segment], head: StreamId | None, deadline: Deadline) -> LetGo | None:
     """What the records of these segments that may still stand in the stream are known by."""
     if head is None or shipper.ref.kind != "stream":
@@ -183,18 +198,18 @@ def _merged(shipper: LogShipper, group: Sequence[Segment], deadline: Deadline) -
 
 
 def _clean(shipper: LogShipper, done: Compacted, now_ms: int, grace_ms: int, deadline: Deadline) -> None:
-    """Objects that no commit names wait out the grace from the day that they were first seen so."""
+    """Objects that no commit names wait out the grace from the day that they were first seen so, and some more."""
+    there = list(every_key(shipper, deadline))
+    if there:
+        shipper.log.sync(deadline=deadline)  # what was committed since it was last read is live
     live = {segment.key for segment in shipper.catalog.segments()}
     removed = shipper.catalog.removed()
-    strays = [key for key in every_key(shipper, deadline) if key not in live and key not in removed]
+    strays = [key for key in there if key not in live and key not in removed]
     past = [key for key, since in removed.items() if key not in live and now_ms - since >= grace_ms]
-    if grace_ms == 0:
-        past += strays
-        strays = []
-    done.waiting = len(removed) - len(set(past) & set(removed)) + len(strays)
+    done.waiting = len(removed) - len(past) + len(strays)
     done.deleted = len(past)
     if not done.dry_run:
-        shipper.catalog.note_removed(strays, now_ms)
+        shipper.catalog.note_removed(strays, now_ms + STRAY_MS)
         write_manifest(shipper.catalog, shipper.remote, deadline=deadline)
         shipper.remote.delete(past, deadline=deadline)
         shipper.catalog.deleted(past)

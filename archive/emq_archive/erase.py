@@ -8,9 +8,9 @@ from typing import Any
 from emq_archive.bloom import groups_with_job
 from emq_archive.chunk import Chunk
 from emq_archive.commit import Segment
-from emq_archive.compact import every_key, replace_segments
+from emq_archive.compact import append, every_key, replace_segments
 from emq_archive.deadline import NEVER, Deadline
-from emq_archive.errors import LostRaceError
+from emq_archive.errors import DamagedArchiveError, LostRaceError
 from emq_archive.local.catalog import ordered
 from emq_archive.local.settle import places_left
 from emq_archive.manifest import write_manifest
@@ -24,7 +24,8 @@ from emq_archive.verify import Progress
 @dataclass(slots=True)
 class Erased:
     """`records` of the job were in `segments` segments, which were rewritten (or, with `dry_run`, would be); `deleted`
-    old objects are gone. `upto`: records of the job up to this id never come into the archive again."""
+    objects that held it and are not in the archive are gone. `upto`: records of the job up to this id never come into
+    the archive again."""
 
     queue: str
     stream: str
@@ -52,28 +53,45 @@ def erase(
     deadline: Deadline = NEVER,
 ) -> Erased:
     """Takes the records of `job` with an id of at most `upto` out of the archive: out of the local database, out of
-    every segment (rewritten, a commit each), and deletes every object that is not in the archive any more, at once and
-    without a grace, since the job may be in any of them. Entries in the stream itself stay, and are not archived again.
+    every segment (rewritten, a commit each), and deletes every object with such a record that is out of the archive, at
+    once and without a grace. Entries in the stream itself stay, and are not archived again.
 
-    Killed anywhere, it can be run again.
+    Killed anywhere, it can be run again; others may fold and merge meanwhile.
     """
     done = Erased(shipper.ref.queue, shipper.ref.stream, job, upto=f"{upto[0]}-{upto[1]}", dry_run=dry_run)
-    gone = {job.encode("utf-8"): upto}
     shipper.log.sync(deadline=deadline)
     if not dry_run:
         # First the word, so that no reader or driver takes a record of it any more.
-        for _ in range(RACES):
-            try:
-                shipper.log.commit("erase", at=now_ms, erased=(job, upto), deadline=deadline)
-                break
-            except LostRaceError:
-                shipper.log.sync(deadline=deadline)
-    segments = list(shipper.catalog.segments(job=job))
+        append(shipper, "erase", at=now_ms, erased=(job, upto), deadline=deadline)
+    for _ in range(RACES):
+        if _rewrite(shipper, done, upto, now_ms, progress, deadline):
+            break
+    else:
+        raise LostRaceError(f"another writer was quicker {RACES} times", where=shipper.remote.url)
+    if not dry_run:
+        write_manifest(shipper.catalog, shipper.remote, deadline=deadline)
+        _delete(shipper, done, upto, deadline)
+    done.lsn = shipper.catalog.known().lsn
+    return done
+
+
+def _rewrite(
+    shipper: LogShipper,
+    done: Erased,
+    upto: StreamId,
+    now_ms: int,
+    progress: Progress | None,
+    deadline: Deadline,
+) -> bool:
+    """Every segment that holds the job, without it. False where another writer put others in their place meanwhile,
+    which may hold it too."""
+    whole, gone = True, {done.job.encode("utf-8"): upto}
+    segments = list(shipper.catalog.segments(job=done.job))
     for number, segment in enumerate(segments, 1):
         if progress is not None:
             progress(number, len(segments))
         deadline.check(f"segment {segment.key} was rewritten")
-        if not _may_hold(shipper, segment, job, deadline):
+        if not _may_hold(shipper, segment, done.job, deadline):
             continue
         body = shipper.read_segment(segment, deadline=deadline)
         kept: list[Chunk] = []
@@ -84,22 +102,42 @@ def erase(
             kept.append(chunk.take(left))
         if not held:
             continue
+        if not done.dry_run:
+            rest = ordered(kept)
+            new = write_segment(shipper.ref, segment.incarnation, [rest]) if len(rest) else None
+            if not replace_segments(shipper, "erase", [segment], new, now_ms, deadline):
+                whole = False
+                continue
         done.records += held
         done.segments += 1
-        if dry_run:
-            continue
-        rest = ordered(kept)
-        new = write_segment(shipper.ref, segment.incarnation, [rest]) if len(rest) else None
-        replace_segments(shipper, "erase", [segment], new, now_ms, deadline)
-    if not dry_run:
-        write_manifest(shipper.catalog, shipper.remote, deadline=deadline)
-        live = {segment.key for segment in shipper.catalog.segments()}
-        old = [key for key in {*every_key(shipper, deadline), *shipper.catalog.removed()} if key not in live]
-        shipper.remote.delete(old, deadline=deadline)
-        shipper.catalog.deleted(old)
-        done.deleted = len(old)
-    done.lsn = shipper.catalog.known().lsn
-    return done
+    return whole
+
+
+def _delete(shipper: LogShipper, done: Erased, upto: StreamId, deadline: Deadline) -> None:
+    """Objects with a record of the job that no commit names. What holds none stays: another writer may be about to
+    commit it. One that holds some can't be committed any more, since its writer reads the word first."""
+    there = {*every_key(shipper, deadline), *shipper.catalog.removed()}
+    shipper.log.sync(deadline=deadline)  # what was committed since it was last read is live
+    live = {segment.key for segment in shipper.catalog.segments()}
+    old = [key for key in there - live if _holds(shipper, key, done.job, upto, deadline)]
+    shipper.remote.delete(old, deadline=deadline)
+    shipper.catalog.deleted(old)
+    done.deleted = len(old)
+
+
+def _holds(shipper: LogShipper, key: str, job: str, upto: StreamId, deadline: Deadline) -> bool:
+    """Whether an object has such a record, or can't be read: nobody commits what he did not read back."""
+    size = shipper.remote.size(key, deadline=deadline)
+    if size is None:
+        return False
+    try:
+        source = RemoteFile(shipper.remote, key, size, deadline)
+        file = open_segment(source, key)
+        groups = groups_with_job(source, file.metadata, job)
+        gone = {job.encode("utf-8"): upto}
+        return any(len(places_left(chunk, gone)) < len(chunk) for chunk in row_groups(file, key, groups))
+    except DamagedArchiveError:
+        return True
 
 
 def _may_hold(shipper: LogShipper, segment: Segment, job: str, deadline: Deadline) -> bool:

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from emq_archive.commit import commit_key
+from emq_archive.chunk import Chunk
+from emq_archive.commit import Segment, commit_key
 from emq_archive.compact import compact, expire
 from emq_archive.erase import erase
 from emq_archive.local import SqlStore
@@ -16,6 +17,8 @@ from emq_archive.model import LAST_ID, parse_id
 from emq_archive.ports import Remote
 from emq_archive.read import Archive
 from emq_archive.restore import restore
+from emq_archive.segment import write_segment
+from emq_archive.ship import store_segment
 from emq_archive.verify import verify
 from emq_ops.protocol.errors import BadInputError
 from tests.archive.making import (
@@ -223,20 +226,22 @@ def test_what_others_commit_meanwhile_is_not_deleted(
 def test_what_others_are_about_to_commit_is_not_deleted(
     local: SqlStore, new_local: Callable[[], SqlStore], remote: Remote, verb: str
 ) -> None:
-    """Another host wrote a segment's object, read it back, and commits it after everything was looked through."""
+    """Another host wrote a segment's object and read it back, and commits it when everything was looked through."""
     entries = archived(local, remote)
-    other, more = new_local(), settled(5, first=100)
-    add(other, more)
+    other, more = shipper(new_local(), remote), settled(5, first=100)
+    written: list[Segment] = []
 
-    def upkeep() -> None:
-        if verb == "erase":
-            erase(shipper(local, remote), "JOB0STBBIRAKHo", now_ms=START_MS)
-        else:
-            compact(shipper(local, remote), now_ms=START_MS, grace_ms=0)
-            compact(shipper(local, remote), now_ms=START_MS + 60_000, grace_ms=0)
+    def write() -> None:
+        written.append(store_segment(remote, *write_segment(REF, 0, [Chunk.of(more)])))
 
-    beside = Beside(remote, "create", "log/", upkeep)
-    shipper(other, beside).ship(now_ms=START_MS, force=True)
+    ship = shipper(local, Beside(remote, "list", "queue=", write))
+    if verb == "erase":
+        erase(ship, "JOB0STBBIRAKHo", now_ms=START_MS)
+    else:
+        for now in (START_MS, START_MS + 60_000):
+            compact(ship, now_ms=now, grace_ms=0)
+    other.log.sync()
+    other.log.commit("ship", at=START_MS, add=written)
     assert verify(local, remote, REF).faults == []
     assert seen(remote) == as_seen(entries + more)
 
