@@ -7,7 +7,7 @@ that can't hold what is asked for are left out by their statistics, and by the f
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -21,7 +21,7 @@ from emq_archive.chunk import Chunk
 from emq_archive.commit import Segment
 from emq_archive.deadline import Deadline
 from emq_archive.errors import DamagedArchiveError
-from emq_archive.model import RawEntry, Record
+from emq_archive.model import RawEntry, Record, StreamId
 from emq_archive.ports import Remote
 from emq_archive.read import Archive, Looked
 from emq_archive.remote.directory import DirectoryRemote
@@ -65,7 +65,11 @@ class Query:
         for name, part in parts.items():
             self._connection.register(f"_{name}", part)
         names = f"{_quoted(ref.queue)} AS queue, {_quoted(ref.stream)} AS stream"
-        union = " UNION ALL ".join(f"SELECT *, {names}, '{name}' AS stored FROM _{name}" for name in parts)
+        # A segment may still hold what is erased, where the erasure broke off; the other parts do not.
+        left = {"remote": _not_erased(catalog.erased())}
+        union = " UNION ALL ".join(
+            f"SELECT *, {names}, '{name}' AS stored FROM _{name}{left.get(name, '')}" for name in parts
+        )
         self._connection.execute(f"CREATE VIEW records AS {union}")
         self._connection.execute("SET enable_external_access = false")
         self._connection.execute("SET lock_configuration = true")
@@ -243,6 +247,15 @@ def _tables(records: Iterator[Record], kind: str) -> Iterator[pa.Table]:
         held.append([record.stream_id.encode("ascii"), [x for pair in record.fields for x in pair]])
     if held:
         yield table_of(Chunk.of(held), incarnation, kind)
+
+
+def _not_erased(erased: Mapping[bytes, StreamId]) -> str:
+    """A condition that leaves out erased jobs, up to the id that the erasure says."""
+    one = "job IS DISTINCT FROM {} OR ms > {} OR (ms = {} AND seq > {})"
+    terms = [
+        one.format(_quoted(job.decode("utf-8")), upto[0], upto[0], upto[1]) for job, upto in sorted(erased.items())
+    ]
+    return " WHERE " + " AND ".join(f"({term})" for term in terms) if terms else ""
 
 
 def _quoted(text: str) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 
 from emq_archive.deadline import NEVER, Deadline
 from emq_archive.errors import ArchiveError
+from emq_archive.local.settle import places_left
 from emq_archive.local.store import SqlStore
 from emq_archive.model import Policy, Shipped, StreamRef
 from emq_archive.ports import Fence, Remote
@@ -56,7 +57,7 @@ def restore(
     # Records that wait here and are in the remote already must not be there twice.
     if not dry_run:
         shipper.match_outbox(Shipped(), deadline)
-    segments = list(shipper.catalog.segments())
+    segments, erased = list(shipper.catalog.segments()), shipper.catalog.erased()
     for number, segment in enumerate(segments, 1):
         if progress is not None:
             progress(number, len(segments))
@@ -71,5 +72,8 @@ def restore(
         body = shipper.read_segment(segment, deadline=deadline)
         shipper.catalog.forget(segment)
         for chunk in row_groups(open_segment(body, segment.key), segment.key):
-            shipper.catalog.restored(segment, chunk, now_ms)
+            # Where an erasure broke off, the segment is not rewritten yet.
+            left = chunk.take(places_left(chunk, erased)) if erased else chunk
+            if len(left):
+                shipper.catalog.restored(segment, left, now_ms)
     return done

@@ -15,6 +15,7 @@ from emq_archive.local import SqlStore
 from emq_archive.local.catalog import Catalog
 from emq_archive.model import LAST_ID, parse_id
 from emq_archive.ports import Remote
+from emq_archive.query import Query
 from emq_archive.read import Archive
 from emq_archive.restore import restore
 from emq_archive.segment import write_segment
@@ -169,15 +170,27 @@ def test_only_records_up_to_the_bound_are_erased(local: SqlStore, remote: Remote
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_an_erasure_killed_half_way_is_done_by_the_next(local: SqlStore, remote: Remote, when: str) -> None:
+def test_an_erasure_killed_half_way_is_done_by_the_next(
+    local: SqlStore, new_local: Callable[[], SqlStore], remote: Remote, when: str
+) -> None:
     entries = archived(local, remote)
     victim = job_of(entries[30])
     # The second commit of it is the rewritten segment's.
     cutting = Cutting(remote, "create", commit_key(REF, 6), when)
     with pytest.raises(Killed):
         erase(shipper(local, cutting), victim, now_ms=START_MS)
-    assert victim not in [r.job for r in Archive(local, remote, REF).read()]
+    # Nobody is shown it meanwhile, whatever the segments hold: here, on a host that is restored, on one that only looks.
+    other = new_local()
+    restore(other, remote, REF, now_ms=START_MS)
+    for host in (local, other, new_local()):
+        archive = Archive(host, remote, REF)
+        assert plain(archive.read()) == entries[:30] + entries[31:]
+        with Query(archive) as query:
+            asked = f"SELECT count(*), count(*) FILTER (job = '{victim}') FROM records"
+            assert list(query.run(asked)[1]) == [(99, 0)]
+    assert plain(other.records(REF)) == entries[:30] + entries[31:]
     erase(shipper(local, remote), victim, now_ms=START_MS)
+    assert restore(other, remote, REF, now_ms=START_MS).segments == 0
     assert seen(remote) == as_seen(entries[:30] + entries[31:])
     assert verify(local, remote, REF).good
 
