@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -48,9 +49,20 @@ def state(tmp_path: Path) -> str:
     return f"sqlite:///{tmp_path}/state.db"
 
 
+@pytest.fixture(scope="session")
+def empty_state(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A state database that was made and never used; copying it is cheaper than making another."""
+    path = tmp_path_factory.mktemp("state") / "empty.db"
+    open_ledger(f"sqlite:///{path}").close()
+    return path
+
+
 @pytest.fixture
-def ledger(state: str) -> Iterator[Ledger]:
+def ledger(state: str, empty_state: Path) -> Iterator[Ledger]:
     """The state database, open."""
+    file = Path(state.removeprefix("sqlite:///"))
+    if not file.exists():
+        shutil.copy(empty_state, file)
     with open_ledger(state) as opened:
         yield opened
 

@@ -137,7 +137,7 @@ class Driver:
         self._fault = self._outbox = None
         facts, ended = self.source.observe(self.local.frontier(self.source.ref))
         if ended:
-            self.report.notes.append("the stream or its server was made anew since the last look; read from its head")
+            self.report.notes.append(ANEW)
         return facts
 
     def _fold(self, facts: Facts, deadline: Deadline, progress: Progress) -> None:
@@ -157,6 +157,8 @@ class Driver:
             progress(done, max(done, total))
             if self._fault is None and self.shipper.due(facts.now_ms, self._waiting()):
                 self._send(facts, deadline, force=False)
+        if self.source.anew:
+            self.report.notes.append(ANEW)
         if self.source.missed:
             told = f"{self.source.missed} records were taken out of the stream by others before they were read"
             self.report.notes.append(told)
@@ -293,6 +295,7 @@ def _no_progress(_done: int, _total: int) -> None:
     pass
 
 
+ANEW = "the stream or its server was made anew since the last look; read from its head"
 REFUSALS = {
     "gone": "not trimmed: the stream was deleted since it was read",
     "life": "not trimmed: the stream was made anew since it was read; the next cycle reads it from its head",

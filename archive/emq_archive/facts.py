@@ -75,9 +75,15 @@ class Facts:
             groups=tuple(Group.of(group) for group in groups),
         )
 
+    @property
+    def removed(self) -> int | None:
+        """How many of the entries that were added are gone; None where the server does not count them."""
+        return self.entries_added - self.length if self.entries_added >= self.length else None
+
     def same_life(self, before: Facts) -> bool:
         """Whether nothing says that the stream was made anew, or taken back in time, since `before`: the server lives
-        on, nothing fell that only rises, and an entry that stood first or last then still has its bytes.
+        on, nothing fell that only rises, an entry that stood first or last then still has its bytes, and where another
+        stands first now, entries were removed since.
 
         A restart or a failover may lose the newest entries, and others may come in their places."""
         if self.run_id != before.run_id:
@@ -91,4 +97,7 @@ class Facts:
         )
         other_first = self.first is not None and self.first == before.first and self.first_digest != before.first_digest
         other_last = self.last is not None and self.last == before.last and self.last_digest != before.last_digest
+        moved = self.first is not None and before.first is not None and self.first != before.first
+        counted = self.removed is not None and before.removed is not None
+        fell = fell or (counted and self.removed < before.removed + moved)
         return not (fell or other_first or other_last)

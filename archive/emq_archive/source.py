@@ -73,6 +73,8 @@ class StreamSource:
         """What was read in this life and could not be stored, and why: it must stay in the stream."""
         self.missed = 0
         """How many entries others took out of the stream before the last reading came to them."""
+        self.anew = False
+        """Whether the last reading found more than was added since the one before, and so began at the head again."""
         self._whole = False  # whether reading came to the top
         self._clock = clock
         self._life = 0
@@ -121,12 +123,12 @@ class StreamSource:
         collected, spans = Batch(), list[tuple[StreamId, StreamId, int]]()
         group: list[RawEntry] = []
         size, whole = 0, min(GROUP, batch)
-        expected, count = self.behind, 0
-        known = self.position is not None
-        self.missed = 0
+        since, expected = self._since()
+        known, count = self.position is not None, 0
+        self.missed, self.anew = 0, False
         for got in self._pages(page, deadline):
             group += got
-            count += len(got)
+            count += _above(got, since)
             size += self._page.fit(got)
             if len(group) >= whole or size >= PAGE_BYTES // 4:
                 _collect(group, collected, spans)
@@ -138,11 +140,27 @@ class StreamSource:
             _collect(group, collected, spans)
         if spans:
             yield from self._hand_out(collected, spans)
+        if known and count > expected and self._seen().removed is not None:
+            self._life += 1
+            self.forget()
+            yield from self.batches(page, batch, deadline)
+            self.anew = True
+            return
         if self._whole and self._seen().exists:
             # Nothing stands up to the top that was not read, also where its last entries were deleted by name.
             facts = self._seen()
             self.position, self._added = max(self.position or FIRST_ID, facts.last_generated), facts.entries_added
-            self.missed = max(0, expected - count) if known else 0
+            self.missed = max(0, expected - count) if since is not None else 0
+
+    def _since(self) -> tuple[StreamId | None, int]:
+        """Up to which id this life of the stream was read, by this process or an earlier one (None: not at all), and
+        how many entries were added behind it."""
+        if self.position is not None:
+            return self.position, self.behind
+        stored = self._stored
+        if stored is None or stored.last is None or stored.life != self._life:
+            return None, 0
+        return stored.last, max(0, self._seen().entries_added - stored.entries_added)
 
     def _hand_out(self, batch: Batch, spans: list[tuple[StreamId, StreamId, int]]) -> Iterator[Reading]:
         facts = self._seen()
@@ -257,6 +275,15 @@ class StreamSource:
     def _seen(self) -> Facts:
         assert self.facts is not None, "observe comes first"
         return self.facts
+
+
+def _above(page: Sequence[RawEntry], since: StreamId | None) -> int:
+    """How many entries of a page stand above an id."""
+    if since is None or parse_id(page[-1][0]) <= since:
+        return 0
+    if parse_id(page[0][0]) > since:
+        return len(page)
+    return sum(parse_id(entry[0]) > since for entry in page)
 
 
 def _collect(group: Sequence[RawEntry], batch: Batch, spans: list[tuple[StreamId, StreamId, int]]) -> None:

@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from emq_ops.audit.competing import competing
-from emq_ops.audit.suspects import BURST, Burst, bursts
+from emq_ops.audit.suspects import BURST, Burst, bursts, clock
 from emq_ops.ledger import interruptions as cuts
-from emq_ops.ledger.interruptions import Interruption
+from emq_ops.ledger.interruptions import IN_FLIGHT, Interruption
 from emq_ops.ledger.ledger import Ledger
+from emq_ops.passes.rivals import SAMPLE
 from emq_ops.protocol.ids import at
 
 NAMED = 50
@@ -20,11 +21,13 @@ NAMED = 50
 @dataclass(slots=True)
 class Told:
     """An interruption, told. `others`: in flight across it and settled by no sweep of ours (their workers went on, or
-    recovered them), None without a census. `jobs`: the first of each kind by name."""
+    recovered them), None without a census. `jobs`: the first of each kind by name. `more_lost`: as many vanished in
+    flight as a pass notes of a queue, so there may have been more."""
 
     cut: Interruption
     others: int | None
     jobs: dict[str, list[str]] = field(default_factory=dict)
+    more_lost: bool = False
 
     def as_row(self) -> dict[str, Any]:
         """As a plain dict. `started` (None: nobody was in contact before, nor was a job in flight) and `ended` are
@@ -87,6 +90,12 @@ def audit_restarts(
     found = cuts.listing(ledger, since_ms=since_ms)
     wanted = None if queues is None else set(queues)
     out.told = [_told(ledger, cut) for cut in found if wanted is None or cut.queue in wanted]
+    out.notes += [
+        f"{one.cut.queue}: at least {one.cut.vanished} vanished in the {one.cut.kind} that ended "
+        f"{clock(one.cut.ended_ms)}: of the jobs in flight a pass notes {SAMPLE} a queue"
+        for one in out.told
+        if one.more_lost
+    ]
     found_bursts = bursts(ledger, least=burst, since_ms=since_ms)
     out.bursts = [one for one in found_bursts if wanted is None or one.queue in wanted]
     return out
@@ -108,4 +117,5 @@ def _told(ledger: Ledger, cut: Interruption) -> Told:
     if gone:
         jobs["vanished"] = (jobs.get("vanished", []) + gone)[:NAMED]
     jobs = {kind: jobs[kind] for kind in ("exempted", "recovered", "died", "vanished", "others") if kind in jobs}
-    return Told(cut, counts["others"] if cut.census_ms is not None else None, jobs)
+    more_lost = sum(was == IN_FLIGHT for was in lost.values()) >= SAMPLE
+    return Told(cut, counts["others"] if cut.census_ms is not None else None, jobs, more_lost)

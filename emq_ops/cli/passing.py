@@ -12,12 +12,15 @@ from emq_ops.cli import told
 from emq_ops.cli.archive_parts import Parts, scalar
 from emq_ops.cli.context import Globals
 from emq_ops.cli.output import emit_one, say
+from emq_ops.cli.state import ledger_if_there
 from emq_ops.config.effective import Layers
 from emq_ops.config.errors import nearest
 from emq_ops.config.loader import Loaded
 from emq_ops.config.policies import dead_policy, stalled_policy
 from emq_ops.config.scalars import parse_duration
 from emq_ops.config.windows import around
+from emq_ops.config.wiring import Wiring
+from emq_ops.ledger import interruptions
 from emq_ops.ledger.holds import Window
 from emq_ops.ledger.ledger import Ledger, open_ledger
 from emq_ops.passes.policy import DeadPolicy, StalledPolicy
@@ -88,6 +91,12 @@ def is_there(server: Server, queue: str) -> bool:
     k = keys_of(queue)
     keys = (k.pending, k.active, k.schedule, k.dead, k.ring, k.meta, k.completed, k.failed, k.repeat, k.lease)
     return any(server.read_many([("EXISTS", key) for key in keys]))
+
+
+def is_known(wiring: Wiring, queue: str) -> bool:
+    """Whether the state has ever seen the queue: that the server has it no more is then for a pass to find out."""
+    with ledger_if_there(wiring) as ledger:
+        return ledger is not None and interruptions.knows(ledger, queue)
 
 
 def warn_of_absence(server: Server, queue: str, loaded: Loaded) -> None:

@@ -9,7 +9,7 @@ import typer
 from emq_ops.cli.context import globals_of, new_app
 from emq_ops.cli.main import EXIT_ERROR
 from emq_ops.cli.output import say
-from emq_ops.cli.passing import Passing, bounded, is_there, near_of, show, span, with_given
+from emq_ops.cli.passing import Passing, bounded, is_known, is_there, near_of, show, span, with_given
 from emq_ops.cli.state import ledger_if_there
 from emq_ops.config.effective import Layers
 from emq_ops.passes.once import run_once
@@ -60,7 +60,7 @@ def sweep(
             with ledger_if_there(passing.parts.wiring) as there:
                 show("sweep", predict_sweep(server, queue, policy, there, windows=windows).as_row(), options.output)
             return
-        if not is_there(server, queue):
+        if not is_there(server, queue) and not is_known(passing.parts.wiring, queue):
             say(f"emq-ops: {queue}: the server has no such queue{near_of(queue, Layers(passing.parts.loaded), server)}")
             show(
                 "sweep",

@@ -14,6 +14,8 @@ from emq_ops.ledger.ledger import Ledger, among, insert, pages
 from emq_ops.ledger.schema import census, contacts, interruptions, vanished
 
 RESTART, FAILOVER, OUTAGE, REWIND = "restart", "failover", "outage", "rewind"
+IN_FLIGHT = "in flight"
+"""What a job that vanished was; else it was dead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +90,12 @@ def contact_of(connection: Connection, queue: str) -> Contact | None:
     columns = [contacts.c[name] for name in Contact.__dataclass_fields__]
     row = connection.execute(select(*columns).where(contacts.c.queue == queue)).first()
     return Contact(*row) if row is not None else None
+
+
+def knows(ledger: Ledger, queue: str) -> bool:
+    """Whether a pass ever saw the queue. Where it has no key any more, the server may have lost it: a pass tells."""
+    with ledger.read() as connection:
+        return contact_of(connection, queue) is not None
 
 
 def contacts_of(connection: Connection, queues: Sequence[str]) -> dict[str, Contact]:

@@ -98,7 +98,7 @@ def notice(server: Server, ledger: Ledger, sight: Sight, lease_ms: int, emit: Em
         twofold = found.kind == book.FAILOVER and found.went_back and not sight.promoted
         twofold = twofold and book.was_left(connection, queue, sight.run_id)
         number = book.add(connection, found, leases)
-        book.add_vanished(connection, number, lost, "in flight")
+        book.add_vanished(connection, number, lost, book.IN_FLIGHT)
         book.save_contact(connection, queue, **seen, agreed_dead=-1, agreed_failed=-1)
     emit(
         InterruptionSeen(

@@ -179,7 +179,7 @@ def test_an_erasure_killed_half_way_is_done_by_the_next(
     cutting = Cutting(remote, "create", commit_key(REF, 6), when)
     with pytest.raises(Killed):
         erase(shipper(local, cutting), victim, now_ms=START_MS)
-    # Nobody is shown it meanwhile, whatever the segments hold: here, on a host that is restored, on one that only looks.
+    # Nobody is shown it meanwhile, whatever the segments hold: not here, nor on another host, restored or new.
     other = new_local()
     restore(other, remote, REF, now_ms=START_MS)
     for host in (local, other, new_local()):

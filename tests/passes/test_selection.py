@@ -82,6 +82,7 @@ def test_what_can_be_no_selection() -> None:
         {"jobs": ("GRP0STBBIRAKHo",)},
         {"older_ms": -1},
         {"errors": ("",)},
+        {"errors": ("HTTP 503", " \t")},
     ):
         with pytest.raises(EmqError):
             Selection(**given)  # type: ignore[arg-type]

@@ -13,14 +13,6 @@ from emq_ops.protocol.server import Server
 from tests.playbook.bench import Bench
 
 
-@pytest.fixture(scope="session")
-def empty_state(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A state database that was made and never used; copying it is cheaper than making another."""
-    path = tmp_path_factory.mktemp("state") / "empty.db"
-    open_ledger(f"sqlite:///{path}").close()
-    return path
-
-
 @pytest.fixture
 def bench(server: Server, tmp_path: Path, empty_state: Path) -> Iterator[Bench]:
     shutil.copy(empty_state, tmp_path / "state.db")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, ClassVar
 
+from emq_ops.ledger import interruptions
 from emq_ops.passes.once import run_once
 from emq_ops.passes.policy import StalledPolicy, as_row
 from emq_ops.passes.predict import predict_sweep
@@ -63,7 +64,7 @@ class Sweep(Module):
     def inspect(self, ctx: Context, options: dict[str, Any]) -> Plan:
         """What the pass would do now."""
         policy = with_options(ctx.policy.stalled, options, self._fields)
-        if not ctx.is_there():
+        if not ctx.is_there() and not interruptions.knows(ctx.ops.ledger, ctx.queue.name):
             return Plan(returns=self._returns({}) | {"active": 0})
         report = predict_sweep(ctx.queue.server, ctx.queue.name, policy, ctx.ops.ledger, windows=ctx.ops.windows)
         row = report.as_row()
