@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -41,14 +41,16 @@ class Event:
 @dataclass(slots=True)
 class Life:
     """A job. `live`: queue and state wherever it stands on the server (``damaged``, and why, where a key is not as the
-    wire says); `row`: its fields there, long ones cut; `logs`:
-    its last log lines; `events`: oldest first."""
+    wire says); `row`: its fields there, long ones cut; `logs`: its last log lines; `kept_ms`: where it is not on the
+    server, when the ledger saw this row and these logs last, None where they are the live ones; `events`: oldest
+    first."""
 
     job: str
     minted_ms: int
     live: list[dict[str, str]] = field(default_factory=list)
     row: dict[str, str] = field(default_factory=dict)
     logs: list[str] = field(default_factory=list)
+    kept_ms: int | None = None
     events: list[Event] = field(default_factory=list)
 
     def as_row(self) -> dict[str, Any]:
@@ -70,6 +72,8 @@ def life_of(
     if server is not None:
         for queue in queues:
             _live(life, Queue(server, queue))
+    if ledger is not None and not life.live:
+        _kept(life, ledger)
     life.events = sorted(events, key=lambda event: (event.at_ms is None, event.at_ms or 0))
     if len(events) == 1 and not life.live:
         raise BadInputError(f"nobody knows a job {job}", fix="check the id; is it this server, state and archive?")
@@ -138,5 +142,18 @@ def _live(life: Life, q: Queue) -> None:
         life.live.append({"queue": q.name, "state": "damaged", "why": str(fault)})
         return
     life.live.append(place)
-    life.row = {text_of(n, 80): text_of(v, TEXT) for n, v in row.items()}
+    _tell_row(life, row.items(), logs)
+
+
+def _kept(life: Life, ledger: Ledger) -> None:
+    """What it was when it was last seen dead."""
+    for death in deaths.iterate(ledger, job=life.job):
+        if death.snapshot is not None:
+            contents = death.contents()
+            _tell_row(life, contents.row, contents.logs)
+            life.kept_ms = death.first_seen_ms
+
+
+def _tell_row(life: Life, row: Iterable[tuple[bytes, bytes]], logs: Sequence[bytes]) -> None:
+    life.row = {text_of(name, 80): text_of(value, TEXT) for name, value in row}
     life.logs = [text_of(line, TEXT) for line in logs[-MOST_LOGS:]]

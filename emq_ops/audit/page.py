@@ -157,11 +157,12 @@ def restarts_page(audit: RestartAudit, title: str = "Interruptions") -> str:
 def life_page(life: Life) -> str:
     """The page of `life_of`."""
     where = ", ".join(f"{place['queue']}: {place['state']}" for place in life.live) or "not on the server"
+    kept = f", as the ledger keeps it, from {clock(life.kept_ms)}" if life.kept_ms is not None else ""
     events = [{"at": _when(e.at_ms), "source": e.source, "what": e.what, "text": e.text} for e in life.events]
     row = [{"field": name, "value": value} for name, value in life.row.items()]
     parts = [
         {"title": "Events", "columns": _columns("at", "source", "what", "text"), "rows": _rows(events)},
-        {"title": "Row", "columns": _columns("field", "value", codes=("field", "value")), "rows": _rows(row)},
+        {"title": f"Row{kept}", "columns": _columns("field", "value", codes=("field", "value")), "rows": _rows(row)},
         {"title": "Logs", "columns": _columns("line", codes=("line",)), "rows": _rows({"line": v} for v in life.logs)},
     ]
     tiles = _tiles(minted=clock(life.minted_ms), events=len(life.events))

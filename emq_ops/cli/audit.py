@@ -112,10 +112,15 @@ def one_job(
         rows = [{**event.as_row(), "at": iso(event.at_ms)} for event in life.events]
         emit_rows(rows, options.output, ("at", "source", "what", "text"))
         if options.output == "table":
-            where = ", ".join(f"{place['queue']}: {place['state']}" for place in life.live)
-            say(f"\nnow: {where or 'not on the server'}")
+            places = [" ".join((f"{place['queue']}:", place["state"], place.get("why", ""))) for place in life.live]
+            say(f"\nnow: {', '.join(places).rstrip() or 'not on the server'}")
+            if life.kept_ms is not None:
+                say(f"as the ledger keeps it, from {iso(life.kept_ms)}:")
             if life.row:
                 emit_one(life.row, "table")
+            if life.logs:
+                say("\nlog:")
+                emit_rows([{"line": line} for line in life.logs], "table", ("line",))
     for note in notes:
         say(f"note: {one_line(note)}")
 

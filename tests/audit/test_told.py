@@ -22,10 +22,10 @@ from emq_ops.protocol import ids
 from emq_ops.protocol.errors import BadInputError, KindError
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import Server, connect
-from emq_ops.protocol.transitions import claims, settle
+from emq_ops.protocol.transitions import claims, jobs, settle
 from tests.audit.cli import emq
 from tests.audit.pages import check_page
-from tests.audit.working import LONG_MS, lapse, put, stalled, swept
+from tests.audit.working import LONG_MS, failed, lapse, put, stalled, swept
 from tests.support.valkey import Valkey
 
 
@@ -107,6 +107,27 @@ def test_the_life_of_a_job(server: Server, valkey: Valkey, ledger: Ledger, state
     ran = emq("audit", "job", job, "--url", "unix:///nowhere", "--state", state)
     assert ran.code == 0
     assert "without the live row" in ran.err
+
+
+def test_a_job_that_is_gone_is_told_with_what_the_ledger_keeps(
+    server: Server, valkey: Valkey, ledger: Ledger, state: str
+) -> None:
+    q = Queue(server, "orders")
+    job = failed(q, b"boom", payload=b"{order: 7}\x1b[2J")
+    jobs.add_log(q, job, b"a line \x1b[31m")
+    where = ("--url", valkey.url, "--state", state)
+    for kept in (False, True):
+        if kept:
+            act(server, book.REMOVE, choose(server, "orders", Selection()), ledger)
+        life = json.loads(emq("audit", "job", job, *where, "--output", "json").out)
+        assert (life["row"]["payload"], life["logs"]) == ("{order: 7}\\x1b[2J", ["a line \\x1b[31m"])
+        assert (life["kept_ms"] is not None, life["live"] == []) == (kept, kept)
+        ran = emq("audit", "job", job, *where)
+        assert "{order: 7}" in ran.out
+        assert "a line" in ran.out
+        assert ("as the ledger keeps it" in ran.err) == kept
+        page = check_page(emq("audit", "job", job, *where, "--html", "-").out)
+        assert ("as the ledger keeps it" in page.text) == kept
 
 
 @pytest.mark.parametrize("lost", [("runs",), ("interruptions",), ("stalls",), ("deaths",), ("census", "act_items")])
