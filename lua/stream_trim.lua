@@ -3,7 +3,7 @@
 -- KEYS: stream, lease
 -- ARGV: state, token, run id of the fence ("" for none: then nobody may lead the queue); bound (what is below it may go); the server's run id, last generated
 --       id, entries added and highest deleted id as read; first id read; id and digest of the first entry as read ("" for none);
---       "respect" or "ignore" (consumer groups); then the ids that could not be archived and so must stay
+--       "respect" or "ignore" (consumer groups); length as read; then the ids that could not be archived and so must stay
 -- Replies: {verdict, removed, first id found, bound used, 1 if the slice left work below it,
 --           {name, pending, lowest id needed, undelivered (-1: unknown), last delivered} for each group that holds
 --           the trim up}
@@ -12,7 +12,7 @@
 --#include lib/stream.lua
 local key = KEYS[1]
 local bound, run, last, added, deleted = ARGV[4], ARGV[5], ARGV[6], tonumber(ARGV[7]), ARGV[8]
-local first_read, head_id, head_digest, groups = ARGV[9], ARGV[10], ARGV[11], ARGV[12]
+local first_read, head_id, head_digest, groups, length = ARGV[9], ARGV[10], ARGV[11], ARGV[12], tonumber(ARGV[13])
 local SLICE, STEP = 1000, 50
 
 fence_or_unled(KEYS[2], ARGV[1], ARGV[2], ARGV[3])
@@ -21,7 +21,11 @@ if not expect(key, 'stream') then return { 'gone', 0, '', bound, 0, {} } end
 local info = stream_info(key)
 local head = info['first-entry']
 local first = head and head[1] or ''
-if run_id() ~= run or id_below(info['last-generated-id'], last) or (info['entries-added'] or added) < added
+-- How many of the entries added are gone: never fewer than before, and more where another entry stands first now.
+local moved = (head and head_id ~= '' and head_id ~= first) and 1 or 0
+local gone, gone_before = (info['entries-added'] or -1) - info['length'], added - length
+local too_few = gone >= 0 and gone_before >= 0 and gone < gone_before + moved
+if too_few or run_id() ~= run or id_below(info['last-generated-id'], last) or (info['entries-added'] or added) < added
   or id_below(info['max-deleted-entry-id'] or deleted, deleted)
   or (head and head_id == first and head_digest ~= '' and entry_digest(head) ~= head_digest) then
   return { 'life', 0, first, bound, 0, {} }
@@ -42,7 +46,7 @@ if groups ~= 'ignore' then
 end
 
 local spared, edge = {}, bound
-for i = 13, #ARGV do
+for i = 14, #ARGV do
   spared[ARGV[i]] = true
   if id_below(ARGV[i], edge) then edge = ARGV[i] end
 end

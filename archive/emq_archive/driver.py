@@ -160,7 +160,7 @@ class Driver:
         if self.source.anew:
             self.report.notes.append(ANEW)
         if self.source.missed:
-            told = f"{self.source.missed} records were taken out of the stream by others before they were read"
+            told = f"{self.source.missed} records were taken out of the stream by others before this host read them"
             self.report.notes.append(told)
         if self.source.behind:
             self.report.notes.append(f"the time was up with {self.source.behind} records still to read")

@@ -98,6 +98,6 @@ class Facts:
         other_first = self.first is not None and self.first == before.first and self.first_digest != before.first_digest
         other_last = self.last is not None and self.last == before.last and self.last_digest != before.last_digest
         moved = self.first is not None and before.first is not None and self.first != before.first
-        counted = self.removed is not None and before.removed is not None
-        fell = fell or (counted and self.removed < before.removed + moved)
-        return not (fell or other_first or other_last)
+        gone, gone_before = self.removed, before.removed
+        too_few = gone is not None and gone_before is not None and gone < gone_before + moved
+        return not (fell or other_first or other_last or too_few)

@@ -59,6 +59,7 @@ def trim_slice(
         show_id(facts.first) if facts.first else "",
         facts.first_digest,
         groups,
+        facts.length,
         *map(show_id, sorted(spared)),
     )
     verdict, removed, first, used, more, held = reply

@@ -61,7 +61,7 @@ def test_entries_deleted_by_name_before_they_were_read_are_no_lag(host: Host, go
     host.server.write("XDEL", host.key, "8-0")
     report = host.driver.cycle(force=True)
     assert (report.folded, report.lag_records) == (1, 0)
-    assert report.notes == ["1 records were taken out of the stream by others before they were read"]
+    assert report.notes == ["1 records were taken out of the stream by others before this host read them"]
     assert host.driver.cycle(force=True).notes == []
     host.sent.pop()
     assert [seen.ms for seen in host.archived()] == [i for i in range(1, 8) if f"{i}-0" not in gone]
