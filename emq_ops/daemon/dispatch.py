@@ -57,8 +57,6 @@ class Dispatcher:
         self._running: set[Key] = set()
         self._lock = threading.Lock()
         self._ending = threading.Event()
-        self.lateness_ms: list[int] = []
-        """Of each run since the list was last emptied; for benchmarks."""
 
     def cue(self, cue: Cue) -> None:
         """A task is due. Returns at once."""
@@ -96,8 +94,8 @@ class Dispatcher:
             return
         idle = self._idle([cue.task for cue in ready if cue.task.key not in self._retry_at])
         for cue in ordered(ready):
-            self._note_late(cue)
             if cue.task.key in idle:
+                self._note_late(cue)
                 self._drop(cue)
                 self.book.idled(cue)
                 with contextlib.suppress(EmqError):  # counted on, and written by the next flush
@@ -140,9 +138,6 @@ class Dispatcher:
             self._pending[cue.task.key] = cue
 
     def _note_late(self, cue: Cue) -> None:
-        self.lateness_ms.append(cue.late_ms)
-        if len(self.lateness_ms) > 1_000_000:
-            del self.lateness_ms[:500_000]
         if cue.late_ms >= LATE_MS and cue.task.key not in self._retry_at:
             self.emit(TaskLate(cue.task.queue, task=cue.task.text, late_ms=cue.late_ms, skipped=cue.skipped))
 
@@ -157,21 +152,24 @@ class Dispatcher:
                 return
             del self._pending[cue.task.key]
             self._running.add(cue.task.key)
-        pool = self._slow if cue.task.stores else self._quick
-        pool.submit(lambda: self._run(cue))
+        pool, since = self._slow if cue.task.stores else self._quick, clock.steady()
+        pool.submit(lambda: self._run(cue, since))
 
-    def _run(self, cue: Cue) -> None:
+    def _run(self, cue: Cue, since: float) -> None:
+        """One run of a cue that waits for a thread since `since`."""
         task = cue.task
         try:
             with self._lock:
                 now = self._tasks.get(task.key)
             if now is None:
                 return  # it waited for a thread, and is ours no more
-            task, cue = now, replace(cue, task=now)
+            late_ms = cue.late_ms + int((clock.steady() - since) * 1000)
+            task, cue = now, replace(cue, task=now, late_ms=late_ms)
             fence = self._fence_of(task.queue)
             if fence is None or self._ending.is_set():
                 self._again(cue)
                 return
+            self._note_late(cue)
             self.book.begun(cue)
             try:
                 done = self._pass(task, fence)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 
 from emq_ops.daemon.book import Book
 from emq_ops.daemon.dispatch import Dispatcher
+from emq_ops.daemon.events import TaskLate
 from emq_ops.daemon.probe import Probe
 from emq_ops.daemon.requests import serve
 from emq_ops.daemon.tasks import DEAD, STALLED, Task, tasks_of_queue
@@ -110,6 +112,30 @@ def test_what_the_new_revision_no_longer_has_is_not_begun(
         wait_for(lambda: dispatcher.running == 0)
     through(dispatcher)
     assert job_state(Queue(server, "orders"), job) is JobState.ACTIVE
+
+
+def test_a_run_that_waits_for_a_thread_begins_late(
+    server: Server, dispatcher: Dispatcher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[TaskLate] = []
+    monkeypatch.setattr(dispatcher, "emit", said.append)
+    monkeypatch.setattr("emq_ops.daemon.dispatch.LATE_MS", 300)
+    lapsed(server, 1)
+    over = threading.Event()
+
+    def keep_the_only_thread() -> None:
+        over.wait(30)
+
+    assert dispatcher.occupy(("mail", STALLED))
+    dispatcher.lend(("mail", STALLED), keep_the_only_thread, stores=False)
+    dispatcher.keep({KEY: stalled()})
+    dispatcher.cue(due(stalled()))
+    dispatcher.turn()
+    assert (dispatcher.running, dispatcher.book.mark(stalled()).started_ms) == (2, None)
+    threading.Timer(0.4, over.set).start()
+    wait_for(lambda: dispatcher.running == 0)
+    [late] = [event for event in said if isinstance(event, TaskLate)]
+    assert late.late_ms == dispatcher.book.mark(stalled()).late_ms >= 300
 
 
 TRIM = ("orders", DEAD)
