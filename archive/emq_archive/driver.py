@@ -114,7 +114,8 @@ class Driver:
 
     def preview(self) -> Report:
         """What a forced cycle would do, as far as that can be known without doing it: `folded` counts what was not read
-        by an earlier cycle, `bound` is what the policy lets go of. Changes nothing."""
+        by an earlier cycle, `trimmed` what the policy lets go of and no group needs, `bound` is of the age alone.
+        Changes nothing."""
         report = self.report = Report(self.source.ref.queue, self.source.ref.stream)
         stored = self.local.frontier(self.source.ref)
         facts, ended = self.source.observe(stored)
@@ -127,7 +128,12 @@ class Driver:
         if self.policy.keep is not None:
             report.trimmed = max(0, facts.length - self.policy.keep)
         if self.policy.max_age_ms is not None:
-            report.bound = show_id((max(0, facts.now_ms - self.policy.max_age_ms), 0))
+            bound = (max(0, facts.now_ms - self.policy.max_age_ms), 0)
+            report.bound = show_id(bound)
+            report.trimmed = max(report.trimmed, self.source.count_upto(bound, facts.length))
+        needs = [group.needs for group in facts.groups if group.needs is not None]
+        if needs and report.trimmed and self.policy.groups == "respect":
+            report.trimmed = self.source.count_upto(min(needs), report.trimmed)
         report.groups = [self._told(group) for group in facts.groups if group.needs is not None]
         report.watermark = self.shipper.watermark()
         return report

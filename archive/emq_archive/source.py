@@ -241,6 +241,15 @@ class StreamSource:
                 count += sum(parse_id(entry[0]) < bound for entry in got)
         return min(count, self._seen().length)
 
+    def count_upto(self, bound: StreamId, most: int) -> int:
+        """How many entries stand below an id (exclusive), whatever was read; at most `most`."""
+        count = 0
+        for got in self.pages(FIRST_ID, bound):
+            count += len(got) - (parse_id(got[-1][0]) == bound)
+            if count >= most:
+                return most
+        return count
+
     def count_unread(self, stored: Frontier) -> int:
         """How many entries stand above a stored frontier of this life; beyond 10,000 as the stream's counters say."""
         facts = self._seen()

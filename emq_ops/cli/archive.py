@@ -7,9 +7,9 @@ from typing import Annotated
 import typer
 
 from emq_archive.deadline import NEVER, Deadline
-from emq_archive.model import StreamRef
 from emq_ops.cli import archive_read, archive_rehydrate, archive_upkeep
 from emq_ops.cli.archive_parts import Parts, scalar, with_flags
+from emq_ops.cli.archive_read import ref_of
 from emq_ops.cli.context import globals_of, new_app
 from emq_ops.cli.main import EXIT_ERROR
 from emq_ops.cli.output import emit_one, emit_rows, say
@@ -22,7 +22,7 @@ from emq_ops.passes.archive_status import status_of
 from emq_ops.passes.holder import who
 from emq_ops.passes.once import run_once
 from emq_ops.passes.policy import as_row
-from emq_ops.protocol.errors import EmqError
+from emq_ops.protocol.errors import BadInputError, EmqError
 from emq_ops.protocol.keyspace import queue_name, stream_name
 
 app = new_app("Keep what streams and dead sets let go: fold, look, read, prove, query, bring back.")
@@ -66,13 +66,16 @@ def fold(
         segment=segment,
         max_removals=max_removals,
     )
+    if policy.archiving.trim_after == "local" and parts.wiring.state_url.startswith("postgres"):
+        fix = "remote, since the state is PostgreSQL and hosts may be several"
+        raise BadInputError("trim_after is local", where="--trim-after", fix=fix)
     deadline = NEVER if timeout is None else Deadline.after(scalar(parse_duration, timeout, "--timeout") / 1000)
     opened = parts.local_for_a_look() if dry_run else parts.local()
     with parts.server("archive") as server, opened as local, parts.remote() as remote:
-        warn_of_absence(server, queue, parts.loaded)
+        warn_of_absence(server, queue, parts.loaded, stream)
         archive = StreamArchive(server, queue, stream, policy, local, remote)
         if dry_run:
-            show("fold", archive.preview().as_row(), options.output)
+            show("fold", {**archive.preview().as_row(), "status": "dry"}, options.output)
             return
         with open_ledger(parts.wiring.state_url) as ledger, bar(f"{queue}/{stream}") as progress:
             try:
@@ -104,15 +107,17 @@ STATUS = ("queue", "stream", "folded_to", "trimmed_to", "lag_records", "lag_seco
 def status(
     ctx: typer.Context,
     queue: QueueArg,
-    stream: Annotated[str | None, typer.Argument(help="The stream; all of the archive without.")] = None,
+    stream: Annotated[
+        str | None, typer.Argument(help="The stream, 'dead' for dead jobs; all of the archive without.")
+    ] = None,
 ) -> None:
     """How far the archive is: both frontiers, lag, what is not shipped, the last commit, sizes."""
     options = globals_of(ctx)
     queue = queue_name(queue)
     parts = Parts.of(options)
     with parts.server("archive") as server, parts.local_for_a_look() as local:
-        warn_of_absence(server, queue, parts.loaded)
-        refs = [StreamRef(queue, stream_name(stream))] if stream is not None else local.streams()
+        refs = [ref_of(queue, stream)] if stream is not None else local.streams()
+        warn_of_absence(server, queue, parts.loaded, *(ref.stream for ref in refs if ref.queue == queue))
         rows = [status_of(server, local, ref) for ref in refs if ref.queue == queue]
     if stream is not None and options.output in ("json", "table"):
         emit_one(rows[0], options.output)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import re
 import time
 from collections.abc import Iterator
@@ -61,7 +62,7 @@ def read(
 ) -> None:
     """Print records: the archive, then what is still in the stream, in one order."""
     options = globals_of(ctx)
-    start, end = point(since, last=False), point(until, last=True)
+    start, end, job = point(since, last=False), point(until, last=True), job_text(job)
     with _archive(Parts.of(options), ref_of(queue, stream), no_live) as archive:
         records = archive.read(start, end, job=job, limit=limit)
         emit_rows((_shown(record, options.output) for record in records), options.output, _ROW)
@@ -97,8 +98,18 @@ def query(
     """
     options = globals_of(ctx)
     with _archive(Parts.of(options), ref_of(queue, stream), no_live) as archive, Query(archive) as opened:
-        columns, rows = opened.run(sql)
+        found, rows = opened.run(sql)
+        columns = distinct(found)
         emit_rows((dict(zip(columns, row, strict=True)) for row in rows), options.output, columns)
+
+
+def distinct(names: list[str]) -> list[str]:
+    """Column names, each once: ``count_star()``, ``count_star()_1``."""
+    out: list[str] = []
+    for name in names:
+        others = (f"{name}_{number}" for number in itertools.count(1))
+        out.append(name if name not in out else next(other for other in others if other not in (*names, *out)))
+    return out
 
 
 @contextlib.contextmanager
@@ -109,7 +120,7 @@ def _archive(parts: Parts, ref: StreamRef, no_live: bool) -> Iterator[Archive]:
         live = None
         if ref.kind == "stream" and not no_live and parts.names_server:
             server = stack.enter_context(parts.server("archive"))
-            warn_of_absence(server, ref.queue, parts.loaded)
+            warn_of_absence(server, ref.queue, parts.loaded, ref.stream)
             live = LiveStream(Queue(server, ref.queue), ref.stream)
         local = stack.enter_context(parts.local())
         remote = stack.enter_context(parts.remote()) if parts.has_remote else None
@@ -124,6 +135,8 @@ def verify(ctx: typer.Context, queue: QueueArg, stream: StreamArg = "completions
     with parts.local() as local, parts.remote() as remote, bar(f"verify {ref}") as progress:
         found = verify_archive(local, remote, ref, progress=progress)
     emit_one(found.as_row(), options.output)
+    if found.good and not found.commits:
+        say(f"emq-ops: the remote holds no archive of {ref}, so there was nothing to verify")
     for fault in found.faults:
         say(f"emq-ops: {fault}")
     if not found.good:
@@ -147,8 +160,21 @@ def restore(
         if done.state is not None and not dry_run:
             with open_ledger(parts.wiring.state_url) as ledger:
                 if ledger.state != done.state and not adopt_state(ledger, done.state):
-                    say(f"emq-ops: this archive belongs to state {done.state}; the state here is {ledger.state}")
+                    say(
+                        f"emq-ops: this archive belongs to state {done.state}, and the state here is {ledger.state}: "
+                        "only to be read from here (to fold on, restore into a state database that never led a queue)"
+                    )
     emit_one(done.as_row(), options.output)
+
+
+def job_text(job: str | None) -> str | None:
+    """A job of the command line. Raises BadInputError for bytes that are no text."""
+    try:
+        (job or "").encode("utf-8")
+    except UnicodeEncodeError:
+        fix = "check where it was copied from"
+        raise BadInputError("a job's id must be UTF-8 text", where="--job", fix=fix) from None
+    return job
 
 
 def now_ms() -> int:
@@ -161,7 +187,9 @@ def point(text: str | None, *, last: bool) -> StreamId | None:
     ``2026-01-31T12:00:00Z`` (UTC where it says no zone). `last`: the highest id of that place. Raises BadInputError."""
     if text is None:
         return None
-    if re.fullmatch(r"\d+-\d+", text) and not re.fullmatch(r"\d{4}-\d{2}", text):
+    if re.fullmatch(r"\d+-\d+", text):
+        if re.fullmatch(r"(19[7-9]|20\d)\d-(0[1-9]|1[0-2])", text):
+            raise BadInputError(f"'{text}' may be a month", fix=f"{text}-01, or unix ms for a stream id of 1970")
         return parse_id(text)
     if text.startswith("EVT"):
         return parse_id(ids.parse(text).stream_id)

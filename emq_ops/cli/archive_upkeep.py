@@ -13,19 +13,21 @@ from emq_archive.adopt import after_watermark
 from emq_archive.compact import compact as compact_archive
 from emq_archive.compact import expire as expire_archive
 from emq_archive.erase import erase as erase_job
-from emq_archive.model import FIRST_ID, LAST_ID, StreamId, StreamRef
+from emq_archive.model import FIRST_ID, LAST_ID, Policy, StreamId, StreamRef
 from emq_archive.ports import Fence
 from emq_archive.ship import LogShipper
 from emq_archive.source import StreamSource
 from emq_ops.cli.archive_parts import Parts, scalar
-from emq_ops.cli.archive_read import QueueArg, StreamArg, now_ms, point, ref_of
+from emq_ops.cli.archive_read import QueueArg, StreamArg, job_text, now_ms, point, ref_of
 from emq_ops.cli.context import globals_of
 from emq_ops.cli.deploying import ask
 from emq_ops.cli.output import emit_one, say
 from emq_ops.cli.progress import bar
+from emq_ops.config.effective import Layers
+from emq_ops.config.policies import dead_policy
 from emq_ops.config.scalars import parse_duration
 from emq_ops.ledger.ledger import open_ledger
-from emq_ops.passes.archive import driver_policy
+from emq_ops.passes.archive import archiving, driver_policy
 from emq_ops.passes.holder import who
 from emq_ops.protocol.errors import BadInputError, DamagedError, UnreachableError
 from emq_ops.protocol.keyspace import keys_of
@@ -41,11 +43,22 @@ Grace = Annotated[
 @contextlib.contextmanager
 def _shipper(parts: Parts, ref: StreamRef, *, destructive: bool = False) -> Iterator[LogShipper]:
     """Raises BadInputError for a destructive verb on a protected queue."""
-    policy = parts.stream_policy(ref.queue, ref.stream)
-    if destructive and policy.protect:
+    policy, protect = _policy(parts, ref)
+    if destructive and protect:
         raise BadInputError(f"queue {ref.queue} is protected", fix="take `protect: true` out of the config first")
     with open_ledger(parts.wiring.state_url) as ledger, parts.local() as local, parts.remote() as remote:
-        yield LogShipper(local, remote, ref, driver_policy(policy), Fence(ledger.state, 0, who()))
+        yield LogShipper(local, remote, ref, policy, Fence(ledger.state, 0, who()))
+
+
+def _policy(parts: Parts, ref: StreamRef) -> tuple[Policy, bool]:
+    """How a stream, or the dead jobs, are archived, and whether the queue is protected."""
+    if ref.kind == "stream":
+        policy = parts.stream_policy(ref.queue, ref.stream)
+        return driver_policy(policy), policy.protect
+    effective = Layers(parts.loaded).effective(ref.queue)
+    if effective.dead is None:
+        return Policy(), effective.protect
+    return archiving(dead_policy(effective.dead, parts.loaded.env).archiving), effective.protect
 
 
 def compact(
@@ -118,7 +131,7 @@ def erase(
     """
     options = globals_of(ctx)
     ref = ref_of(queue, stream)
-    bound = point(upto, last=True) or LAST_ID
+    bound, job = point(upto, last=True) or LAST_ID, job_text(job) or ""
     with _shipper(Parts.of(options), ref, destructive=True) as shipper, bar(f"erase {job}") as progress:
         if not dry_run and not ask(f"Erase every record of {job} from the archive of {ref}?", yes):
             raise typer.Abort

@@ -10,6 +10,7 @@ import base64
 import csv
 import itertools
 import json
+import math
 import sys
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -42,6 +43,8 @@ def plain(value: Any) -> Any:
         return {str(plain(k)): plain(v) for k, v in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
         return [plain(v) for v in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)  # JSON has no word for it
     if value is None or isinstance(value, str | int | float | bool):
         return value
     return str(value)

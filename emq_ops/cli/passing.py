@@ -86,11 +86,11 @@ def bounded(timeout: str | None) -> Iterator[None]:
         yield
 
 
-def is_there(server: Server, queue: str) -> bool:
-    """Whether the server has any key of the queue but rows and lanes, which never stand alone."""
+def is_there(server: Server, queue: str, *streams: str) -> bool:
+    """Whether the server has any key of the queue but rows and lanes, which never stand alone, or one of `streams`."""
     k = keys_of(queue)
     keys = (k.pending, k.active, k.schedule, k.dead, k.ring, k.meta, k.completed, k.failed, k.repeat, k.lease)
-    return any(server.read_many([("EXISTS", key) for key in keys]))
+    return any(server.read_many([("EXISTS", key) for key in (*keys, *map(k.stream, streams))]))
 
 
 def is_known(wiring: Wiring, queue: str) -> bool:
@@ -99,10 +99,11 @@ def is_known(wiring: Wiring, queue: str) -> bool:
         return ledger is not None and interruptions.knows(ledger, queue)
 
 
-def warn_of_absence(server: Server, queue: str, loaded: Loaded) -> None:
-    """A word where the server has no such queue and the config takes none: most likely the name is mistyped."""
+def warn_of_absence(server: Server, queue: str, loaded: Loaded, *streams: str) -> None:
+    """A word where the server has no such queue (nor `streams` of it) and the config takes none: most likely the name
+    is mistyped."""
     layers = Layers(loaded)
-    if not layers.selectors(queue) and not is_there(server, queue):
+    if not layers.selectors(queue) and not is_there(server, queue, *streams):
         say(f"emq-ops: {queue}: the server has no such queue{near_of(queue, layers, server)}")
 
 
