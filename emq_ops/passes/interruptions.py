@@ -51,6 +51,9 @@ def compare(before: Contact | None, now: Sight, *, loaded: bool = False) -> Cut 
     if before.went_back:
         facts["token"] = {"known": before.token}
     same_life = before.run_id == now.run_id
+    if not same_life and now.token < before.token:
+        # Who led looks at the new life before the lease is taken anew, which notes the same of `before`.
+        facts["token"] = {"known": before.token, "found": now.token}
     if not same_life or before.lost:
         for name in ("completed", "failed"):
             # A counter at zero was deleted with the queue; a lower one is an older one.

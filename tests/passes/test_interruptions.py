@@ -11,8 +11,10 @@ from emq_ops.ledger.interruptions import Interruption
 from emq_ops.ledger.ledger import Ledger
 from emq_ops.passes.events import Event
 from emq_ops.passes.interruptions import notice, take_census
+from emq_ops.passes.policy import StalledPolicy
 from emq_ops.passes.sight import look, look_many, restored
-from emq_ops.protocol.errors import DamagedError, EmqError
+from emq_ops.passes.sweep import sweep
+from emq_ops.protocol.errors import DamagedError, EmqError, FenceError
 from emq_ops.protocol.ids import parse
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import Server, connect
@@ -159,6 +161,26 @@ def test_a_keyspace_that_went_back_in_time(ledger: Ledger) -> None:
         with ledger.read() as connection:
             assert book.vanished_of(connection, found.id) == dict.fromkeys(jobs, "dead")
         assert dead_of(mail) == kept
+
+
+def test_a_leader_whose_lease_went_with_the_keyspace_tells_what_vanished(ledger: Ledger) -> None:
+    """As a daemon does it: its pass sees the new life first, is fenced off, and only then takes the lease anew."""
+    with Valkey() as forgetful, connect(forgetful.url) as server:
+        mail = Queue(server, "mail")
+        lost = kill_row(mail, 3)
+        flown = add(mail, 2)
+        take(mail, 2, 60_000)
+        with leading(server, ledger, "mail") as fence:
+            sweep(server, "mail", StalledPolicy(), ledger, fence)
+            forgetful.restart()
+            with pytest.raises(FenceError):
+                sweep(server, "mail", StalledPolicy(), ledger, fence)
+        swept(server, ledger, "mail")
+        [told] = audit_restarts(ledger).told
+        assert (told.cut.kind, told.cut.went_back) == ("restart", True)
+        assert told.cut.evidence["token"] == {"known": fence.token, "found": 0}
+        assert told.jobs == {"vanished": sorted([*lost, *flown])}
+        assert [alert.kind for alert in alerts.listing(ledger)] == ["went_back"]
 
 
 def test_jobs_in_flight_that_went_with_the_keyspace_have_vanished(ledger: Ledger) -> None:
