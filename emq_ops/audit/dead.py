@@ -165,7 +165,7 @@ def begin(queues: Sequence[str], ledger: Ledger | None, *, burst: int = BURST) -
 def finish(out: DeadAudit, selection: Selection, ledger: Ledger | None, *, only_suspects: bool = False) -> None:
     """Says what should be noted. Raises EmptySelectionError where filters were given and nothing fits."""
     if (selection.narrows or only_suspects) and not out.dead:
-        raise nothing(out.queues, selection)
+        raise nothing(out.queues, selection, *(["restart suspects"] if only_suspects else []))
     _notes(out, ledger)
 
 

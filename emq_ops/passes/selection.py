@@ -123,9 +123,9 @@ def _short(value: object) -> str:
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}… ({len(text)} characters)"
 
 
-def nothing(queues: list[str], selection: Selection) -> EmptySelectionError:
-    """The error for a selection that took nothing."""
-    given = ", ".join(f"{name} {_short(value)}" for name, value in selection.as_row().items())
+def nothing(queues: list[str], selection: Selection, *also: str) -> EmptySelectionError:
+    """The error for a selection that took nothing. `also`: what else was asked for, in words."""
+    given = ", ".join([*(f"{name} {_short(value)}" for name, value in selection.as_row().items()), *also])
     fix = "see `emq-ops audit dead` without filters"
     if selection.needs_ledger:
         fix += "; deaths that no pass recorded are first seen now, and have no interruption or killer"

@@ -117,6 +117,13 @@ def test_bad_input_is_one_line_and_changes_nothing(server: Server, valkey: Valke
     assert dump(server) == before
 
 
+def test_no_suspects_is_not_nothing_dead(server: Server, valkey: Valkey) -> None:
+    failed(Queue(server, "orders"), b"HTTP 503")
+    for argv in (("--list",), ("--requeue",)):
+        ran = ops(valkey, "audit", "dead", "orders", "--suspects", *argv)
+        assert (ran.code, "orders: no dead job fits (restart suspects)" in ran.err) == (4, True)
+
+
 def test_a_protected_queue(server: Server, valkey: Valkey, tmp_path: Path) -> None:
     failed(Queue(server, "orders"), b"HTTP 503")
     (tmp_path / "config.yaml").write_text(f"server: {{url: '{valkey.url}'}}\nqueues: {{orders: {{protect: true}}}}\n")
