@@ -2,7 +2,8 @@
 
 Each queue begins with one record, which is folded at once and shipped a minute later: that work comes first, and its
 cost is told apart. From then on all queues are idle, and the daemon's share of a core is that of looking. Lateness is
-how late a cue was given; it is read from the ledger's marks. Run it on a quiet machine; every number is of one run.
+how late a run began; it is read from the ledger's marks. Last, the same queues beside one whose object store hangs.
+Run it on a quiet machine; every number is of one run.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import contextlib
 import io
 import os
 import signal
+import socket
 import statistics
 import subprocess
 import sys
@@ -37,6 +39,16 @@ queues:
     dead: {{every: 10m, keep: 1000}}
     streams: {{completions: {{every: 5s, keep: 1000}}}}
 """
+BESIDE = """
+server: {{url: "unix://{socket}"}}
+state: {{url: "sqlite:///state.db"}}
+archive: {{local: "sqlite:///archive.db", remote: {remote}, ship_after: 1ms}}
+queues:
+  "q-*": {{stalled: {{every: 5s}}}}
+  other: {{streams: {{completions: {{every: 1s, keep: 1}}}}}}
+"""
+HUNG = '{{url: "s3://bucket/x", endpoint: "http://127.0.0.1:{port}", region: auto, timeout: 60s}}'
+KEYS = {"AWS_ACCESS_KEY_ID": "nobody", "AWS_SECRET_ACCESS_KEY": "nothing"}
 TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -74,6 +86,50 @@ def apply(folder: Path) -> None:
         os.chdir(here)
 
 
+def start(folder: Path) -> subprocess.Popen[bytes]:
+    """A daemon, ready."""
+    (folder / "ready").unlink(missing_ok=True)
+    daemon = subprocess.Popen(
+        [sys.executable, "-m", "emq_ops.cli.main", "up", "--ready-file", "ready", "--log", "json"],
+        cwd=folder,
+        env={**os.environ, **KEYS},
+        stdout=subprocess.DEVNULL,
+        stderr=(folder / "log").open("wb"),
+    )
+    while not (folder / "ready").exists():
+        if daemon.poll() is not None:
+            raise SystemExit((folder / "log").read_text())
+        time.sleep(0.01)
+    return daemon
+
+
+def lateness(folder: Path, *, without: str = "") -> list[int]:
+    """How late the last run of each task began, ms, in order."""
+    with open_ledger(f"sqlite:///{folder}/state.db") as ledger:
+        return sorted(mark.late_ms for mark in marks.load(ledger).values() if mark.queue != without)
+
+
+def told(late: list[int]) -> str:
+    return f"p50 {statistics.median(late):.0f} ms, p99 {late[int(len(late) * 0.99)]} ms, most {late[-1]} ms"
+
+
+def beside(server: Server, socket_path: Path, remote: str, left: int) -> list[int]:
+    """Lateness of queues beside one that ships to `remote`, and keeps `left` of ten records by that."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        for _ in range(10):
+            server.write("XADD", Queue(server, "other").keys.stream("completions"), "*", "job", "x")
+        (folder / "config.yaml").write_text(BESIDE.format(socket=socket_path, remote=remote))
+        apply(folder)
+        daemon = start(folder)
+        time.sleep(40)
+        daemon.send_signal(signal.SIGTERM)
+        daemon.wait(30)
+        if server.read("XLEN", Queue(server, "other").keys.stream("completions")) != left:
+            raise SystemExit("the store was not as it is measured")
+        return lateness(folder, without="other")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--queues", type=int, default=1000)
@@ -85,14 +141,7 @@ def main() -> None:
         (folder / "config.yaml").write_text(CONFIG.format(socket=valkey.socket, stalled="30s"))
         apply(folder)
         started = time.perf_counter()
-        daemon = subprocess.Popen(
-            [sys.executable, "-m", "emq_ops.cli.main", "up", "--ready-file", "ready", "--log", "json"],
-            cwd=folder,
-            stdout=subprocess.DEVNULL,
-            stderr=(folder / "log").open("wb"),
-        )
-        while not (folder / "ready").exists():
-            time.sleep(0.01)
+        daemon = start(folder)
         ready = time.perf_counter() - started
         with open_ledger(f"sqlite:///{folder}/state.db") as ledger:
             # The first run of every task must be behind it: that is start-up, not idling.
@@ -112,8 +161,7 @@ def main() -> None:
         before, at = cpu_seconds(daemon.pid), time.perf_counter()
         time.sleep(args.seconds)
         share = (cpu_seconds(daemon.pid) - before) / (time.perf_counter() - at)
-        with open_ledger(f"sqlite:///{folder}/state.db") as ledger:
-            late = sorted(mark.late_ms for mark in marks.load(ledger).values())
+        late = lateness(folder)
         faster = CONFIG.format(socket=valkey.socket, stalled="30s") + "  q-0001: {stalled: {every: 500ms}}\n"
         (folder / "config.yaml").write_text(faster)
         q = Queue(server, "q-0001")
@@ -131,14 +179,21 @@ def main() -> None:
         code = daemon.wait(30)
         print(f"queues        {args.queues}, tasks {len(late)}")
         print(f"start to ready {ready:8.2f} s")
-        p99 = late[int(len(late) * 0.99)]
         print(f"all ran once   {settled:8.2f} s   (3 first passes a queue, each with its rows in the ledger)")
         print(f"all shipped    {shipping / args.queues * 1000:8.1f} ms of CPU a queue, with looking meanwhile")
-        print(f"lateness       p50 {statistics.median(late)} ms, p99 {p99} ms   (p99 at most 1000 ms)")
+        print(f"lateness       {told(late)}   (p99 at most 1000 ms)")
         print(f"CPU            {share:8.1%} of a core, all idle   (at most 20 %)")
         print(f"memory         {peak:8.0f} MiB at the peak")
         print(f"apply to effect {effect:7.2f} s   (at most 2 s)")
         print(f"SIGTERM to end {time.perf_counter() - ended:8.2f} s, exit {code}")
+        server.write("FLUSHALL")  # the leases of the state that is gone
+        seed(server, args.queues)
+        print(f"beside a store that answers  {told(beside(server, valkey.socket, '{url: file:bucket}', 1))}")
+        server.write("FLUSHALL")
+        seed(server, args.queues)
+        with socket.create_server(("127.0.0.1", 0)) as mute:  # takes connections, and never says a word
+            remote = HUNG.format(port=mute.getsockname()[1])
+            print(f"beside one that hangs        {told(beside(server, valkey.socket, remote, 10))}")
 
 
 if __name__ == "__main__":
