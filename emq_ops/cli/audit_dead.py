@@ -98,7 +98,7 @@ def dead(
     with passing.server("audit") as server, contextlib.ExitStack() as stack:
         acting = kind is not None and yes and not dry_run
         ledger = stack.enter_context(passing.ledger() if acting else ledger_if_there(passing.parts.wiring))
-        names = queues_of(passing.parts, server, queues)
+        names = queues_of(passing.parts, server, queues, ledger)
         lease = longest_lease(passing, names)
         if listed and kind is None:
             _list(server, names, selection, ledger, suspects, lease, options, history=history, html=html)

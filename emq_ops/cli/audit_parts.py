@@ -15,6 +15,8 @@ from emq_ops.cli.output import say
 from emq_ops.cli.passing import Passing, span
 from emq_ops.cli.queues import chosen
 from emq_ops.config.effective import Layers
+from emq_ops.ledger import interruptions
+from emq_ops.ledger.ledger import Ledger
 from emq_ops.passes.acts import WHY_LEFT, ActReport
 from emq_ops.passes.selection import Selection
 from emq_ops.protocol.errors import BadInputError, one_line
@@ -59,9 +61,10 @@ def selection_of(
     )
 
 
-def queues_of(parts: Parts, server: Server, selectors: Sequence[str] | None) -> list[str]:
-    """The queues that a command is about: see `chosen`."""
-    return chosen(list(selectors or []), server.queues(), Layers(parts.loaded).literals)
+def queues_of(parts: Parts, server: Server, selectors: Sequence[str] | None, ledger: Ledger | None = None) -> list[str]:
+    """The queues that a command is about: see `chosen`. With a ledger also those that the server lost."""
+    live = {*server.queues(), *(interruptions.known_queues(ledger) if ledger is not None else ())}
+    return chosen(list(selectors or []), live, Layers(parts.loaded).literals)
 
 
 def longest_lease(passing: Passing, queues: Sequence[str]) -> int:

@@ -98,6 +98,12 @@ def knows(ledger: Ledger, queue: str) -> bool:
         return contact_of(connection, queue) is not None
 
 
+def known_queues(ledger: Ledger) -> list[str]:
+    """Every queue that a pass ever saw, be it on the server or lost."""
+    with ledger.read() as connection:
+        return sorted(connection.execute(select(contacts.c.queue)).scalars())
+
+
 def contacts_of(connection: Connection, queues: Sequence[str]) -> dict[str, Contact]:
     """What was last seen of many queues."""
     columns = [contacts.c[name] for name in Contact.__dataclass_fields__]

@@ -63,6 +63,22 @@ def test_a_pass_tells_what_vanished(first: tuple[str, ...], forgetful: Valkey, f
     assert "vanished" in [event["what"] for event in events]
 
 
+def test_a_queue_that_is_lost_whole_is_still_audited(forgetful: Valkey) -> None:
+    lost = in_flight(forgetful, 2)
+    ops(forgetful, *SWEEP)
+    forgetful.restart()
+    ops(forgetful, *SWEEP)
+    with connect(forgetful.url) as server:
+        failed(Queue(server, "mail"), b"boom")
+        server.write("UNLINK", Queue(server, "orders").keys.lease)
+    for argv in ((), ("orders",)):
+        audit = told(forgetful, "audit", "dead", *argv)
+        assert [row["job"] for row in audit["vanished"]] == sorted(lost)
+        assert audit["dead"] == (0 if argv else 1)
+    assert emq("audit", "dead", "orders", "--requeue", "--yes", "--url", forgetful.url).code == 4
+    assert emq("audit", "dead", "ordres", "--url", forgetful.url).code == 4
+
+
 def test_of_very_many_in_flight_it_is_said_that_there_were_more(forgetful: Valkey) -> None:
     in_flight(forgetful, 60)
     ops(forgetful, *SWEEP)
