@@ -9,10 +9,11 @@ import typer
 from emq_ops.cli.audit_parts import archive_of, tell
 from emq_ops.cli.context import globals_of, new_app
 from emq_ops.cli.main import EXIT_ERROR
-from emq_ops.cli.output import emit_one
+from emq_ops.cli.output import emit_one, say
 from emq_ops.cli.passing import Passing
 from emq_ops.passes.acts import RATE
 from emq_ops.passes.undo import rehydrate as bring_back
+from emq_ops.passes.undo import would_rehydrate
 from emq_ops.protocol.keyspace import queue_name
 
 app = new_app()
@@ -26,6 +27,8 @@ def rehydrate(
     requeue: Annotated[bool, typer.Option("--requeue", help="They wait again, instead of being dead.")] = False,
     rate: Annotated[int, typer.Option(help="At most so many jobs a second.", min=1)] = RATE,
     why: Annotated[str, typer.Option(help="Recorded with it.")] = "",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would come back.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="As everywhere; nothing is asked here.")] = False,
 ) -> None:
     """Bring removed jobs back from the ledger or the archive, as they were when they were last dead."""
     options = globals_of(ctx)
@@ -33,9 +36,14 @@ def rehydrate(
     name = queue_name(queue)
     with passing.ledger() as ledger, passing.server("rehydrate") as server, archive_of(passing.parts) as archive:
         find = archive.whole if archive else None
-        report = bring_back(server, name, jobs, ledger, find=find, requeue=requeue, rate=rate, why=why)
+        if dry_run:
+            report = would_rehydrate(server, name, jobs, ledger, find=find)
+        else:
+            report = bring_back(server, name, jobs, ledger, find=find, requeue=requeue, rate=rate, why=why)
     tell(report)
     if options.output != "table":
         emit_one(report.as_row(), options.output)
-    if not report.done:
+    if dry_run:
+        say("nothing was changed")
+    elif not report.done:
         raise typer.Exit(EXIT_ERROR)

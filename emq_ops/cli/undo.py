@@ -27,6 +27,7 @@ def undo(
     rate: Annotated[int, typer.Option(help="At most so many jobs a second.", min=1)] = RATE,
     why: Annotated[str, typer.Option(help="Recorded with it.")] = "",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say how many would come back.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="As everywhere; nothing is asked here.")] = False,
 ) -> None:
     """Bring back, whole, every job that a removal or a trim took away.
 

@@ -33,6 +33,7 @@ from emq_ops.passes.acts import (
 )
 from emq_ops.passes.events import Emit, PassStarted, nowhere
 from emq_ops.passes.holder import who
+from emq_ops.passes.report import name_some
 from emq_ops.protocol.errors import BadInputError, EmqError, OutcomeUnknownError
 from emq_ops.protocol.ids import job_id
 from emq_ops.protocol.keyspace import keys_of
@@ -116,6 +117,24 @@ def rehydrate(
     report = ActReport(acts.REHYDRATE, queue, run)
     source = _Named(ledger, queue, wanted, find, server, requeue)
     return _bring_back(server, ledger, report, source, Pace(rate, slice_size), emit)
+
+
+def would_rehydrate(
+    server: Server, queue: str, jobs: Sequence[str], ledger: Ledger, *, find: FindArchived | None = None
+) -> ActReport:
+    """What `rehydrate` would do, as a dry run. Raises as it does."""
+    wanted = sorted({job_id(job) for job in jobs})
+    check_owner(server, queue, ledger)
+    report, keys = ActReport(acts.REHYDRATE, queue, status="dry", selected=len(wanted)), keys_of(queue)
+    for page in _Named(ledger, queue, wanted, find, server, requeue=False).pages(SLICE):
+        lives = server.read_many([("EXISTS", keys.row(job)) for job in page])
+        codes = {
+            job: "lost" if whole is None else "exists" if there else acts.DONE
+            for (job, whole), there in zip(page.items(), lives, strict=True)
+        }
+        name_some(report.done_jobs, [job for job, code in codes.items() if code == acts.DONE])
+        report.add({job: code for job, code in codes.items() if code != acts.DONE})
+    return report
 
 
 class _Source(Protocol):

@@ -68,9 +68,17 @@ def test_remove_undo_rehydrate(server: Server, valkey: Valkey) -> None:
     assert server.read("ZCARD", q.keys.dead) == 0
     ran = ops(valkey, "undo", report["run"], "--dry-run")
     assert "5 would be brought back" in ran.err
-    ran = ops(valkey, "rehydrate", "orders", dead[1], "--output", "json")
+    stranger, gone = ids.mint(), dump(server)
+    ran = ops(valkey, "rehydrate", "orders", dead[1], stranger, "--dry-run", "--output", "json")
+    dry = json.loads(ran.out)
+    assert (ran.code, dry["status"], dry["done_jobs"], dry["left"]) == (0, "dry", [dead[1]], {"lost": 1})
+    assert "1 would be brought back; 1 lost" in ran.err
+    assert dump(server) == gone
+    ran = ops(valkey, "rehydrate", "orders", dead[1], "--yes", "--output", "json")
     assert (ran.code, json.loads(ran.out)["done_jobs"]) == (0, [dead[1]])
-    ran = ops(valkey, "undo", report["run"], "--why", "too hasty")
+    ran = ops(valkey, "rehydrate", "orders", dead[1], "--dry-run")
+    assert (ran.code, "0 would be brought back; 1 exists" in ran.err) == (0, True)
+    ran = ops(valkey, "undo", report["run"], "--yes", "--why", "too hasty")
     assert ran.code == 0
     assert "4 brought back; 1 exists" in ran.err
     assert dump(server) == before
