@@ -22,6 +22,7 @@ from emq_ops.cli.passing import Passing, span
 from emq_ops.cli.queues import chosen
 from emq_ops.cli.state import ledger_if_there
 from emq_ops.config.effective import Layers
+from emq_ops.ledger import interruptions
 from emq_ops.protocol.errors import BadInputError, EmqError, UnreachableError, one_line
 from emq_ops.protocol.server import Server
 
@@ -51,7 +52,7 @@ def restarts(
     check_page(html, options.output)
     passing = Passing.of(options)
     with ledger_if_there(passing.parts.wiring) as ledger:
-        known = {cut.cut.queue for cut in audit_restarts(ledger).told} if queues else set()
+        known = interruptions.known_queues(ledger) if ledger is not None else []
         names = chosen(queues, known, Layers(passing.parts.loaded).literals) if queues else None
         found = audit_restarts(ledger, names, since_ms=_since(since), burst=burst)
     events = together(found.told)
@@ -158,7 +159,8 @@ def what_would(
         if ledger is None:
             raise BadInputError("there is no state database, so nothing to replay", where=options.state)
         known = known_queues(ledger)
-        names = chosen(queues, known, Layers(passing.parts.loaded).literals) if queues else known
+        seen = {*known, *interruptions.known_queues(ledger)}
+        names = chosen(queues, seen, Layers(passing.parts.loaded).literals) if queues else known
         found = begin(max_stalled, names)
         fates = fates_of(found, ledger, since_ms=_since(since) or None)
         if options.output in ("jsonl", "csv"):  # as they come: all of them, however many

@@ -33,6 +33,7 @@ from emq_ops.deploy.apply import check
 from emq_ops.deploy.revisions import Revision
 from emq_ops.deploy.session import Session, require_set
 from emq_ops.http.app import HttpServer, make_app
+from emq_ops.ledger.alerts import unsettled
 from emq_ops.ledger.ledger import Ledger, open_ledger
 from emq_ops.passes.events import Event
 from emq_ops.protocol import deadline
@@ -108,7 +109,8 @@ def _once(session: Session, options: Globals, where: Wiring, log: Log) -> int:
     revision = session.current()
     if revision is None:
         raise NothingAppliedError(session.ledger.where)
-    found = task_set(revision.document, session.server.queues(), where.env)
+    live = session.server.queues()
+    found = task_set(revision.document, [*live, *unsettled(session.ledger, set(live))], where.env)
     maintenance = sections_of(revision.document.data["config"], where.env)
     stores = _stores(where)(revision)
     worker = Worker(session.server, session.ledger, stores, lambda: around(maintenance, clock.now_ms()), log)

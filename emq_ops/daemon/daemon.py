@@ -35,8 +35,8 @@ from emq_ops.daemon.timers import Timers
 from emq_ops.daemon.work import Stores, Worker
 from emq_ops.deploy import revisions
 from emq_ops.deploy.revisions import Revision
+from emq_ops.ledger import alerts, marks, retention
 from emq_ops.ledger import interruptions as sights
-from emq_ops.ledger import marks, retention
 from emq_ops.ledger.holds import Window
 from emq_ops.ledger.ledger import Ledger
 from emq_ops.ledger.retention import Retention
@@ -197,6 +197,7 @@ class Daemon:
         live: list[str] = []
         with contextlib.suppress(EmqError):  # without the server the queues named at apply are known all the same
             live = self.server.queues()
+            live += alerts.unsettled(self.ledger, set(live))
         self._set = task_set(self.revision.document, live or self._queues, self.env)
         for queue, fault in self._set.faults.items():
             if f"{queue}: {fault}" not in self._told:

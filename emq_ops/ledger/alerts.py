@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from sqlalchemy import Connection, delete, select
 
+from emq_ops.ledger import deaths
 from emq_ops.ledger.ledger import Ledger, among, insert
-from emq_ops.ledger.schema import alerts, competitors, watches
+from emq_ops.ledger.schema import alerts, competitors, contacts, watches
 
 RECOVERER, SWEEPER, ARCHIVER = "recoverer", "sweeper", "archiver"
 
@@ -97,6 +98,14 @@ def sampled(connection: Connection, queues: Sequence[str]) -> set[str]:
     """Those of `queues` of which the last pass took a sample."""
     wanted = select(watches.c.queue).where(among(connection, watches.c.queue, queues))
     return set(connection.execute(wanted.distinct()).scalars())
+
+
+def unsettled(ledger: Ledger, live: Collection[str]) -> list[str]:
+    """Queues besides `live` of which the ledger has jobs, dead or in flight: the server may have lost them whole. Their
+    next pass tells, and they are settled."""
+    with ledger.read() as connection:
+        known = [q for q in connection.execute(select(contacts.c.queue)).scalars() if q not in live]
+        return sorted(sampled(connection, known) | deaths.with_open(connection, known)) if known else []
 
 
 def watch(connection: Connection, queue: str, sample: list[Watched]) -> None:
