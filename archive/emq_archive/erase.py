@@ -71,6 +71,7 @@ def erase(
     if not dry_run:
         write_manifest(shipper.catalog, shipper.remote, deadline=deadline)
         _delete(shipper, done, upto, deadline)
+        shipper.local.scrub()
     done.lsn = shipper.catalog.known().lsn
     return done
 

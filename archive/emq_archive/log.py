@@ -9,6 +9,7 @@ from __future__ import annotations
 import gzip
 import json
 import secrets
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -78,7 +79,8 @@ class Log:
             raise ForeignStateError(
                 f"the archive of {self.ref} belongs to state {known.state}, and this is {self.fence.state}",
                 where=self.remote.url,
-                fix="use that state's database (--state), or another remote; `archive restore` takes it over",
+                fix="use that state's database (--state), or another remote; "
+                "`archive restore` into a new local database takes it over",
             )
         if known.token > self.fence.token > 0:
             raise DeposedError(
@@ -223,7 +225,7 @@ class Log:
         body = self.remote.get(key, deadline=deadline)
         try:
             snapshot: dict[str, Any] = json.loads(gzip.decompress(body or b""))
-        except (OSError, EOFError, ValueError) as fault:
+        except (OSError, EOFError, ValueError, zlib.error) as fault:
             raise DamagedArchiveError(f"checkpoint {key} can't be read", faults=(key,), fix=_VERIFY) from fault
         if snapshot.get("format") != 1 or snapshot["head"] != hash_of(self._body(lsn, deadline)):
             raise DamagedArchiveError(f"checkpoint {key} is not of its commit", faults=(key,), fix=_VERIFY)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import parse_qsl, quote, urlsplit
 
 from emq_ops.config.checks import Found, database_faults, remote_faults, server_faults
 from emq_ops.config.errors import ConfigError, Mark, shown
@@ -203,7 +203,7 @@ class Wiring:
             url = f"s3://{bucket}/{prefix}" if prefix else f"s3://{bucket}"
         return RemoteSettings(
             url=url,
-            endpoint=self._endpoint(section, path) if url.startswith("s3:") else None,
+            endpoint=self._endpoint(section, path, url) if url.startswith("s3:") else None,
             region=self._optional(section, path, "region"),
             access_key_id=self._optional(section, path, "access_key_id"),
             secret_access_key=self._optional(section, path, "secret_access_key"),
@@ -215,13 +215,14 @@ class Wiring:
             timeout_ms=typed.timeout,
         )
 
-    def _endpoint(self, section: Json, path: str) -> str | None:
-        """The store's endpoint, from the file or the environment; one that is there must be whole."""
+    def _endpoint(self, section: Json, path: str, url: str) -> str | None:
+        """The store's endpoint, from the file or the environment (None: the URL itself says it, or nobody); one that is
+        there must be whole."""
         name = "AWS_ENDPOINT_URL_S3"
         raw = section.get("endpoint")
         if raw is None:
             found, where, mark = self.env.get(name), f"the environment variable {name}", None
-            if found is None:
+            if found is None or "endpoint" in dict(parse_qsl(urlsplit(url).query)):
                 return None
         else:
             found = self.value(f"{path}.endpoint", str(raw))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,12 +13,13 @@ from emq_archive.chunk import Chunk
 from emq_archive.commit import Segment, commit_key
 from emq_archive.compact import compact, expire
 from emq_archive.erase import erase
-from emq_archive.local import SqlStore
-from emq_archive.local.catalog import Catalog
+from emq_archive.local import SqlStore, open_local
+from emq_archive.local.catalog import Catalog, segments
 from emq_archive.model import LAST_ID, parse_id
 from emq_archive.ports import Remote
 from emq_archive.query import Query
 from emq_archive.read import Archive
+from emq_archive.remote import open_remote
 from emq_archive.restore import restore
 from emq_archive.segment import write_segment
 from emq_archive.ship import store_segment
@@ -155,6 +158,30 @@ def test_an_erased_job_is_in_no_object_and_does_not_come_back(
     assert verify(local, remote, REF).good
     assert plain(Archive(new_local(), remote, REF).read()) == left
     assert erase(ship, victim, now_ms=START_MS).records == 0
+
+
+def test_what_is_erased_stands_in_no_byte_of_the_local_database(tmp_path: Path) -> None:
+    with open_local(f"sqlite:///{tmp_path}/l.db") as local:
+        remote = open_remote(f"file:{tmp_path}/b")
+        entries = [entry(f"{START_MS + n}-0", "job", f"JOB{n}", "payload", os.urandom(40_000)) for n in range(4)]
+        add(local, entries)
+        shipper(local, remote).ship(now_ms=START_MS, force=True)
+        secret, kept = (one[1][3][20_000:20_064] for one in entries[1:3])
+        assert secret in held(tmp_path)
+        assert erase(shipper(local, remote), "JOB1", now_ms=START_MS).records == 1
+        assert secret not in held(tmp_path)
+        assert kept in held(tmp_path)
+
+
+def held(folder: Path) -> bytes:
+    """Every byte of the local database's files."""
+    return b"".join(file.read_bytes() for file in folder.glob("l.db*"))
+
+
+def test_on_postgresql_jobs_are_compared_by_bytes(new_local: Callable[[], SqlStore]) -> None:
+    local = new_local()
+    told = str(local.by_bytes(segments.c.job_min).compile(local.engine))
+    assert ('COLLATE "C"' in told) == (local.engine.dialect.name == "postgresql")
 
 
 def test_only_records_up_to_the_bound_are_erased(local: SqlStore, remote: Remote) -> None:

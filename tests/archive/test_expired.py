@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from emq_archive.compact import expire
+from emq_archive.errors import DamagedArchiveError
 from emq_archive.local import SqlStore
 from emq_archive.log import Log
 from emq_archive.model import FIRST_ID, Redact, StreamId
@@ -111,6 +112,24 @@ def test_a_checkpoint_carries_them(
     shipper(other, remote).log.read()
     added = add(other, entries)
     assert (added.new, added.known) == (4, 5)
+
+
+def test_a_damaged_checkpoint_is_named(
+    new_local: Callable[[], SqlStore], remote: Remote, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Log, "checkpoint_every", 1)
+    local = new_local()
+    add(local, [entry(f"{START_MS + i}-0") for i in range(9)])
+    shipper(local, remote).ship(now_ms=START_MS, force=True)
+    [key] = remote.list("log/mail/completions/checkpoint/")
+    body = remote.get(key) or b""
+    for place in (0, 12, len(body) // 2, len(body) - 6, len(body) - 1):
+        remote.put(key, body[:place] + bytes([body[place] ^ 0x55]) + body[place + 1 :])
+        with pytest.raises(DamagedArchiveError) as told:
+            shipper(new_local(), remote).log.read()
+        assert told.value.faults == (key,)
+    remote.put(key, body)
+    assert shipper(new_local(), remote).log.read().lsn == 1
 
 
 @pytest.mark.parametrize("head", HEADS)

@@ -141,6 +141,8 @@ def test_a_full_disk_of_a_directory_leaves_nothing(tmp_path: Path) -> None:
         ("file:", "no folder"),
         ("s3://", "no bucket"),
         ("s3://b/p?colour=red", "no option 'colour'"),
+        ("s3://b/p?part_bytes=abc", "part_bytes=abc is no whole number"),
+        ("s3://b/p?timeout_ms=0", "timeout_ms=0 is no whole number"),
     ],
 )
 def test_other_urls_are_bad_input(url: str, match: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from emq_archive.remote.s3 import S3Remote
+from emq_ops.cli.archive_parts import remote_of
 from emq_ops.config import scalars, secrets
 from emq_ops.config.effective import Layers
 from emq_ops.config.errors import ConfigError
@@ -208,6 +210,17 @@ def test_an_endpoint_of_the_environment_must_be_whole(env: dict[str, str], says:
     loaded = read(tmp_path, "archive: {remote: {url: 's3://b'}}\n", env)
     with pytest.raises(ConfigError, match=says):
         _ = Wiring.of(loaded).archive_remote
+
+
+def test_the_endpoint_of_a_url_goes_before_the_environments(tmp_path: Path) -> None:
+    far = "https://t3.storage.dev"
+    loaded = read(tmp_path, "archive: {remote: {url: 's3://x'}}\n", {"AWS_ENDPOINT_URL_S3": far})
+    for url, endpoint in (("s3://b/p?endpoint=http://near:9000", "http://near:9000"), ("s3://b/p", far)):
+        wiring = Wiring.of(loaded).with_urls(server=None, state=None, local=None, remote=url)
+        assert wiring.archive_remote is not None
+        remote = remote_of(wiring.archive_remote)
+        assert isinstance(remote, S3Remote)
+        assert remote.options.endpoint == endpoint
 
 
 def test_an_endpoint_that_resolves_to_nothing_names_its_line(tmp_path: Path) -> None:

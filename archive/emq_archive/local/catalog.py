@@ -130,6 +130,8 @@ class Catalog(OutboxRows):
         connection.execute(
             new.on_conflict_do_update(index_elements=[erased.c.stream_id, erased.c.job], set_={"upto": id_key(*upto)})
         )
+        if connection.dialect.name == "sqlite":  # else its bytes would stand in free pages of the file
+            connection.exec_driver_sql("PRAGMA secure_delete=ON").close()
         holds = sa.select(chunks).where(chunks.c.stream_id == stream, chunks.c.job_min <= job, chunks.c.job_max >= job)
         for row in connection.execute(holds).all():
             chunk = Chunk.decode(row.body)
@@ -282,8 +284,8 @@ class Catalog(OutboxRows):
         """The live segments that may hold records of [start, end] (of that job), by first id."""
         wanted = _SEGMENTS
         if job is not None:
-            inside = (segments.c.job_min <= job) & (segments.c.job_max >= job)
-            wanted = wanted.where(inside | segments.c.job_min.is_(None))
+            low, high = (self.store.by_bytes(column) for column in (segments.c.job_min, segments.c.job_max))
+            wanted = wanted.where((low <= job) & (high >= job) | segments.c.job_min.is_(None))
         asked = {**names_of(self.ref), "low": id_key(*start), "high": id_key(*end), "page": page}
         at: tuple[bytes, int] | None = None
         while True:

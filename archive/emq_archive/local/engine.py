@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import sqlite3
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -135,6 +136,20 @@ def transaction(engine: Engine, *, writes: bool, deadline: Deadline = NEVER) -> 
         raise as_ours(fault, shown(engine.url)) from fault
     except OverflowError:  # SQLite's driver, of a number beyond 64 bits
         raise BadInputError("a number is too large for the local database", where=shown(engine.url)) from None
+
+
+def scrub(engine: Engine) -> None:
+    """Moves SQLite's write-ahead log into the file and empties it; waits for readers a second."""
+    if engine.dialect.name != "sqlite":
+        return
+    raw = engine.raw_connection()
+    try:
+        for pragma in ("busy_timeout=1000", "wal_checkpoint(TRUNCATE)", f"busy_timeout={int(BUSY_SECONDS * 1000)}"):
+            raw.cursor().execute(f"PRAGMA {pragma}").fetchall()
+    except sqlite3.Error as fault:
+        raise LocalError(f"the write-ahead log could not be emptied: {fault}", where=shown(engine.url)) from fault
+    finally:
+        raw.close()
 
 
 @contextlib.contextmanager

@@ -17,7 +17,7 @@ from emq_archive.chunk import Batch, Chunk
 from emq_archive.codec import id_key, id_of
 from emq_archive.deadline import NEVER, Deadline
 from emq_archive.local import settle, tables
-from emq_archive.local.engine import open_engine
+from emq_archive.local.engine import open_engine, scrub
 from emq_archive.local.migrate import LOCAL
 from emq_archive.local.reading import ROW, ChunkReader, insert, names_of
 from emq_archive.local.rows import rows_of
@@ -63,6 +63,14 @@ _FOLDED = sa.update(streams).where(streams.c.id == sa.bindparam("which")).values
 
 class SqlStore(ChunkReader):
     """`LocalStore` on SQLAlchemy. Thread-safe. A forked child must open its own."""
+
+    def by_bytes(self, column: sa.Column[Any]) -> sa.ColumnElement[Any]:
+        """A column of texts, to be compared byte by byte; PostgreSQL goes by the database's own language."""
+        return sa.collate(column, "C") if self.engine.dialect.name == "postgresql" else column
+
+    def scrub(self) -> None:
+        """What was erased leaves SQLite's write-ahead log too, as far as nobody reads in it right now."""
+        scrub(self.engine)
 
     # --- writing
 

@@ -86,12 +86,14 @@ class DirectoryRemote:
         path = self._path(key)
         with self._faults(key):
             if path.exists():
+                _sync(path.parent)  # whoever made it may have been killed right before this
                 return "exists"
             made = self._folder(path.parent)
             temporary = self._written(body)
             try:
                 os.link(temporary, path)
             except FileExistsError:
+                _sync(path.parent)
                 return "exists"
             finally:
                 with contextlib.suppress(FileNotFoundError):

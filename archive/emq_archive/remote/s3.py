@@ -73,13 +73,20 @@ class S3Options:
         values: dict[str, Any] = dict(given)
         for name in ("multipart_bytes", "part_bytes", "timeout_ms"):
             if name in values:
-                values[name] = int(values[name])
+                values[name] = _whole(name, values[name])
         for name in ("checksums", "path_style"):
             if name in values:
                 values[name] = str(values[name]).lower() in ("1", "true", "yes")
         values.setdefault("endpoint", os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL"))
         values.setdefault("region", os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION"))
         return cls(bucket=bucket, prefix=prefix, **values)
+
+
+def _whole(name: str, given: object) -> int:
+    text = str(given)
+    if not (text.isascii() and text.isdigit() and int(text)):
+        raise BadInputError(f"{name}={text[:40]} is no whole number", where="--remote", fix="give at least 1")
+    return int(text)
 
 
 _SECRETS = ("access_key_id", "secret_access_key", "session_token")
