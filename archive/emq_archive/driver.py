@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
+import socket
 from collections.abc import Callable
 
 from emq_archive.deadline import NEVER, Deadline
@@ -37,8 +39,8 @@ class Driver:
     """Archives one stream: call `cycle` as often as wanted, from one thread.
 
     `fence` is the lease under which it runs (`lead` when it was taken anew); None for use without one, which trims only
-    where nobody leads the queue. `writer` says who writes the remote log. `report` is of the present
-    or last cycle, also when that raised.
+    where nobody leads the queue. `writer` says who writes the remote log; None: this process, for the fence's state, or
+    without one for the local database's. `report` is of the present or last cycle, also when that raised.
     """
 
     def __init__(
@@ -47,9 +49,12 @@ class Driver:
         local: LocalStore,
         remote: Remote,
         policy: Policy,
-        fence: Fence | None,
-        writer: LogFence,
+        fence: Fence | None = None,
+        writer: LogFence | None = None,
     ) -> None:
+        if writer is None:
+            state, token = (fence.state, fence.token) if fence is not None else (local.state(), 0)
+            writer = LogFence(state, token, f"{socket.gethostname()}:{os.getpid()}")
         self.source = source
         self.local = local
         self.policy = policy

@@ -40,6 +40,9 @@ class LocalStore(Protocol):
 
     url: str
 
+    def state(self) -> str:
+        """The UUID of this database, for use where it is the state (no other state database is named)."""
+
     def add(
         self,
         ref: StreamRef,
