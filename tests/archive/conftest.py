@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from emq_archive.local import SqlStore, open_local
+from emq_archive.local.migrate import LOCAL
 from emq_archive.ports import Remote
 from emq_archive.remote import open_remote
 from tests.support.postgres import Postgres
@@ -34,6 +35,12 @@ def migrated_postgres(postgres: Postgres) -> str:
     return url
 
 
+@pytest.fixture(scope="session")
+def left() -> list[str]:
+    """PostgreSQL databases of this version's schema that a test is through with."""
+    return []
+
+
 @pytest.fixture(params=LOCALS)
 def backend(request: pytest.FixtureRequest) -> str:
     """Each kind of local database in turn."""
@@ -54,11 +61,12 @@ def new_local_url(backend: str, request: pytest.FixtureRequest, tmp_path: Path) 
 def new_local(backend: str, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[[], SqlStore]]:
     """Opens fresh local databases."""
     opened: list[SqlStore] = []
+    databases: list[str] = []
 
     def make() -> SqlStore:
         if backend == "postgres":
-            template = request.getfixturevalue("migrated_postgres")
-            url = request.getfixturevalue("postgres").fresh(template)
+            url = database(request)
+            databases.append(url)
         else:
             path = tmp_path / f"copied-{len(opened)}.db"
             shutil.copyfile(request.getfixturevalue("migrated"), path)
@@ -69,6 +77,17 @@ def new_local(backend: str, request: pytest.FixtureRequest, tmp_path: Path) -> I
     yield make
     for store in opened:
         store.close()
+    if databases:
+        request.getfixturevalue("left").extend(databases)
+
+
+def database(request: pytest.FixtureRequest) -> str:
+    """The URL of an empty PostgreSQL database with a schema."""
+    postgres: Postgres = request.getfixturevalue("postgres")
+    left: list[str] = request.getfixturevalue("left")
+    if left:
+        return postgres.emptied(left.pop(), but=LOCAL.version_table)
+    return postgres.fresh(request.getfixturevalue("migrated_postgres"))
 
 
 @pytest.fixture

@@ -47,6 +47,19 @@ class Postgres:
             connection.execute(f'CREATE DATABASE "{name}" TEMPLATE "{template}"')
         return self.url(name)
 
+    def emptied(self, url: str, *, but: str) -> str:
+        """The same database without a row in any table (`but`: the one that tells its version), and with nobody
+        connected: a tenth of the work of making another."""
+        with psycopg.connect(url, autocommit=True) as connection:
+            connection.execute(
+                "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity"
+                " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+            )
+            wanted = "SELECT quote_ident(tablename) FROM pg_tables WHERE schemaname = 'public' AND tablename <> %s"
+            tables = ", ".join(name for (name,) in connection.execute(wanted, [but]))
+            connection.execute(f"TRUNCATE {tables} RESTART IDENTITY CASCADE")
+        return url
+
     @property
     def pid(self) -> int:
         """Of the postmaster."""
