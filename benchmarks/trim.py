@@ -22,9 +22,9 @@ from emq_archive.dead import dead_digest
 from emq_ops.cli.main import collect_seldom
 from emq_ops.ledger.ledger import Ledger, open_ledger
 from emq_ops.passes.leadership import Leadership
-from emq_ops.passes.policy import DeadPolicy, StalledPolicy
 from emq_ops.passes.sweep import sweep
 from emq_ops.passes.trim import trim
+from emq_ops.policy.models import DeadPolicy, StalledPolicy
 from emq_ops.protocol.ids import encode62
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.scripts import load

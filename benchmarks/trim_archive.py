@@ -23,9 +23,9 @@ from emq_archive.remote import open_remote
 from emq_ops.cli.main import collect_seldom
 from emq_ops.ledger.ledger import open_ledger
 from emq_ops.passes.leadership import Leadership
-from emq_ops.passes.policy import DeadPolicy, StalledPolicy
 from emq_ops.passes.sweep import sweep
 from emq_ops.passes.trim import trim
+from emq_ops.policy.models import DeadPolicy, StalledPolicy
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import Server, connect
 from tests.support.valkey import Valkey

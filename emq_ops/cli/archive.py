@@ -15,13 +15,13 @@ from emq_ops.cli.main import EXIT_ERROR
 from emq_ops.cli.output import emit_one, emit_rows, say
 from emq_ops.cli.passing import show, warn_of_absence
 from emq_ops.cli.progress import bar
-from emq_ops.config.scalars import parse_duration
 from emq_ops.ledger.ledger import open_ledger
 from emq_ops.passes.archive import StreamArchive
 from emq_ops.passes.archive_status import status_of
 from emq_ops.passes.holder import who
 from emq_ops.passes.once import run_once
-from emq_ops.passes.policy import as_row
+from emq_ops.policy.models import as_row
+from emq_ops.policy.scalars import parse_duration
 from emq_ops.protocol.errors import BadInputError, EmqError
 from emq_ops.protocol.keyspace import queue_name, stream_name
 

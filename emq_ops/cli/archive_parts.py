@@ -19,9 +19,9 @@ from emq_ops.cli.state import is_absent
 from emq_ops.config.effective import Layers
 from emq_ops.config.loader import Loaded
 from emq_ops.config.policies import stream_policy
-from emq_ops.config.scalars import parse_duration, parse_size
 from emq_ops.config.wiring import RemoteSettings, Wiring
-from emq_ops.passes.policy import StreamPolicy
+from emq_ops.policy.models import StreamPolicy
+from emq_ops.policy.scalars import parse_duration, parse_size
 from emq_ops.protocol.errors import BadInputError
 from emq_ops.protocol.server import Server
 

@@ -11,7 +11,8 @@ from emq_ops.cli.context import globals_of, new_app
 from emq_ops.cli.output import emit_one, emit_rows, say
 from emq_ops.cli.settings import required
 from emq_ops.config.effective import Layers
-from emq_ops.config.errors import BUILT_IN, Mark, nearest
+from emq_ops.config.errors import BUILT_IN, Mark
+from emq_ops.policy.words import nearest
 from emq_ops.protocol.keyspace import queue_name
 
 app = new_app("The config, as it holds.")

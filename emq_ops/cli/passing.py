@@ -14,16 +14,16 @@ from emq_ops.cli.context import Globals
 from emq_ops.cli.output import emit_one, say
 from emq_ops.cli.state import ledger_if_there
 from emq_ops.config.effective import Layers
-from emq_ops.config.errors import nearest
 from emq_ops.config.loader import Loaded
 from emq_ops.config.policies import dead_policy, stalled_policy
-from emq_ops.config.scalars import parse_duration
 from emq_ops.config.windows import around
 from emq_ops.config.wiring import Wiring
 from emq_ops.ledger import interruptions
 from emq_ops.ledger.holds import Window
 from emq_ops.ledger.ledger import Ledger, open_ledger
-from emq_ops.passes.policy import DeadPolicy, StalledPolicy
+from emq_ops.policy.models import DeadPolicy, StalledPolicy
+from emq_ops.policy.scalars import parse_duration
+from emq_ops.policy.words import nearest
 from emq_ops.protocol import deadline
 from emq_ops.protocol.keyspace import keys_of
 from emq_ops.protocol.server import Server

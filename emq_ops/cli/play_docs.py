@@ -7,12 +7,12 @@ import sys
 from typing import Any
 
 from emq_ops.cli.output import emit_rows
-from emq_ops.playbook.errors import did_you_mean
 from emq_ops.playbook.model import Playbook
 from emq_ops.playbook.modules import MODULES
 from emq_ops.playbook.registry import Module
 from emq_ops.playbook.schema import schema
 from emq_ops.playbook.select import Selection
+from emq_ops.policy.words import did_you_mean
 from emq_ops.protocol.errors import BadInputError
 
 

@@ -13,10 +13,10 @@ from emq_ops.cli.passing import Passing, bounded, is_known, is_there, near_of, s
 from emq_ops.cli.state import ledger_if_there
 from emq_ops.config.effective import Layers
 from emq_ops.passes.once import run_once
-from emq_ops.passes.policy import StalledPolicy, as_row
 from emq_ops.passes.predict import predict_sweep
 from emq_ops.passes.report import SweepReport
 from emq_ops.passes.sweep import sweep as sweep_pass
+from emq_ops.policy.models import StalledPolicy, as_row
 from emq_ops.protocol.keyspace import queue_name
 
 app = new_app()

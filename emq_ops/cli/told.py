@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from emq_ops.config.scalars import format_duration
+from emq_ops.policy.scalars import format_duration
 
 SHOWN = 5
 """Ids that a table shows of each kind."""

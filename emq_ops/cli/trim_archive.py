@@ -10,7 +10,7 @@ from emq_archive.ports import Fence as Writer
 from emq_ops.cli.archive_parts import Parts
 from emq_ops.passes.archive import archiving
 from emq_ops.passes.holder import who
-from emq_ops.passes.policy import DeadPolicy
+from emq_ops.policy.models import DeadPolicy
 from emq_ops.protocol.fence import Fence
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import Server

@@ -10,7 +10,7 @@ from emq_ops.cli.context import globals_of, new_app
 from emq_ops.cli.output import emit_one, emit_rows, say
 from emq_ops.cli.settings import wiring_of
 from emq_ops.cli.worker_enqueue import enqueue_job
-from emq_ops.config.scalars import parse_duration
+from emq_ops.policy.scalars import parse_duration
 from emq_ops.protocol.errors import BadInputError, one_line
 from emq_ops.protocol.ids import job_id
 from emq_ops.protocol.queue import Queue

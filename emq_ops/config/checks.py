@@ -6,14 +6,15 @@ import re
 from collections.abc import Iterator
 from datetime import datetime
 
-from emq_ops.config.errors import ConfigError, nearest, shown
+from emq_ops.config.errors import ConfigError, shown
 from emq_ops.config.explain import dotted, locate
 from emq_ops.config.messenger import messenger_of, says_a_secret
 from emq_ops.config.models import Archive, Config, Window
 from emq_ops.config.references import has_reference
-from emq_ops.config.schedule import Cron, parse_every
 from emq_ops.config.secrets import hide
 from emq_ops.config.yamltree import Mapping
+from emq_ops.policy.schedule import Cron, parse_every
+from emq_ops.policy.words import nearest
 from emq_ops.protocol import globs
 from emq_ops.protocol.connection.url import parse
 from emq_ops.protocol.errors import BadInputError

@@ -12,10 +12,10 @@ from emq_ops.config.explain import dotted
 from emq_ops.config.loader import Loaded, overlay
 from emq_ops.config.models import Dead, QueueSection, Stalled, StreamSection
 from emq_ops.config.references import has_reference
-from emq_ops.config.scalars import parse_duration
-from emq_ops.config.schedule import Interval, parse_every
 from emq_ops.config.sections import Alike, Fields, Sections
 from emq_ops.config.yamltree import Mapping, Scalar, Tree, plain
+from emq_ops.policy.scalars import parse_duration
+from emq_ops.policy.schedule import Interval, parse_every
 from emq_ops.protocol import globs
 
 Items = dict[str, tuple[Mark, Tree]]

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from emq_ops.protocol.errors import BadInputError, one_line
@@ -62,17 +61,6 @@ class ConfigError(BadInputError):
     def lines(self) -> list[str]:
         """Every fault, a line each."""
         return [super().__str__(), *(str(other) for other in self.others)]
-
-
-def nearest(word: str, among: Iterable[str]) -> str | None:
-    """The one of `among` that `word` was most likely meant to be, or None."""
-    names = list(among)
-    plain = word.lower().replace("-", "_")
-    for name in names:
-        if name.lower().replace("-", "_") == plain:
-            return name
-    found = difflib.get_close_matches(plain, names, n=1, cutoff=0.6)
-    return found[0] if found else None
 
 
 def shown(value: object, limit: int = 60) -> str:

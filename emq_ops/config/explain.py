@@ -9,10 +9,11 @@ from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
-from emq_ops.config.errors import ConfigError, Mark, nearest, shown
+from emq_ops.config.errors import ConfigError, Mark, shown
 from emq_ops.config.models import Config
 from emq_ops.config.yamltree import Mapping, Scalar, Tree
 from emq_ops.config.yamltree import Sequence as Listing
+from emq_ops.policy.words import nearest
 
 
 def dotted(parts: Sequence[str | int]) -> str:

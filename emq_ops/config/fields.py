@@ -20,11 +20,12 @@ from pydantic import (
 )
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
-from emq_ops.config import scalars, secrets
-from emq_ops.config.errors import nearest
+from emq_ops.config import secrets
 from emq_ops.config.references import ReferenceFault, has_reference, references, resolve
-from emq_ops.config.schedule import EVERY_WORDS, Trigger, check_zone, parse_every
 from emq_ops.config.yamltree import OddNumber
+from emq_ops.policy import scalars
+from emq_ops.policy.schedule import EVERY_WORDS, Trigger, check_zone, parse_every
+from emq_ops.policy.words import nearest
 from emq_ops.protocol import ids, keyspace
 from emq_ops.protocol.errors import BadInputError, EmqError
 

@@ -26,7 +26,7 @@ from emq_ops.config.fields import (
     duration,
     whole,
 )
-from emq_ops.config.schedule import Schedule, Trigger
+from emq_ops.policy.schedule import Schedule, Trigger
 
 
 class Section(BaseModel):

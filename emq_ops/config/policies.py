@@ -10,9 +10,9 @@ from pydantic import ValidationError
 from emq_ops.config.effective import Fields
 from emq_ops.config.models import Archiving, Dead, Redact, Stalled, StreamSection, Task
 from emq_ops.config.references import resolve
-from emq_ops.config.schedule import Cron, Interval
-from emq_ops.config.schedule import Schedule as Timetable
-from emq_ops.passes.policy import ArchivePolicy, DeadPolicy, Schedule, StalledPolicy, StreamPolicy
+from emq_ops.policy.models import ArchivePolicy, DeadPolicy, Schedule, StalledPolicy, StreamPolicy
+from emq_ops.policy.schedule import Cron, Interval
+from emq_ops.policy.schedule import Schedule as Timetable
 from emq_ops.protocol.errors import BadInputError
 
 Env = Mapping[str, str]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from emq_ops.config.schedule import Interval
 from emq_ops.daemon.tasks import Task
+from emq_ops.policy.schedule import Interval
 
 CRON_FIRST_MS = 30_000
 

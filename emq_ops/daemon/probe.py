@@ -9,8 +9,8 @@ from emq_archive.facts import Facts
 from emq_archive.model import Report
 from emq_ops.daemon import clock
 from emq_ops.daemon.tasks import DEAD, STALLED, Task
-from emq_ops.passes.policy import StreamPolicy
 from emq_ops.passes.sight import Sight, look_many
+from emq_ops.policy.models import StreamPolicy
 from emq_ops.protocol.errors import EmqError
 from emq_ops.protocol.keyspace import keys_of
 from emq_ops.protocol.scripts import load

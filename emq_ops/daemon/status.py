@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from emq_ops.config.schedule import Cron
 from emq_ops.daemon import clock
 from emq_ops.daemon.book import EVERY_MS
 from emq_ops.daemon.standing import fields_of, standing
@@ -15,6 +14,7 @@ from emq_ops.deploy.revisions import Revision
 from emq_ops.ledger import marks
 from emq_ops.ledger.ledger import Ledger
 from emq_ops.passes.leadership import standing_of
+from emq_ops.policy.schedule import Cron
 from emq_ops.protocol.errors import EmqError
 from emq_ops.protocol.keyspace import keys_of
 from emq_ops.protocol.server import Server

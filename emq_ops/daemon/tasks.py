@@ -8,9 +8,9 @@ from functools import partial
 from typing import Any
 
 from emq_ops.config.policies import dead_policy, stalled_policy, stream_policy, timetable
-from emq_ops.config.schedule import Schedule
 from emq_ops.deploy.document import Document
-from emq_ops.passes.policy import DeadPolicy, Policy, StalledPolicy, StreamPolicy
+from emq_ops.policy.models import DeadPolicy, Policy, StalledPolicy, StreamPolicy
+from emq_ops.policy.schedule import Schedule
 from emq_ops.protocol.errors import EmqError
 
 STALLED, DEAD, STREAM = "stalled", "dead", "stream:"

@@ -21,10 +21,10 @@ from emq_ops.ledger.ledger import Ledger
 from emq_ops.passes.archive import StreamArchive, archiving
 from emq_ops.passes.events import Emit, PassEnded, PassStarted
 from emq_ops.passes.holder import who
-from emq_ops.passes.policy import DeadPolicy, Policy, StalledPolicy, StreamPolicy, as_row
 from emq_ops.passes.sight import Sight, look
 from emq_ops.passes.sweep import sweep
 from emq_ops.passes.trim import trim
+from emq_ops.policy.models import DeadPolicy, Policy, StalledPolicy, StreamPolicy, as_row
 from emq_ops.protocol import deadline
 from emq_ops.protocol.errors import BadInputError, EmqError
 from emq_ops.protocol.fence import Fence

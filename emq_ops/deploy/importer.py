@@ -9,7 +9,7 @@ from typing import Any
 from ruamel.yaml import YAML
 from ruamel.yaml.scalarstring import DoubleQuotedScalarString
 
-from emq_ops.config.scalars import format_duration
+from emq_ops.policy.scalars import format_duration
 from emq_ops.protocol import globs, ids
 from emq_ops.protocol.errors import BadInputError
 from emq_ops.protocol.keyspace import keys_of, queue_of_key, stream_of_key

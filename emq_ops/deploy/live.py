@@ -12,15 +12,15 @@ from dataclasses import replace
 from typing import Any
 
 from emq_ops.config.policies import dead_policy
-from emq_ops.config.scalars import format_duration
 from emq_ops.deploy import loss, settings
 from emq_ops.deploy.document import Document
 from emq_ops.deploy.model import DeadFacts, Interrupted, Live, LiveQueue, StreamFacts
 from emq_ops.ledger.alerts import competing
 from emq_ops.ledger.ledger import Ledger
 from emq_ops.passes.holder import name_of
-from emq_ops.passes.policy import DeadPolicy
 from emq_ops.passes.predict import predict_trim
+from emq_ops.policy.models import DeadPolicy
+from emq_ops.policy.scalars import format_duration
 from emq_ops.protocol.errors import DamagedError, EmqError, ServerError
 from emq_ops.protocol.ids import floor_stream_id, parse
 from emq_ops.protocol.keyspace import Keys, keys_of

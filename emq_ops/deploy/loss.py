@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from emq_ops.config.references import ReferenceFault, has_reference, resolve
-from emq_ops.config.scalars import parse_duration
+from emq_ops.policy.scalars import parse_duration
 
 Json = dict[str, Any]
 Env = Mapping[str, str]

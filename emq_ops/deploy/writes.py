@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from emq_ops.config.scalars import parse_duration
+from emq_ops.policy.scalars import parse_duration
 from emq_ops.protocol.errors import BadInputError
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.transitions import control, repeat

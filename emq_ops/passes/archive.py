@@ -10,7 +10,7 @@ from emq_archive.model import Policy, Redact, Report, StreamId
 from emq_archive.ports import Fence as Writer
 from emq_archive.ports import LocalStore, Remote
 from emq_archive.source import StreamSource
-from emq_ops.passes.policy import ArchivePolicy, StreamPolicy
+from emq_ops.policy.models import ArchivePolicy, StreamPolicy
 from emq_ops.protocol.fence import Fence
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import Server

@@ -6,9 +6,9 @@ import math
 
 from emq_ops.ledger.ledger import Ledger
 from emq_ops.passes.evidence import Lease, Scene
-from emq_ops.passes.policy import StalledPolicy
 from emq_ops.passes.reconcile import number_of
 from emq_ops.passes.slices import judge_all, token_of
+from emq_ops.policy.models import StalledPolicy
 from emq_ops.protocol.ids import is_valid
 from emq_ops.protocol.keyspace import keys_of
 from emq_ops.protocol.scores import score_ms

@@ -13,12 +13,12 @@ from emq_ops.ledger.victims import Victim
 from emq_ops.passes.evidence import Lease, Scene, judge
 from emq_ops.passes.guard import bound
 from emq_ops.passes.interruptions import compare, describe, scene_for
-from emq_ops.passes.policy import DeadPolicy, StalledPolicy
 from emq_ops.passes.reconcile import PAGE, identities, number_of
 from emq_ops.passes.report import SweepReport, TrimReport, name_some
 from emq_ops.passes.sight import Sight, look, restored
 from emq_ops.passes.slices import token_of
 from emq_ops.passes.trim import call_tail, note_stay
+from emq_ops.policy.models import DeadPolicy, StalledPolicy
 from emq_ops.protocol.ids import is_valid, min_id
 from emq_ops.protocol.keyspace import keys_of
 from emq_ops.protocol.scores import score_ms

@@ -14,7 +14,7 @@ from emq_ops.ledger.deaths import NO_ATTEMPTS, STALLED, Death, record
 from emq_ops.ledger.ledger import Ledger, pages
 from emq_ops.ledger.snapshot import pack, seal_of
 from emq_ops.passes.evidence import Lease, Scene, Verdict, judge
-from emq_ops.passes.policy import StalledPolicy
+from emq_ops.policy.models import StalledPolicy
 from emq_ops.protocol.errors import StateError
 from emq_ops.protocol.fence import Fence
 from emq_ops.protocol.keyspace import Keys

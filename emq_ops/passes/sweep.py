@@ -19,7 +19,6 @@ from emq_ops.passes.evidence import Lease, Scene
 from emq_ops.passes.guard import bound, would_die
 from emq_ops.passes.holder import DAEMON, who
 from emq_ops.passes.interruptions import notice, scene_for
-from emq_ops.passes.policy import StalledPolicy, as_row
 from emq_ops.passes.reconcile import agreed, reconcile
 from emq_ops.passes.report import SweepReport, name_some
 from emq_ops.passes.sight import Sight, look
@@ -34,6 +33,7 @@ from emq_ops.passes.slices import (
     run_slice,
     token_of,
 )
+from emq_ops.policy.models import StalledPolicy, as_row
 from emq_ops.protocol.errors import EmqError, OutcomeUnknownError, ReconnectedError
 from emq_ops.protocol.fence import Fence
 from emq_ops.protocol.scores import score_ms

@@ -20,11 +20,11 @@ from emq_ops.passes.budget import Budget, at_the_end
 from emq_ops.passes.events import Emit, PassEnded, PassStarted, SliceTrimmed, alert, nowhere
 from emq_ops.passes.holder import DAEMON, who
 from emq_ops.passes.interruptions import notice
-from emq_ops.passes.policy import DeadPolicy, as_row
 from emq_ops.passes.reconcile import agreed, reconcile
 from emq_ops.passes.report import NAMED, TrimReport, name_some
 from emq_ops.passes.sight import Sight, look
 from emq_ops.passes.snapshots import facts_and_seals, renew
+from emq_ops.policy.models import DeadPolicy, as_row
 from emq_ops.protocol.errors import BadInputError, EmqError, OutcomeUnknownError, ReconnectedError
 from emq_ops.protocol.fence import Fence
 from emq_ops.protocol.ids import min_id

@@ -13,8 +13,8 @@ from emq_archive.ports import LocalStore, Remote
 from emq_ops.ledger.holds import Window
 from emq_ops.ledger.ledger import Ledger
 from emq_ops.passes.deadset import DeadJob
-from emq_ops.passes.policy import DeadPolicy, StalledPolicy, StreamPolicy
 from emq_ops.passes.undo import FindArchived
+from emq_ops.policy.models import DeadPolicy, StalledPolicy, StreamPolicy
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import Server
 

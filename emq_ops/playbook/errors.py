@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NoReturn
 
@@ -37,20 +35,3 @@ class TaskFailure(EmqError):
 def wrong(pos: Pos | str, what: str, fix: str | None = None) -> NoReturn:
     """Raises PlaybookError at `pos`."""
     raise PlaybookError(what, where=str(pos), fix=fix)
-
-
-def nearest(word: str, known: Iterable[str]) -> str | None:
-    """The known word that `word` most likely meant, or None."""
-    choices = list(known)
-    lowered = {c.lower(): c for c in choices}
-    if word.lower() in lowered:
-        return lowered[word.lower()]
-    found = difflib.get_close_matches(word, choices, n=1, cutoff=0.6)
-    return found[0] if found else None
-
-
-def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """A hint: the nearest known word, else all of them."""
-    choices = sorted(known)
-    found = nearest(word, choices)
-    return f"did you mean '{found}'?" if found else "one of: " + ", ".join(choices)

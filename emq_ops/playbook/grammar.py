@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from jinja2 import TemplateSyntaxError
 
 from emq_ops.playbook import filters, shapes
-from emq_ops.playbook.errors import Pos, did_you_mean, nearest, wrong
+from emq_ops.playbook.errors import Pos, wrong
 from emq_ops.playbook.model import Condition, Task, Vars
 from emq_ops.playbook.registry import Module
 from emq_ops.playbook.sandbox import Compiled, Compiler
 from emq_ops.playbook.source import Node
 from emq_ops.playbook.words import BLOCK_KEYS, ELSEWHERE, LOOP_CONTROL_KEYS, PLAY_KEYS, TASK_KEYS
+from emq_ops.policy.words import did_you_mean, nearest
 from emq_ops.protocol.errors import one_line
 
 

@@ -7,9 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from emq_ops.config.scalars import DURATION_WORDS, format_duration, parse_duration
-from emq_ops.playbook.errors import Pos, nearest, wrong
+from emq_ops.playbook.errors import Pos, wrong
 from emq_ops.playbook.source import kind_of
+from emq_ops.policy.scalars import DURATION_WORDS, format_duration, parse_duration
+from emq_ops.policy.words import nearest
 from emq_ops.protocol.errors import EmqError
 from emq_ops.protocol.ids import group_id, job_id
 

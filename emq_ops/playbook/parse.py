@@ -7,13 +7,14 @@ import os
 from pathlib import Path
 
 from emq_ops.playbook import shapes, source
-from emq_ops.playbook.errors import Pos, did_you_mean, wrong
+from emq_ops.playbook.errors import Pos, wrong
 from emq_ops.playbook.grammar import Grammar, Outer
 from emq_ops.playbook.model import Block, Play, Playbook, Step, Task, flat
 from emq_ops.playbook.modules import MODULES
 from emq_ops.playbook.sandbox import Compiler
 from emq_ops.playbook.source import Node
 from emq_ops.playbook.words import BLOCK_KEYS, INCLUDE_KEYS, PLAY_KEYS
+from emq_ops.policy.words import did_you_mean
 from emq_ops.protocol.errors import one_line
 
 MAX_FILES = 100

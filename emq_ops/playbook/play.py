@@ -13,7 +13,7 @@ from typing import Any
 
 from emq_ops.playbook import events, source, store
 from emq_ops.playbook.context import Ops
-from emq_ops.playbook.errors import PlaybookError, Pos, did_you_mean, wrong
+from emq_ops.playbook.errors import PlaybookError, Pos, wrong
 from emq_ops.playbook.evaluator import ENV_PREFIX, Evaluator
 from emq_ops.playbook.grammar import Grammar
 from emq_ops.playbook.model import Playbook, Vars
@@ -28,6 +28,7 @@ from emq_ops.playbook.scope import Renderer, Scope
 from emq_ops.playbook.secrets import Secrets
 from emq_ops.playbook.select import Selection, select
 from emq_ops.playbook.source import Node, node_of
+from emq_ops.policy.words import did_you_mean
 from emq_ops.protocol.errors import one_line
 
 _PACKAGE = "emq_ops_playbooks"

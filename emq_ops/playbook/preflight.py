@@ -13,12 +13,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from emq_ops.playbook import shapes
-from emq_ops.playbook.errors import PlaybookError, Pos, nearest, wrong
+from emq_ops.playbook.errors import PlaybookError, Pos, wrong
 from emq_ops.playbook.execute import loop_items
 from emq_ops.playbook.model import Condition, Play, Playbook, Task, Vars
 from emq_ops.playbook.scope import Renderer, Scope
 from emq_ops.playbook.source import Node
 from emq_ops.playbook.words import MAGIC
+from emq_ops.policy.words import nearest
 
 MAX_LOOP = 200
 """Items of a loop that are looked at beforehand."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 
-from emq_ops.playbook.errors import Pos, nearest, wrong
+from emq_ops.playbook.errors import Pos, wrong
+from emq_ops.policy.words import nearest
 from emq_ops.protocol import globs
 from emq_ops.protocol.errors import BadInputError, one_line
 from emq_ops.protocol.keyspace import keys_of

@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from emq_ops.playbook.context import Context
-from emq_ops.playbook.errors import Pos, did_you_mean, wrong
+from emq_ops.playbook.errors import Pos, wrong
 from emq_ops.playbook.options import Option
+from emq_ops.policy.words import did_you_mean
 
 CHANGE, SAME, UNKNOWN = "change", "same", "unknown"
 """What a plan says: would change, would not, cannot know."""

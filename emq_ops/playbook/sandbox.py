@@ -23,8 +23,8 @@ from jinja2.runtime import Context, LoopContext
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from emq_ops.playbook import filters
-from emq_ops.playbook.errors import did_you_mean
 from emq_ops.playbook.source import kind_of
+from emq_ops.policy.words import did_you_mean
 
 MAX_SOURCE = 64 << 10
 MAX_VALUE = 16 << 20

@@ -14,11 +14,12 @@ from typing import Any
 
 from jinja2 import TemplateSyntaxError
 
-from emq_ops.playbook.errors import PlaybookError, Pos, nearest, wrong
+from emq_ops.playbook.errors import PlaybookError, Pos, wrong
 from emq_ops.playbook.evaluator import EvaluationError, Evaluator
 from emq_ops.playbook.model import Condition, Vars
 from emq_ops.playbook.sandbox import Compiled, Compiler, text_of
 from emq_ops.playbook.source import Node, kind_of
+from emq_ops.policy.words import nearest
 
 MAX_CHAIN = 50
 MAX_SHOWN = 40

@@ -5,8 +5,9 @@ from __future__ import annotations
 import fnmatch
 from dataclasses import dataclass
 
-from emq_ops.playbook.errors import did_you_mean, wrong
+from emq_ops.playbook.errors import wrong
 from emq_ops.playbook.model import Playbook, Task
+from emq_ops.policy.words import did_you_mean
 from emq_ops.protocol.errors import one_line
 
 

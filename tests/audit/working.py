@@ -6,9 +6,9 @@ from typing import Any
 
 from emq_ops.ledger.ledger import Ledger
 from emq_ops.passes.leadership import Leadership
-from emq_ops.passes.policy import StalledPolicy
 from emq_ops.passes.report import SweepReport
 from emq_ops.passes.sweep import sweep
+from emq_ops.policy.models import StalledPolicy
 from emq_ops.protocol import ids
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import Server

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from emq_ops.config.schedule import Cron, Interval, Schedule, Trigger, between, parse_every
 from emq_ops.config.windows import sections_of, windows
+from emq_ops.policy.schedule import Cron, Interval, Schedule, Trigger, between, parse_every
 
 NEW_YORK = "America/New_York"
 

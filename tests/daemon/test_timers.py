@@ -9,12 +9,12 @@ from typing import Any
 import apscheduler.schedulers.base
 import pytest
 
-from emq_ops.config.schedule import Schedule, parse_every
 from emq_ops.daemon import clock
 from emq_ops.daemon.tasks import Task
 from emq_ops.daemon.timers import Cue, Timers, due_now
 from emq_ops.ledger.marks import Mark
-from emq_ops.passes.policy import StalledPolicy
+from emq_ops.policy.models import StalledPolicy
+from emq_ops.policy.schedule import Schedule, parse_every
 from tests.support.daemons import wait_for
 
 

@@ -13,8 +13,8 @@ from emq_ops.ledger.interruptions import Contact
 from emq_ops.ledger.ledger import Ledger
 from emq_ops.passes.greeting import greet
 from emq_ops.passes.holder import DAEMON
-from emq_ops.passes.policy import StalledPolicy
 from emq_ops.passes.sweep import sweep
+from emq_ops.policy.models import StalledPolicy
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import Server, connect
 from emq_ops.protocol.transitions.jobs import remove

@@ -11,9 +11,9 @@ from emq_ops.ledger.interruptions import Interruption
 from emq_ops.ledger.ledger import Ledger
 from emq_ops.passes.events import Event
 from emq_ops.passes.interruptions import notice, take_census
-from emq_ops.passes.policy import StalledPolicy
 from emq_ops.passes.sight import look, look_many, restored
 from emq_ops.passes.sweep import sweep
+from emq_ops.policy.models import StalledPolicy
 from emq_ops.protocol.errors import DamagedError, EmqError, FenceError
 from emq_ops.protocol.ids import parse
 from emq_ops.protocol.queue import Queue

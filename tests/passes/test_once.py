@@ -14,9 +14,9 @@ from emq_ops.ledger.requests import Request
 from emq_ops.passes.holder import DAEMON
 from emq_ops.passes.leadership import HeldQueueError, Leadership
 from emq_ops.passes.once import RequestFailedError, run_once, serve_requests
-from emq_ops.passes.policy import DeadPolicy, StalledPolicy, StreamPolicy, as_row, from_row
 from emq_ops.passes.report import SweepReport
 from emq_ops.passes.sweep import sweep
+from emq_ops.policy.models import DeadPolicy, StalledPolicy, StreamPolicy, as_row, from_row
 from emq_ops.protocol.errors import BadInputError, EmqError, FenceError
 from emq_ops.protocol.fence import Fence
 from emq_ops.protocol.queue import Queue

@@ -11,9 +11,9 @@ from emq_ops.ledger import deaths, runs
 from emq_ops.ledger import interruptions as book
 from emq_ops.ledger.ledger import Ledger, open_ledger
 from emq_ops.passes.leadership import HeldQueueError, Leadership
-from emq_ops.passes.policy import DeadPolicy
 from emq_ops.passes.predict import predict_trim
 from emq_ops.passes.trim import trim
+from emq_ops.policy.models import DeadPolicy
 from emq_ops.protocol.ids import mint
 from emq_ops.protocol.keyspace import slot
 from emq_ops.protocol.queue import Queue

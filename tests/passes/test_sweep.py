@@ -8,9 +8,9 @@ from emq_ops.ledger import deaths, holds, runs
 from emq_ops.ledger.holds import Window
 from emq_ops.ledger.ledger import Ledger
 from emq_ops.passes.events import Event
-from emq_ops.passes.policy import StalledPolicy
 from emq_ops.passes.sight import look
 from emq_ops.passes.sweep import sweep
+from emq_ops.policy.models import StalledPolicy
 from emq_ops.protocol.ids import mint
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import Server, connect

@@ -15,8 +15,8 @@ from emq_ops.ledger.ledger import Ledger
 from emq_ops.ledger.schema import deaths as deaths_table
 from emq_ops.ledger.victims import noted
 from emq_ops.passes.events import Event
-from emq_ops.passes.policy import DeadPolicy
 from emq_ops.passes.predict import predict_trim
+from emq_ops.policy.models import DeadPolicy
 from emq_ops.protocol.ids import min_id, mint
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import Server

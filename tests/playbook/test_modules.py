@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from emq_ops.passes.policy import DeadPolicy, StreamPolicy
 from emq_ops.playbook.context import QueuePolicy
 from emq_ops.playbook.events import TaskEnded
 from emq_ops.playbook.modules import MODULES
+from emq_ops.policy.models import DeadPolicy, StreamPolicy
 from tests.playbook.bench import Bench
 from tests.playbook.test_cases import spelled
 from tests.playbook.test_check_mode import TASKS

@@ -18,11 +18,11 @@ from emq_ops.cli.main import main
 from emq_ops.ledger import holds, interruptions
 from emq_ops.ledger.ledger import open_ledger
 from emq_ops.passes.leadership import Leadership
-from emq_ops.passes.policy import DeadPolicy, StalledPolicy, StreamPolicy
 from emq_ops.passes.sweep import sweep
 from emq_ops.playbook.context import QueuePolicy
 from emq_ops.playbook.play import shipped
 from emq_ops.playbook.runner import Ended
+from emq_ops.policy.models import DeadPolicy, StalledPolicy, StreamPolicy
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import connect
 from emq_ops.worker import Consumer

@@ -9,10 +9,10 @@ from typing import Any
 
 from emq_ops.ledger.ledger import Ledger
 from emq_ops.passes.leadership import Leadership
-from emq_ops.passes.policy import DeadPolicy, StalledPolicy
 from emq_ops.passes.report import SweepReport, TrimReport
 from emq_ops.passes.sweep import sweep
 from emq_ops.passes.trim import trim
+from emq_ops.policy.models import DeadPolicy, StalledPolicy
 from emq_ops.protocol.fence import Fence
 from emq_ops.protocol.ids import mint
 from emq_ops.protocol.queue import Queue

@@ -11,7 +11,6 @@ from emq_archive.ports import Fence as Writer
 from emq_ops.passes.archive import StreamArchive, archiving
 from emq_ops.passes.holder import who
 from emq_ops.passes.once import run_once
-from emq_ops.passes.policy import DeadPolicy, StreamPolicy, as_row
 from emq_ops.passes.predict import predict_trim
 from emq_ops.passes.report import TrimReport
 from emq_ops.passes.trim import check_policy, trim
@@ -20,6 +19,7 @@ from emq_ops.playbook.errors import TaskFailure
 from emq_ops.playbook.modules.recover import NAMED, check_report, with_options
 from emq_ops.playbook.options import BOOLEAN, COUNT, DURATION, JOBS, TEXT, TEXTS, Option
 from emq_ops.playbook.registry import CHANGE, SAME, Module, Plan, Result
+from emq_ops.policy.models import DeadPolicy, StreamPolicy, as_row
 from emq_ops.protocol.fence import Fence
 
 

@@ -7,7 +7,6 @@ from typing import Any, ClassVar
 
 from emq_ops.ledger import interruptions
 from emq_ops.passes.once import run_once
-from emq_ops.passes.policy import StalledPolicy, as_row
 from emq_ops.passes.predict import predict_sweep
 from emq_ops.passes.sweep import sweep
 from emq_ops.playbook.context import Context
@@ -15,6 +14,7 @@ from emq_ops.playbook.errors import TaskFailure
 from emq_ops.playbook.modules.facts import look
 from emq_ops.playbook.options import COUNT, GROUP, POSITIVE, SPAN, TEXT, Option
 from emq_ops.playbook.registry import CHANGE, SAME, Module, Plan, Result
+from emq_ops.policy.models import StalledPolicy, as_row
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.transitions import recover
 

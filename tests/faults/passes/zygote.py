@@ -39,9 +39,9 @@ class PassZygote(Forks):
 def one_pass(what: str, server: Any, ledger: Any, lease_ms: int = 15_000, archive: Any = None) -> dict[str, Any]:
     """The pass that is killed, and the next one. With `archive` (fence -> archiver) the trim archives first."""
     from emq_ops.passes.once import run_once
-    from emq_ops.passes.policy import DeadPolicy, StalledPolicy
     from emq_ops.passes.sweep import sweep
     from emq_ops.passes.trim import trim
+    from emq_ops.policy.models import DeadPolicy, StalledPolicy
 
     stalled = StalledPolicy(max_stalled=2, limit=2, max_exempt=1)
     dead = DeadPolicy(keep=3, slice=1, archive=archive is not None)

@@ -19,8 +19,8 @@ from zoneinfo import ZoneInfo, available_timezones
 
 from cronsim import CronSim, CronSimError
 
-from emq_ops.config.errors import nearest
-from emq_ops.config.scalars import format_duration, parse_duration
+from emq_ops.policy.scalars import format_duration, parse_duration
+from emq_ops.policy.words import nearest
 
 MIN_INTERVAL_MS = 10
 MAX_COUNTED = 10_000
