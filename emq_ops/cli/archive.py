@@ -11,7 +11,7 @@ from emq_ops.cli import archive_read, archive_rehydrate, archive_upkeep
 from emq_ops.cli.archive_parts import Parts, scalar, with_flags
 from emq_ops.cli.archive_read import ref_of
 from emq_ops.cli.context import globals_of, new_app
-from emq_ops.cli.main import EXIT_ERROR
+from emq_ops.cli.exits import EXIT_ERROR
 from emq_ops.cli.output import emit_one, emit_rows, say
 from emq_ops.cli.passing import show, warn_of_absence
 from emq_ops.cli.progress import bar

@@ -21,7 +21,7 @@ from emq_archive.restore import restore as restore_archive
 from emq_archive.verify import verify as verify_archive
 from emq_ops.cli.archive_parts import Parts
 from emq_ops.cli.context import globals_of
-from emq_ops.cli.main import EXIT_ERROR
+from emq_ops.cli.exits import EXIT_ERROR
 from emq_ops.cli.output import emit_one, emit_rows, say
 from emq_ops.cli.passing import warn_of_absence
 from emq_ops.cli.progress import bar

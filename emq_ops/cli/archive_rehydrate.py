@@ -13,7 +13,7 @@ from emq_ops.cli.archive_parts import Parts
 from emq_ops.cli.archive_read import QueueArg, StreamArg, point, ref_of
 from emq_ops.cli.audit_parts import tell
 from emq_ops.cli.context import globals_of
-from emq_ops.cli.main import EXIT_ERROR
+from emq_ops.cli.exits import EXIT_ERROR
 from emq_ops.cli.output import emit_one, emit_rows, say
 from emq_ops.cli.passing import Passing
 from emq_ops.passes.acts import RATE

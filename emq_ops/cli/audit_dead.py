@@ -15,7 +15,7 @@ from emq_ops.audit.suspects import BURST, Suspect
 from emq_ops.cli.audit_acting import carry_out, go_on, predict
 from emq_ops.cli.audit_parts import Html, Queues, check_page, longest_lease, put_page, queues_of, selection_of, tell
 from emq_ops.cli.context import Globals, globals_of
-from emq_ops.cli.main import EXIT_ERROR
+from emq_ops.cli.exits import EXIT_ERROR
 from emq_ops.cli.output import counted, emit_one, emit_rows, say
 from emq_ops.cli.passing import Passing
 from emq_ops.cli.state import ledger_if_there

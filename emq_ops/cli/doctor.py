@@ -12,7 +12,7 @@ from emq_ops.audit.doctor.consult import consult, treat
 from emq_ops.audit.doctor.mend import may_mend
 from emq_ops.cli.context import globals_of, new_app
 from emq_ops.cli.deploying import ask
-from emq_ops.cli.main import EXIT_CHANGES
+from emq_ops.cli.exits import EXIT_CHANGES
 from emq_ops.cli.output import emit_one, emit_rows, say
 from emq_ops.cli.queues import chosen
 from emq_ops.cli.settings import loaded_of, wiring_of

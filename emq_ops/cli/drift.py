@@ -6,7 +6,7 @@ import typer
 
 from emq_ops.cli.context import globals_of, new_app
 from emq_ops.cli.deploying import session_of
-from emq_ops.cli.main import EXIT_CHANGES
+from emq_ops.cli.exits import EXIT_CHANGES
 from emq_ops.cli.output import emit_rows, say
 from emq_ops.deploy.render import value
 

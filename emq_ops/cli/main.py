@@ -1,7 +1,4 @@
-"""The entry point: one grammar, lazy nouns, and the only place that turns an error into an exit code.
-
-Exit codes: 0 done, 1 error, 2 changes pending or a task failed, 3 unreachable, 4 bad input, 130 interrupted.
-"""
+"""The entry point: one grammar, lazy nouns. Exit codes: see `exits`."""
 
 from __future__ import annotations
 
@@ -10,8 +7,6 @@ import os
 import sys
 from collections.abc import Sequence
 
-EXIT_ERROR, EXIT_CHANGES, EXIT_UNREACHABLE, EXIT_BAD_INPUT, EXIT_INTERRUPTED = 1, 2, 3, 4, 130
-
 
 def run() -> None:
     """Console entry."""
@@ -19,7 +14,7 @@ def run() -> None:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Runs one command line; answers its exit code. Never raises, but for a fault of its own under EMQ_OPS_DEBUG."""
+    """Runs one command line and returns its exit code. Never raises, but for a fault of its own under EMQ_OPS_DEBUG."""
     if list(argv) == ["--version"]:
         # Answered before anything heavy is imported.
         from importlib.metadata import version

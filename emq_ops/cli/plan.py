@@ -8,7 +8,7 @@ import typer
 
 from emq_ops.cli.context import globals_of, new_app
 from emq_ops.cli.deploying import file_of, show_plan
-from emq_ops.cli.main import EXIT_CHANGES, EXIT_ERROR
+from emq_ops.cli.exits import EXIT_CHANGES, EXIT_ERROR
 from emq_ops.cli.output import say
 from emq_ops.cli.settings import required, wiring_of
 from emq_ops.deploy.session import require_set, session

@@ -16,7 +16,7 @@ import typer
 from emq_ops.audit.suspects import suspect
 from emq_ops.cli.audit_parts import archive_of
 from emq_ops.cli.context import Globals, globals_of, new_app
-from emq_ops.cli.main import EXIT_BAD_INPUT, EXIT_CHANGES, EXIT_ERROR, EXIT_INTERRUPTED, EXIT_UNREACHABLE
+from emq_ops.cli.exits import EXIT_BAD_INPUT, EXIT_CHANGES, EXIT_ERROR, EXIT_INTERRUPTED, EXIT_UNREACHABLE
 from emq_ops.cli.output import emit_rows, say
 from emq_ops.cli.passing import Passing
 from emq_ops.cli.play_docs import print_modules, print_schema, task_rows

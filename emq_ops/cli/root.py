@@ -11,9 +11,9 @@ import typer
 from typer.core import TyperGroup
 
 from emq_ops.cli.context import global_options
-from emq_ops.cli.main import EXIT_BAD_INPUT, EXIT_ERROR, EXIT_INTERRUPTED, EXIT_UNREACHABLE
+from emq_ops.cli.exits import EXIT_BAD_INPUT, EXIT_ERROR, EXIT_INTERRUPTED, exit_code
 from emq_ops.cli.naming import name_value
-from emq_ops.protocol.errors import BadInputError, EmqError, KindError, UnreachableError, one_line
+from emq_ops.protocol.errors import EmqError, one_line
 
 COMMANDS: dict[str, tuple[str, str]] = {
     # noun: the module under emq_ops.cli that holds `app`, a Typer (one command: a verb; several: noun and verbs), and
@@ -115,15 +115,6 @@ def root() -> None:
 
 def _report(error: EmqError) -> None:
     sys.stderr.write(f"emq-ops: {error}\n")
-
-
-def exit_code(error: EmqError) -> int:
-    """The exit code of an error, by its branch."""
-    if isinstance(error, BadInputError | KindError):  # an id of another kind is no better than a malformed one
-        return EXIT_BAD_INPUT
-    if isinstance(error, UnreachableError):
-        return EXIT_UNREACHABLE
-    return EXIT_ERROR
 
 
 def invoke(argv: list[str], *, debug: bool = False) -> int:

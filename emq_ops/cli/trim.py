@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from emq_ops.cli.context import globals_of, new_app
-from emq_ops.cli.main import EXIT_ERROR
+from emq_ops.cli.exits import EXIT_ERROR
 from emq_ops.cli.output import say
 from emq_ops.cli.passing import Passing, bounded, is_known, is_there, near_of, show, span, with_given
 from emq_ops.cli.state import ledger_if_there

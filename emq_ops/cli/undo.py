@@ -9,7 +9,7 @@ import typer
 
 from emq_ops.cli.audit_parts import archive_of, tell
 from emq_ops.cli.context import globals_of, new_app
-from emq_ops.cli.main import EXIT_ERROR
+from emq_ops.cli.exits import EXIT_ERROR
 from emq_ops.cli.output import emit_one, say
 from emq_ops.cli.passing import Passing
 from emq_ops.ledger import acts, runs

@@ -13,7 +13,7 @@ import typer
 
 from emq_ops.cli.archive_parts import remote_of
 from emq_ops.cli.context import Globals, globals_of, new_app
-from emq_ops.cli.main import EXIT_ERROR
+from emq_ops.cli.exits import EXIT_ERROR
 from emq_ops.cli.output import emit_rows
 from emq_ops.cli.settings import loaded_of, wiring_of
 from emq_ops.config.loader import Loaded

@@ -5,7 +5,7 @@ from __future__ import annotations
 import typer
 
 from emq_ops.cli.context import globals_of, new_app
-from emq_ops.cli.main import EXIT_BAD_INPUT
+from emq_ops.cli.exits import EXIT_BAD_INPUT
 from emq_ops.cli.output import counted, emit_one, say
 from emq_ops.cli.settings import required
 from emq_ops.config.effective import Layers
