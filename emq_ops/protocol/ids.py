@@ -1,4 +1,4 @@
-"""Branded ids: three capitals and eleven base-62 digits of a 63-bit snowflake (protocol page, *Identities*).
+"""Branded ids: three capitals and eleven base-62 digits of a 63-bit snowflake (docs/protocol.md, *Identities*).
 
 ``ms since 2024-01-01 << 22 | node (10 bits) << 12 | sequence (12 bits)``. Within a namespace, byte order is mint
 order. The same number names a stream entry: ``<unix ms>-<low 22 bits>``.

@@ -1,4 +1,4 @@
-"""Key names: the one module that joins strings into keys (protocol page, *Keys*).
+"""Key names: the one module that joins strings into keys (docs/protocol.md, *Keys*).
 
 Every key of a queue shares the hash tag ``{queue}``, so one Cluster slot. Our own keys live under ``emq-ops:{queue}:``
 on the same slot.

@@ -1,4 +1,4 @@
-"""Native twins: the commands of the EchoMQ module beside our scripts (protocol page, *Native twins*).
+"""Native twins: the commands of the EchoMQ module beside our scripts (docs/protocol.md, *Native twins*).
 
 An `Executor` extends, keeps and sweeps leases by the one or the other. What it is made of is chosen by the user, never
 guessed: a server without the module is an error of its own, not a silent fall back to other semantics.

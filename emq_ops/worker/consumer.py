@@ -1,4 +1,4 @@
-"""The consumer: recover, promote, claim and handle until empty, then park (protocol page, *Worker loop*)."""
+"""The consumer: recover, promote, claim and handle until empty, then park (docs/protocol.md, *Worker loop*)."""
 
 from __future__ import annotations
 

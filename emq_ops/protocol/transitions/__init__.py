@@ -1,1 +1,1 @@
-"""Every transition of the wire, as functions whose first argument is a Queue (protocol page, *Transitions*)."""
+"""Every transition of the wire, as functions whose first argument is a Queue (docs/protocol.md, *Transitions*)."""

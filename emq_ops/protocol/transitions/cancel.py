@@ -1,4 +1,4 @@
-"""Asking for a job's cancellation (protocol page, *Cancellation*)."""
+"""Asking for a job's cancellation (docs/protocol.md, *Cancellation*)."""
 
 from __future__ import annotations
 
