@@ -18,8 +18,8 @@ import redis
 from emq_ops.audit.dead import audit_dead
 from emq_ops.audit.doctor import examine
 from emq_ops.ledger.ledger import open_ledger
-from emq_ops.passes.leadership import Leadership
-from emq_ops.passes.reconcile import reconcile
+from emq_ops.passes.lease.queue_lease import QueueLease
+from emq_ops.passes.observe.reconcile import reconcile
 from emq_ops.passes.selection import Selection
 from emq_ops.protocol.ids import encode62
 from emq_ops.protocol.keyspace import keys_of
@@ -69,7 +69,7 @@ def main() -> None:
         valkey.client() as client,
     ):
         seed(client, given.jobs)
-        leadership = Leadership(server, ledger, "orders")
+        leadership = QueueLease(server, ledger, "orders")
         reconcile(server, ledger, leadership.acquire(), None, server.now_ms("orders"))
         leadership.release()
         reads, audits = [], []

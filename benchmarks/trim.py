@@ -21,9 +21,9 @@ import redis
 from emq_archive.dead import dead_digest
 from emq_ops.cli.main import collect_seldom
 from emq_ops.ledger.ledger import Ledger, open_ledger
-from emq_ops.passes.leadership import Leadership
-from emq_ops.passes.sweep import sweep
-from emq_ops.passes.trim import trim
+from emq_ops.passes.lease.queue_lease import QueueLease
+from emq_ops.passes.sweep.stalled_sweep import sweep
+from emq_ops.passes.trim.dead_trim import trim
 from emq_ops.policy.models import DeadPolicy, StalledPolicy
 from emq_ops.protocol.ids import encode62
 from emq_ops.protocol.queue import Queue
@@ -92,7 +92,7 @@ def run_baseline(client: redis.Redis, q: Queue, ids: list[str]) -> float:
     return time.perf_counter() - started
 
 
-def run_trim(server: Server, q: Queue, ledger: Ledger, lead: Leadership, count: int, *, digest: bool) -> float:
+def run_trim(server: Server, q: Queue, ledger: Ledger, lead: QueueLease, count: int, *, digest: bool) -> float:
     started = time.perf_counter()
     policy = DeadPolicy(keep=0, archive=digest)
     report = trim(server, q.name, policy, ledger, lead.renew(), archiver=Shelf() if digest else None, trigger="daemon")
@@ -129,7 +129,7 @@ def main() -> None:
             for kind in ("trim", "digest"):
                 with open_ledger(f"sqlite:///{folder}/{number}{kind}.db") as ledger:
                     client.flushall()
-                    lead = Leadership(server, ledger, q.name, lease_ms=600_000)
+                    lead = QueueLease(server, ledger, q.name, lease_ms=600_000)
                     fence = lead.acquire()
                     seed(client, q, ids)
                     started = time.perf_counter()

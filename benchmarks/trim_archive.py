@@ -22,9 +22,9 @@ from emq_archive.ports import Fence as Writer
 from emq_archive.remote import open_remote
 from emq_ops.cli.main import collect_seldom
 from emq_ops.ledger.ledger import open_ledger
-from emq_ops.passes.leadership import Leadership
-from emq_ops.passes.sweep import sweep
-from emq_ops.passes.trim import trim
+from emq_ops.passes.lease.queue_lease import QueueLease
+from emq_ops.passes.sweep.stalled_sweep import sweep
+from emq_ops.passes.trim.dead_trim import trim
 from emq_ops.policy.models import DeadPolicy, StalledPolicy
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import Server, connect
@@ -35,7 +35,7 @@ def run(server: Server, q: Queue, folder: Path, ids: list[str], client: object, 
     """Seconds of one whole pass."""
     with open_ledger(f"sqlite:///{folder}/state.db") as ledger, open_local(f"sqlite:///{folder}/local.db") as local:
         server.write("FLUSHALL")
-        lead = Leadership(server, ledger, q.name, lease_ms=600_000)
+        lead = QueueLease(server, ledger, q.name, lease_ms=600_000)
         fence = lead.acquire()
         seed(client, q, ids)
         sweep(server, q.name, StalledPolicy(), ledger, fence)

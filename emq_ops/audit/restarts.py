@@ -12,7 +12,7 @@ from emq_ops.audit.suspects import BURST, Burst, bursts, clock
 from emq_ops.ledger import interruptions as cuts
 from emq_ops.ledger.interruptions import IN_FLIGHT, Interruption
 from emq_ops.ledger.ledger import Ledger
-from emq_ops.passes.rivals import SAMPLE
+from emq_ops.passes.observe.competitors import SAMPLE
 from emq_ops.protocol.ids import at
 
 NAMED = 50

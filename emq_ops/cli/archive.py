@@ -16,10 +16,10 @@ from emq_ops.cli.output import emit_one, emit_rows, say
 from emq_ops.cli.passing import show, warn_of_absence
 from emq_ops.cli.progress import bar
 from emq_ops.ledger.ledger import open_ledger
-from emq_ops.passes.archive import StreamArchive
-from emq_ops.passes.archive_status import status_of
-from emq_ops.passes.holder import who
-from emq_ops.passes.once import run_once
+from emq_ops.passes.archive.status import status_of
+from emq_ops.passes.archive.stream import StreamArchive
+from emq_ops.passes.frame.once import run_once
+from emq_ops.passes.lease.holder import who
 from emq_ops.policy.models import as_row
 from emq_ops.policy.scalars import parse_duration
 from emq_ops.protocol.errors import BadInputError, EmqError

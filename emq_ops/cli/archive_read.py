@@ -26,7 +26,7 @@ from emq_ops.cli.output import emit_one, emit_rows, say
 from emq_ops.cli.passing import warn_of_absence
 from emq_ops.cli.progress import bar
 from emq_ops.ledger.ledger import adopt_state, open_ledger
-from emq_ops.passes.archive import driver_policy
+from emq_ops.passes.archive.stream import driver_policy
 from emq_ops.protocol import ids
 from emq_ops.protocol.errors import BadInputError
 from emq_ops.protocol.ids import MAX_STREAM_PART

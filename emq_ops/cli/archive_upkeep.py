@@ -26,8 +26,8 @@ from emq_ops.cli.progress import bar
 from emq_ops.config.effective import Layers
 from emq_ops.config.policies import dead_policy
 from emq_ops.ledger.ledger import open_ledger
-from emq_ops.passes.archive import archiving, driver_policy
-from emq_ops.passes.holder import who
+from emq_ops.passes.archive.stream import archiving, driver_policy
+from emq_ops.passes.lease.holder import who
 from emq_ops.policy.scalars import parse_duration
 from emq_ops.protocol.errors import BadInputError, DamagedError, UnreachableError
 from emq_ops.protocol.keyspace import keys_of

@@ -18,7 +18,7 @@ from emq_ops.cli.queues import chosen
 from emq_ops.cli.settings import loaded_of, wiring_of
 from emq_ops.cli.state import ledger_if_there
 from emq_ops.config.effective import Layers
-from emq_ops.passes.holder import who
+from emq_ops.passes.lease.holder import who
 from emq_ops.protocol.errors import one_line
 
 app = new_app()

@@ -11,7 +11,7 @@ from emq_ops.cli.output import emit_one, emit_rows
 from emq_ops.cli.passing import Passing, span, warn_of_absence
 from emq_ops.ledger import holds
 from emq_ops.ledger.holds import Hold
-from emq_ops.passes.holder import who
+from emq_ops.passes.lease.holder import who
 from emq_ops.protocol.errors import BadInputError
 from emq_ops.protocol.keyspace import queue_name
 

@@ -14,7 +14,7 @@ from emq_ops.config.effective import Layers
 from emq_ops.config.windows import windows
 from emq_ops.ledger import holds
 from emq_ops.ledger.holds import Window
-from emq_ops.passes.holder import who
+from emq_ops.passes.lease.holder import who
 from emq_ops.protocol.errors import BadInputError
 from emq_ops.protocol.globs import is_glob, literal, select
 from emq_ops.protocol.keyspace import queue_name

@@ -10,7 +10,7 @@ from emq_ops.cli.context import globals_of, new_app
 from emq_ops.cli.output import emit_one, say
 from emq_ops.cli.passing import Passing
 from emq_ops.ledger import holds
-from emq_ops.passes.leadership import Leadership, standing
+from emq_ops.passes.lease.queue_lease import QueueLease, lease_info
 from emq_ops.protocol.errors import BadInputError
 from emq_ops.protocol.keyspace import queue_name
 
@@ -40,11 +40,11 @@ def release(
             if not released:
                 say(f"emq-ops: {queue}: was not held (`emq-ops hold` lists what is)")
             return
-        found = standing(server, queue)
+        found = lease_info(server, queue)
         if found is None or found.state != disown:
             owner = f"state {found.state}" if found is not None else "nobody"
             raise BadInputError(f"the queue belongs to {owner}, not to {disown}", where=queue)
-        leadership = Leadership(server, ledger, queue)
+        leadership = QueueLease(server, ledger, queue)
         fence = leadership.try_acquire(disown=disown)
         leadership.release()
     emit_one({"queue": queue, "state": ledger.state, "was": disown, "token": fence.token}, options.output)

@@ -14,7 +14,7 @@ from emq_ops.deploy.lock import unlock as unlock_state
 from emq_ops.deploy.model import instant
 from emq_ops.deploy.revisions import current_number
 from emq_ops.ledger.ledger import open_ledger
-from emq_ops.passes.leadership import standing
+from emq_ops.passes.lease.queue_lease import lease_info
 from emq_ops.protocol.errors import EmqError, UnreachableError
 
 app = new_app("The state: its lock, its journal, and moving it.")
@@ -107,7 +107,7 @@ def _no_daemon(options: Globals) -> None:
         with session_of(options, "state") as session:
             applied = session.current()
             for queue in applied.document.queues if applied else ():
-                lease = standing(session.server, queue)
+                lease = lease_info(session.server, queue)
                 if lease is not None and lease.stands and lease.state == session.ledger.state:
                     raise EmqError(
                         f"the {lease.holder.role} {lease.holder} leads {queue}", where="state", fix="stop it first"

@@ -12,10 +12,10 @@ from emq_ops.cli.output import say
 from emq_ops.cli.passing import Passing, bounded, is_known, is_there, near_of, show, span, with_given
 from emq_ops.cli.state import ledger_if_there
 from emq_ops.config.effective import Layers
-from emq_ops.passes.once import run_once
+from emq_ops.passes.frame.once import run_once
 from emq_ops.passes.predict import predict_sweep
 from emq_ops.passes.report import SweepReport
-from emq_ops.passes.sweep import sweep as sweep_pass
+from emq_ops.passes.sweep.stalled_sweep import sweep as sweep_pass
 from emq_ops.policy.models import StalledPolicy, as_row
 from emq_ops.protocol.keyspace import queue_name
 

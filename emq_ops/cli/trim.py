@@ -16,11 +16,11 @@ from emq_ops.cli.passing import Passing, bounded, is_known, is_there, near_of, s
 from emq_ops.cli.state import ledger_if_there
 from emq_ops.config.effective import Layers
 from emq_ops.ledger import bounds
-from emq_ops.passes.once import run_once
+from emq_ops.passes.frame.once import run_once
 from emq_ops.passes.predict import predict_trim
 from emq_ops.passes.report import TrimReport
-from emq_ops.passes.trim import check_policy
-from emq_ops.passes.trim import trim as trim_pass
+from emq_ops.passes.trim.dead_trim import check_policy
+from emq_ops.passes.trim.dead_trim import trim as trim_pass
 from emq_ops.policy.models import DeadPolicy, as_row
 from emq_ops.protocol.fence import Fence
 from emq_ops.protocol.keyspace import queue_name

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from emq_archive.dead import DeadArchive
 from emq_archive.ports import Fence as Writer
 from emq_ops.cli.archive_parts import Parts
-from emq_ops.passes.archive import archiving
-from emq_ops.passes.holder import who
+from emq_ops.passes.archive.stream import archiving
+from emq_ops.passes.lease.holder import who
 from emq_ops.policy.models import DeadPolicy
 from emq_ops.protocol.fence import Fence
 from emq_ops.protocol.queue import Queue

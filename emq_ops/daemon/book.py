@@ -12,7 +12,7 @@ from emq_ops.daemon.tasks import Task
 from emq_ops.ledger import marks as store
 from emq_ops.ledger.ledger import Ledger
 from emq_ops.ledger.marks import Mark
-from emq_ops.passes.holder import who
+from emq_ops.passes.lease.holder import who
 from emq_ops.policy.schedule import Cron
 
 if TYPE_CHECKING:  # the scheduler is the daemon's alone; `ps` does without

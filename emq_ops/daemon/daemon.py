@@ -42,8 +42,8 @@ from emq_ops.ledger.ledger import Ledger
 from emq_ops.ledger.retention import Retention
 from emq_ops.ledger.runs import IdleBook
 from emq_ops.passes.events import Emit
-from emq_ops.passes.greeting import greet
-from emq_ops.passes.holder import who
+from emq_ops.passes.lease.holder import who
+from emq_ops.passes.observe.mark_idle import mark_idle_queues
 from emq_ops.protocol import deadline
 from emq_ops.protocol.errors import BadInputError, EmqError
 from emq_ops.protocol.scripts import load_all
@@ -259,7 +259,7 @@ class Daemon:
         """Looks at many queues at once: those that stand still cost no first pass each."""
         led = sorted(queue for queue in queues if self.leads.fence_of(queue) is not None)
         with contextlib.suppress(EmqError):  # their passes look for themselves, and say what is wrong
-            for queue, sight in greet(self.server, self.ledger, led).items():
+            for queue, sight in mark_idle_queues(self.server, self.ledger, led).items():
                 self.probe.swept(queue, sight)
 
     def _retime(self, known: dict[tuple[str, str], marks.Mark] | None = None) -> None:

@@ -10,8 +10,8 @@ from emq_ops.daemon.events import QueueRefused, ServerBack, ServerLost
 from emq_ops.ledger import interruptions as sights
 from emq_ops.ledger.ledger import Ledger
 from emq_ops.passes.events import Emit
-from emq_ops.passes.leadership import ForeignQueueError, HeldQueueError
-from emq_ops.passes.leading import Leaderships
+from emq_ops.passes.lease.lease_set import LeaseSet
+from emq_ops.passes.lease.queue_lease import ForeignQueueError, HeldQueueError
 from emq_ops.protocol import deadline
 from emq_ops.protocol.errors import DeadlineError, EmqError, OutcomeUnknownError, ServerError, UnreachableError
 from emq_ops.protocol.fence import Fence
@@ -26,7 +26,7 @@ class Leads:
     those it led and nobody else has taken since (their server may just be away)."""
 
     def __init__(self, server: Server, ledger: Ledger, lease_ms: int, emit: Emit) -> None:
-        self._leases = Leaderships(server, ledger, lease_ms=lease_ms, emit=emit)
+        self._leases = LeaseSet(server, ledger, lease_ms=lease_ms, emit=emit)
         self._ledger, self._emit, self._lease_ms = ledger, emit, lease_ms
         self.ours: set[str] = set()
         self._away: dict[str, str] = {}

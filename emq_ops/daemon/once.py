@@ -13,7 +13,7 @@ from emq_ops.daemon.timers import due_now, ordered
 from emq_ops.daemon.work import Worker
 from emq_ops.ledger.ledger import Ledger
 from emq_ops.passes.events import Emit, nowhere
-from emq_ops.passes.leadership import HeldQueueError, Leadership
+from emq_ops.passes.lease.queue_lease import HeldQueueError, QueueLease
 from emq_ops.protocol.errors import EmqError
 from emq_ops.protocol.server import Server
 
@@ -55,7 +55,7 @@ def run_due(server: Server, ledger: Ledger, worker: Worker, found: TaskSet, emit
         yield Outcome(task, "missed")
     for cue in ordered(due_now(found.tasks.values(), marks, now)):
         task = cue.task
-        leadership = Leadership(server, ledger, task.queue, emit=emit)
+        leadership = QueueLease(server, ledger, task.queue, emit=emit)
         try:
             leadership.acquire(LEASE_WAIT_SECONDS)
             book.begun(cue)

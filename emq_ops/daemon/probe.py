@@ -9,7 +9,7 @@ from emq_archive.facts import Facts
 from emq_archive.model import Report
 from emq_ops.daemon import clock
 from emq_ops.daemon.tasks import DEAD, STALLED, Task
-from emq_ops.passes.sight import Sight, look_many
+from emq_ops.passes.observe.queue_state import QueueState, observe_many
 from emq_ops.policy.models import StreamPolicy
 from emq_ops.protocol.errors import EmqError
 from emq_ops.protocol.keyspace import keys_of
@@ -32,7 +32,7 @@ class Probe:
 
     def __init__(self, server: Server) -> None:
         self.server = server
-        self._sights: dict[str, Sight] = {}
+        self._sights: dict[str, QueueState] = {}
         self._rests: dict[tuple[str, str], Rest] = {}
         self.seen_ms: dict[str, int] = {}
 
@@ -41,7 +41,7 @@ class Probe:
         streams = [task for task in tasks if task.key in self._rests]
         seen = {task.queue for task in tasks if task.name in (STALLED, DEAD) and task.queue in self._sights}
         calm: set[tuple[str, str]] = set()
-        for queue, sight in look_many(self.server, sorted(seen)).items():
+        for queue, sight in observe_many(self.server, sorted(seen)).items():
             before = self._sights.get(queue)
             if before is None or isinstance(sight, EmqError) or sight.unrecorded or not _same(before, sight):
                 continue
@@ -65,7 +65,7 @@ class Probe:
                 found.add(task.key)
         return found
 
-    def swept(self, queue: str, sight: Sight | None) -> None:
+    def swept(self, queue: str, sight: QueueState | None) -> None:
         """A sweep is through: how things stood right before it, None where it left something to do."""
         if sight is None:
             self._sights.pop(queue, None)
@@ -97,7 +97,7 @@ class Probe:
         self._rests = {} if names is None else {k: r for k, r in self._rests.items() if k[0] not in names}
 
 
-def _same(before: Sight, now: Sight) -> bool:
+def _same(before: QueueState, now: QueueState) -> bool:
     return (before.run_id, before.replid, before.promoted, before.dead, before.failed) == (
         now.run_id,
         now.replid,

@@ -14,7 +14,7 @@ from emq_ops.daemon.work import Worker
 from emq_ops.ledger import requests
 from emq_ops.ledger.ledger import Ledger
 from emq_ops.ledger.requests import Request
-from emq_ops.passes.holder import who
+from emq_ops.passes.lease.holder import who
 from emq_ops.policy.models import DeadPolicy, Policy, StalledPolicy, StreamPolicy, from_row
 from emq_ops.protocol.errors import BadInputError, EmqError
 from emq_ops.protocol.fence import Fence

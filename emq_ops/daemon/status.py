@@ -13,7 +13,7 @@ from emq_ops.deploy.model import instant
 from emq_ops.deploy.revisions import Revision
 from emq_ops.ledger import marks
 from emq_ops.ledger.ledger import Ledger
-from emq_ops.passes.leadership import standing_of
+from emq_ops.passes.lease.queue_lease import lease_info_of
 from emq_ops.policy.schedule import Cron
 from emq_ops.protocol.errors import EmqError
 from emq_ops.protocol.keyspace import keys_of
@@ -36,7 +36,7 @@ def leaders(server: Server, queues: list[str]) -> dict[str, str]:
     now = next(iter(clocks.values()), 0)
     found: dict[str, str] = {}
     for queue, flat in zip(queues, flats, strict=True):
-        standing = standing_of(flat, now) if flat else None
+        standing = lease_info_of(flat, now) if flat else None
         found[queue] = str(standing.holder) if standing is not None and standing.stands else ""
     return found
 

@@ -18,12 +18,12 @@ from emq_ops.daemon.tasks import Task
 from emq_ops.ledger import bounds, holds, runs
 from emq_ops.ledger.holds import Window
 from emq_ops.ledger.ledger import Ledger
-from emq_ops.passes.archive import StreamArchive, archiving
+from emq_ops.passes.archive.stream import StreamArchive, archiving
 from emq_ops.passes.events import Emit, PassEnded, PassStarted
-from emq_ops.passes.holder import who
-from emq_ops.passes.sight import Sight, look
-from emq_ops.passes.sweep import sweep
-from emq_ops.passes.trim import trim
+from emq_ops.passes.lease.holder import who
+from emq_ops.passes.observe.queue_state import QueueState, observe
+from emq_ops.passes.sweep.stalled_sweep import sweep
+from emq_ops.passes.trim.dead_trim import trim
 from emq_ops.policy.models import DeadPolicy, Policy, StalledPolicy, StreamPolicy, as_row
 from emq_ops.protocol import deadline
 from emq_ops.protocol.errors import BadInputError, EmqError
@@ -44,7 +44,7 @@ class Done:
 
     report: Report
     idle: bool
-    sight: Sight | None = None
+    sight: QueueState | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +125,7 @@ class Worker:
         policy = policy or task.policy
         with deadline.deadline(task.timeout_s or 3.15e7):
             if isinstance(policy, StalledPolicy):
-                seen = look(self.server, task.queue)
+                seen = observe(self.server, task.queue)
                 report = sweep(
                     self.server,
                     task.queue,

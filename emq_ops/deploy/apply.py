@@ -20,7 +20,7 @@ from emq_ops.deploy.saved import StaleError, facts_of, moved_facts
 from emq_ops.deploy.writes import write
 from emq_ops.ledger import bounds
 from emq_ops.ledger.ledger import Ledger, host_ms
-from emq_ops.passes.holder import who
+from emq_ops.passes.lease.holder import who
 from emq_ops.protocol.errors import EmqError
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import Server

@@ -17,7 +17,7 @@ from emq_ops.deploy.document import Document
 from emq_ops.deploy.model import DeadFacts, Interrupted, Live, LiveQueue, StreamFacts
 from emq_ops.ledger.alerts import competing
 from emq_ops.ledger.ledger import Ledger
-from emq_ops.passes.holder import name_of
+from emq_ops.passes.lease.holder import name_of
 from emq_ops.passes.predict import predict_trim
 from emq_ops.policy.models import DeadPolicy
 from emq_ops.policy.scalars import format_duration

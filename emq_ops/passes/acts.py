@@ -23,12 +23,12 @@ from emq_ops.ledger.schema import runs as runs_table
 from emq_ops.ledger.whole import Whole
 from emq_ops.passes.deadset import DeadJob
 from emq_ops.passes.events import Emit, PassEnded, PassStarted, nowhere
-from emq_ops.passes.holder import Holder, who
-from emq_ops.passes.leadership import ForeignQueueError, standing
-from emq_ops.passes.reconcile import PAGE, learn
+from emq_ops.passes.lease.holder import Holder, who
+from emq_ops.passes.lease.queue_lease import ForeignQueueError, lease_info
+from emq_ops.passes.observe.reconcile import PAGE, learn
 from emq_ops.passes.report import NAMED, Skipped, name_some
 from emq_ops.passes.selection import Selection, nothing, select
-from emq_ops.passes.trim import ProtectedError
+from emq_ops.passes.trim.dead_trim import ProtectedError
 from emq_ops.protocol.errors import BadInputError, EmqError, OutcomeUnknownError
 from emq_ops.protocol.keyspace import Keys, keys_of
 from emq_ops.protocol.scripts import load
@@ -225,7 +225,7 @@ def check_protect(kind: str, queue: str, protect: bool) -> None:
 
 def check_owner(server: Server, queue: str, ledger: Ledger) -> None:
     """Raises ForeignQueueError where another state owns the queue: its ledger would not know what we do."""
-    found = standing(server, queue)
+    found = lease_info(server, queue)
     if found is not None and found.state and found.state != ledger.state:
         raise ForeignQueueError(queue, ledger.state, found.state, found.holder)
 

@@ -10,14 +10,14 @@ from emq_ops.ledger import interruptions as cuts
 from emq_ops.ledger.holds import Window
 from emq_ops.ledger.ledger import Ledger
 from emq_ops.ledger.victims import Victim
-from emq_ops.passes.evidence import Lease, Scene, judge
-from emq_ops.passes.guard import bound
-from emq_ops.passes.interruptions import compare, describe, scene_for
-from emq_ops.passes.reconcile import PAGE, identities, number_of
+from emq_ops.passes.observe.evidence import JudgingContext, Lease, judge
+from emq_ops.passes.observe.interruptions import compare, describe, judging_context
+from emq_ops.passes.observe.queue_state import QueueState, observe, restored
+from emq_ops.passes.observe.reconcile import PAGE, identities
+from emq_ops.passes.observe.rows import number_of, token_of
 from emq_ops.passes.report import SweepReport, TrimReport, name_some
-from emq_ops.passes.sight import Sight, look, restored
-from emq_ops.passes.slices import token_of
-from emq_ops.passes.trim import call_tail, note_stay
+from emq_ops.passes.sweep.guard import bound
+from emq_ops.passes.trim.dead_trim import call_tail, note_stay
 from emq_ops.policy.models import DeadPolicy, StalledPolicy
 from emq_ops.protocol.ids import is_valid, min_id
 from emq_ops.protocol.keyspace import keys_of
@@ -97,7 +97,7 @@ def predict_sweep(
 ) -> SweepReport:
     """What a sweep would do with the leases that are due now (``status`` dry). An interruption that nobody noticed yet
     is judged as the sweep would, with a census of now. Raises DamagedError, UnreachableError."""
-    sight = look(server, queue)
+    sight = observe(server, queue)
     report = SweepReport(sight.queue, status="dry", max_stalled=policy.max_stalled, restart=policy.restart)
     scene = _scene(server, sight, policy, ledger, windows)
     exempting = policy.restart == "exempt"
@@ -147,8 +147,8 @@ def _due(server: Server, active: str, now_ms: int) -> Iterator[dict[str, int]]:
 
 
 def _scene(
-    server: Server, sight: Sight, policy: StalledPolicy, ledger: Ledger | None, windows: Sequence[Window]
-) -> Scene:
+    server: Server, sight: QueueState, policy: StalledPolicy, ledger: Ledger | None, windows: Sequence[Window]
+) -> JudgingContext:
     if ledger is None:
         contact, newest = None, None
     else:
@@ -162,17 +162,17 @@ def _scene(
         proves = contact is None or contact.run_id != sight.run_id
         if ledger is None:
             begun = [w for w in windows if w.covers(sight.queue) and w.start_ms <= sight.now_ms]
-            return Scene(sight.run_id, begun, found, proves, census, policy.lease_ms)
+            return JudgingContext(sight.run_id, begun, found, proves, census, policy.lease_ms)
         with ledger.read() as connection:
-            scene = scene_for(connection, sight, contact, found, policy.lease_ms, windows)
+            scene = judging_context(connection, sight, contact, found, policy.lease_ms, windows)
         return scene if scene.interruption is None else replace(scene, epoch_proves=proves, census=census)
     if ledger is None:
-        return Scene(sight.run_id, [w for w in windows if w.covers(sight.queue)], lease_ms=policy.lease_ms)
+        return JudgingContext(sight.run_id, [w for w in windows if w.covers(sight.queue)], lease_ms=policy.lease_ms)
     with ledger.read() as connection:
-        return scene_for(connection, sight, contact, newest, policy.lease_ms, windows)
+        return judging_context(connection, sight, contact, newest, policy.lease_ms, windows)
 
 
-def _with_census(ledger: Ledger | None, scene: Scene, lease: Lease) -> Scene:
+def _with_census(ledger: Ledger | None, scene: JudgingContext, lease: Lease) -> JudgingContext:
     cut = scene.interruption
     if ledger is None or cut is None or cut.id == 0 or cut.census_ms is None:
         return scene

@@ -10,8 +10,8 @@ from emq_archive.model import Pair
 from emq_ops.ledger import deaths
 from emq_ops.ledger.ledger import Ledger
 from emq_ops.ledger.snapshot import pack, seal, seal_of, unpack_flat
-from emq_ops.passes.archiver import ArchivedJob
-from emq_ops.passes.slices import read_dead
+from emq_ops.passes.observe.rows import read_dead
+from emq_ops.passes.trim.archiver import ArchivedJob
 from emq_ops.protocol.keyspace import Keys
 from emq_ops.protocol.server import Server
 

@@ -32,7 +32,7 @@ from emq_ops.passes.acts import (
     take_over,
 )
 from emq_ops.passes.events import Emit, PassStarted, nowhere
-from emq_ops.passes.holder import who
+from emq_ops.passes.lease.holder import who
 from emq_ops.passes.report import name_some
 from emq_ops.protocol.errors import BadInputError, EmqError, OutcomeUnknownError
 from emq_ops.protocol.ids import job_id

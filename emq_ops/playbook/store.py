@@ -18,7 +18,7 @@ from sqlalchemy import BigInteger, Column, Connection, ForeignKey, String, Table
 from emq_ops.ledger import runs as words
 from emq_ops.ledger.ledger import Ledger, host_ms, insert
 from emq_ops.ledger.schema import metadata, runs
-from emq_ops.passes.holder import Holder, machine_id, who
+from emq_ops.passes.lease.holder import Holder, machine_id, who
 from emq_ops.playbook.outcome import CHANGED, Outcome
 from emq_ops.playbook.registry import Plan
 from emq_ops.playbook.secrets import Secrets

@@ -13,7 +13,7 @@ from emq_archive.local import open_local
 from emq_archive.remote import open_remote
 from emq_archive.restore import restore
 from emq_archive.source import PAGE_BYTES
-from emq_ops.passes.archive_status import status_of
+from emq_ops.passes.archive.status import status_of
 from emq_ops.protocol.errors import BadInputError
 from emq_ops.protocol.server import Server
 from tests.archive.folding import Host

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from emq_ops.ledger.ledger import Ledger
-from emq_ops.passes.leadership import Leadership
+from emq_ops.passes.lease.queue_lease import QueueLease
 from emq_ops.passes.report import SweepReport
-from emq_ops.passes.sweep import sweep
+from emq_ops.passes.sweep.stalled_sweep import sweep
 from emq_ops.policy.models import StalledPolicy
 from emq_ops.protocol import ids
 from emq_ops.protocol.queue import Queue
@@ -19,7 +19,7 @@ LONG_MS = 3_600_000
 
 def swept(server: Server, ledger: Ledger, queue: str = "orders", **policy: Any) -> SweepReport:
     """One sweep under a lease of its own."""
-    leadership = Leadership(server, ledger, queue)
+    leadership = QueueLease(server, ledger, queue)
     fence = leadership.acquire()
     try:
         return sweep(server, queue, StalledPolicy(**policy), ledger, fence)

@@ -22,7 +22,7 @@ from emq_ops.ledger import bounds, holds, requests, runs
 from emq_ops.ledger.ledger import Ledger, open_ledger
 from emq_ops.ledger.runs import IdleBook
 from emq_ops.passes.events import nowhere
-from emq_ops.passes.greeting import greet
+from emq_ops.passes.observe.mark_idle import mark_idle_queues
 from emq_ops.policy.models import DeadPolicy, as_row
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import Server
@@ -168,7 +168,7 @@ def run_trim(dispatcher: Dispatcher) -> None:
 
 
 def calm(dispatcher: Dispatcher, server: Server, ledger: Ledger) -> None:
-    for queue, sight in greet(server, ledger, ["orders"]).items():
+    for queue, sight in mark_idle_queues(server, ledger, ["orders"]).items():
         dispatcher.probe.swept(queue, sight)
 
 

@@ -15,7 +15,7 @@ from emq_ops.deploy.lock import owner_of, unlock
 from emq_ops.deploy.model import Step
 from emq_ops.deploy.render import interrupted_words
 from emq_ops.ledger.ledger import open_ledger
-from emq_ops.passes.holder import user
+from emq_ops.passes.lease.holder import user
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import Server, connect
 from emq_ops.protocol.transitions import control, reads

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from emq_ops.ledger.ledger import Ledger, open_ledger
-from emq_ops.passes.sweep import sweep
-from emq_ops.passes.trim import trim
+from emq_ops.passes.sweep.stalled_sweep import sweep
+from emq_ops.passes.trim.dead_trim import trim
 from emq_ops.policy.models import DeadPolicy, StalledPolicy
 from emq_ops.protocol.conformance.keyspace import instant, load_keyspace
 from emq_ops.protocol.conformance.replay import CALLS, Vector, read_vectors

@@ -15,10 +15,10 @@ from emq_ops.ledger import acts as book
 from emq_ops.ledger import deaths, runs
 from emq_ops.ledger.ledger import Ledger, open_ledger
 from emq_ops.passes.acts import act, choose, preview, resume
-from emq_ops.passes.leadership import ForeignQueueError, Leadership
-from emq_ops.passes.reconcile import reconcile
+from emq_ops.passes.lease.queue_lease import ForeignQueueError, QueueLease
+from emq_ops.passes.observe.reconcile import reconcile
 from emq_ops.passes.selection import EmptySelectionError, Selection
-from emq_ops.passes.trim import ProtectedError
+from emq_ops.passes.trim.dead_trim import ProtectedError
 from emq_ops.passes.undo import rehydrate, undo
 from emq_ops.protocol import ids
 from emq_ops.protocol.errors import BadInputError
@@ -61,7 +61,7 @@ def seed(q: Queue, count: int = 10) -> list[str]:
 
 def see(server: Server, ledger: Ledger, queue: str = "orders") -> None:
     """The ledger learns of the deaths."""
-    leadership = Leadership(server, ledger, queue)
+    leadership = QueueLease(server, ledger, queue)
     reconcile(server, ledger, leadership.acquire(), None, server.now_ms(queue))
     leadership.release()
 
@@ -199,7 +199,7 @@ def test_refused(server: Server, ledger: Ledger, tmp_path: Path) -> None:
     assert runs.latest(ledger) == []
     assert dump(server) == before
     with open_ledger(f"sqlite:///{tmp_path}/other.db") as other:
-        leadership = Leadership(server, other, "orders")
+        leadership = QueueLease(server, other, "orders")
         leadership.acquire()
         leadership.release()
     with pytest.raises(ForeignQueueError):

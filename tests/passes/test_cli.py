@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from emq_ops.ledger.ledger import open_ledger
-from emq_ops.passes.holder import DAEMON
-from emq_ops.passes.leadership import Leadership
+from emq_ops.passes.lease.holder import DAEMON
+from emq_ops.passes.lease.queue_lease import QueueLease
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import Server
 from tests.audit.cli import Ran, emq
@@ -186,7 +186,7 @@ def test_beside_a_live_daemon_its_report_is_shown(
 def test_a_state_that_is_lost_is_disowned(server: Server, mail: Queue, where: tuple[str, ...], tmp_path: Path) -> None:
     stall(mail, 1)
     with open_ledger(f"sqlite:///{tmp_path}/lost.db") as lost:
-        leadership = Leadership(server, lost, "mail")
+        leadership = QueueLease(server, lost, "mail")
         leadership.acquire()
         ran = emq("release", "mail", "--disown", lost.state, *where)
         assert ran.code == 1  # a process of that state leads it

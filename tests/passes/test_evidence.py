@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from emq_ops.ledger.holds import Window
 from emq_ops.ledger.interruptions import Contact, Counted, Interruption
-from emq_ops.passes.evidence import Lease, Scene, Verdict, epoch_proves, judge
-from emq_ops.passes.interruptions import compare
-from emq_ops.passes.sight import Sight
+from emq_ops.passes.observe.evidence import JudgingContext, Lease, Verdict, epoch_proves, judge
+from emq_ops.passes.observe.interruptions import compare
+from emq_ops.passes.observe.queue_state import QueueState
 
 NOW = 1_800_000_000_000
 RUN, OLD = "b" * 40, "a" * 40
@@ -25,8 +25,8 @@ def lease(deadline: int = NOW - 100, attempts: int | None = 3, epoch: str = "") 
     return Lease(JOB, deadline, attempts, epoch)
 
 
-def scene(**more: object) -> Scene:
-    return dataclasses.replace(Scene(RUN, interruption=CUT, lease_ms=30_000), **more)
+def scene(**more: object) -> JudgingContext:
+    return dataclasses.replace(JudgingContext(RUN, interruption=CUT, lease_ms=30_000), **more)
 
 
 COUNTED = {JOB: Counted(JOB, 3, NOW - 100)}
@@ -37,10 +37,10 @@ WINDOW = Window("*", NOW - 200, NOW - 50)
 @pytest.mark.parametrize(
     ("given_lease", "given_scene", "verdict"),
     [
-        (lease(), Scene(RUN), Verdict(False, "none")),
-        (lease(), Scene(RUN, windows=[WINDOW]), Verdict(True, "window")),
-        (lease(NOW - 201), Scene(RUN, windows=[WINDOW]), Verdict(False, "none")),
-        (lease(NOW - 50), Scene(RUN, windows=[WINDOW]), Verdict(True, "window")),
+        (lease(), JudgingContext(RUN), Verdict(False, "none")),
+        (lease(), JudgingContext(RUN, windows=[WINDOW]), Verdict(True, "window")),
+        (lease(NOW - 201), JudgingContext(RUN, windows=[WINDOW]), Verdict(False, "none")),
+        (lease(NOW - 50), JudgingContext(RUN, windows=[WINDOW]), Verdict(True, "window")),
         (lease(epoch=RUN), scene(windows=[WINDOW], census=COUNTED), Verdict(True, "window")),
         # An epoch of this run proves a lease of this life, even against the census.
         (lease(epoch=RUN), scene(census=COUNTED), Verdict(False, "epoch")),
@@ -66,7 +66,7 @@ WINDOW = Window("*", NOW - 200, NOW - 50)
         (lease(NOW - 3999), scene(interruption=LATE, lease_ms=1000), Verdict(False, "clock")),
     ],
 )
-def test_the_order_of_evidence(given_lease: Lease, given_scene: Scene, verdict: Verdict) -> None:
+def test_the_order_of_evidence(given_lease: Lease, given_scene: JudgingContext, verdict: Verdict) -> None:
     assert judge(given_lease, given_scene) == verdict
 
 
@@ -147,11 +147,11 @@ def test_what_an_epoch_proves(interruptions: list[Interruption], primary_before:
     assert epoch_proves(RUN, interruptions, primary_before=primary_before) is proves
 
 
-SIGHT = Sight("mail", RUN, "r2", False, 100, NOW, 5, "S", 0, 0, 0, 50, 10, False, None)
+SIGHT = QueueState("mail", RUN, "r2", False, 100, NOW, 5, "S", 0, 0, 0, 50, 10, False, None)
 CONTACT = Contact(RUN, "r2", NOW - 60_000, token=5, completed=50, failed=10)
 
 
-def seen(**more: object) -> Sight:
+def seen(**more: object) -> QueueState:
     return dataclasses.replace(SIGHT, **more)
 
 
@@ -159,7 +159,7 @@ def known(**more: object) -> Contact:
     return dataclasses.replace(CONTACT, **more)
 
 
-def told(before: Contact | None, now: Sight, *, loaded: bool = False) -> tuple[object, ...] | None:
+def told(before: Contact | None, now: QueueState, *, loaded: bool = False) -> tuple[object, ...] | None:
     cut = compare(before, now, loaded=loaded)
     return None if cut is None else (cut.kind, cut.started_ms, cut.ended_ms, cut.went_back)
 

@@ -11,9 +11,9 @@ from emq_ops.ledger import interruptions as book
 from emq_ops.ledger import runs
 from emq_ops.ledger.interruptions import Contact
 from emq_ops.ledger.ledger import Ledger
-from emq_ops.passes.greeting import greet
-from emq_ops.passes.holder import DAEMON
-from emq_ops.passes.sweep import sweep
+from emq_ops.passes.lease.holder import DAEMON
+from emq_ops.passes.observe.mark_idle import mark_idle_queues
+from emq_ops.passes.sweep.stalled_sweep import sweep
 from emq_ops.policy.models import StalledPolicy
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import Server, connect
@@ -46,12 +46,12 @@ def test_it_leaves_what_a_first_sweep_leaves(server: Server, ledger: Ledger) -> 
     for name in NAMES:
         enqueued(Queue(server, name), 2)
     assert swept_by_the_daemon(server, ledger, "q0")
-    assert sorted(greet(server, ledger, NAMES)) == NAMES
+    assert sorted(mark_idle_queues(server, ledger, NAMES)) == NAMES
     first = untimed(contact(ledger, "q0"))
     for name in NAMES[1:]:
         assert untimed(contact(ledger, name)) == dataclasses.replace(first, token=0)  # nobody led it yet
     assert runs.latest(ledger) == []
-    assert sorted(greet(server, ledger, [*NAMES, "never-seen"])) == ["never-seen", *NAMES]
+    assert sorted(mark_idle_queues(server, ledger, [*NAMES, "never-seen"])) == ["never-seen", *NAMES]
 
 
 def _sampled(q: Queue, ledger: Ledger) -> None:
@@ -77,7 +77,7 @@ def test_what_a_pass_would_look_at_is_left_to_it(
 ) -> None:
     make(Queue(server, "q1"), ledger)
     before = contact(ledger, "q1")
-    assert sorted(greet(server, ledger, ["q0", "q1", "q2"])) == ["q0", "q2"]
+    assert sorted(mark_idle_queues(server, ledger, ["q0", "q1", "q2"])) == ["q0", "q2"]
     assert contact(ledger, "q1") == before
 
 
@@ -85,19 +85,19 @@ def test_deaths_that_are_known_and_those_that_are_not(server: Server, ledger: Le
     q = Queue(server, "q0")
     jobs = stall(q, 2)
     assert swept(server, ledger, "q0").dead == 2
-    assert sorted(greet(server, ledger, ["q0"])) == ["q0"]
+    assert sorted(mark_idle_queues(server, ledger, ["q0"])) == ["q0"]
     remove(q, jobs[0])
-    assert greet(server, ledger, ["q0"]) == {}  # one is dead no more: a pass has to close its death
+    assert mark_idle_queues(server, ledger, ["q0"]) == {}  # one is dead no more: a pass has to close its death
     assert trimmed(server, ledger, "q0", keep=5, archive=False).removed == 0
-    assert sorted(greet(server, ledger, ["q0"])) == ["q0"]
+    assert sorted(mark_idle_queues(server, ledger, ["q0"])) == ["q0"]
 
 
 def test_a_server_that_restarted_is_no_calm_sight(durable: Valkey, ledger: Ledger) -> None:
     with connect(durable.url) as server:
-        assert sorted(greet(server, ledger, ["q0"])) == ["q0"]
+        assert sorted(mark_idle_queues(server, ledger, ["q0"])) == ["q0"]
         enqueued(Queue(server, "q1"))
     durable.restart()
     with connect(durable.url) as server:
         # One was seen before the restart; of the other the keyspace tells that it came from the disk.
-        assert greet(server, ledger, ["q0", "q1"]) == {}
+        assert mark_idle_queues(server, ledger, ["q0", "q1"]) == {}
         assert contact(ledger, "q1") is None

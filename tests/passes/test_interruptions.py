@@ -10,9 +10,9 @@ from emq_ops.ledger import interruptions as book
 from emq_ops.ledger.interruptions import Interruption
 from emq_ops.ledger.ledger import Ledger
 from emq_ops.passes.events import Event
-from emq_ops.passes.interruptions import notice, take_census
-from emq_ops.passes.sight import look, look_many, restored
-from emq_ops.passes.sweep import sweep
+from emq_ops.passes.observe.interruptions import notice, take_census
+from emq_ops.passes.observe.queue_state import observe, observe_many, restored
+from emq_ops.passes.sweep.stalled_sweep import sweep
 from emq_ops.policy.models import StalledPolicy
 from emq_ops.protocol.errors import DamagedError, EmqError, FenceError
 from emq_ops.protocol.ids import parse
@@ -26,7 +26,7 @@ from tests.support.valkey import Valkey
 
 def noticed(server: Server, ledger: Ledger, lease_ms: int = 30_000) -> Interruption | None:
     with leading(server, ledger, "mail"):
-        return notice(server, ledger, look(server, "mail"), lease_ms)
+        return notice(server, ledger, observe(server, "mail"), lease_ms)
 
 
 def test_a_look(server: Server, mail: Queue) -> None:
@@ -35,7 +35,7 @@ def test_a_look(server: Server, mail: Queue) -> None:
     lapse(mail)
     take(mail, 1, 60_000)
     kill_row(mail, 3)
-    sight = look(server, "mail")
+    sight = observe(server, "mail")
     assert (sight.due, sight.active, sight.dead, sight.failed, sight.unrecorded) == (2, 3, 3, 3, False)
     assert sight.earliest_ms is not None
     assert sight.earliest_ms < sight.now_ms
@@ -46,7 +46,7 @@ def test_a_look(server: Server, mail: Queue) -> None:
 def test_many_looks_and_one_that_fails(server: Server, mail: Queue) -> None:
     add(mail)
     server.write("SET", "emq:{broken}:active", "no zset")
-    found = look_many(server, ["mail", "broken", "none"])
+    found = observe_many(server, ["mail", "broken", "none"])
     assert isinstance(found["broken"], DamagedError)
     others = [found["mail"], found["none"]]
     assert [None if isinstance(one, EmqError) else one.active for one in others] == [0, 0]
@@ -89,7 +89,7 @@ def test_a_restart_and_a_census_that_comes_too_late(durable: Valkey, ledger: Led
         take(mail, 3, 60_000)
         before = server.now_ms("mail")
         durable.restart()
-        until(lambda: server.now_ms("mail") > look(server, "mail").born_ms + 20, "some life")
+        until(lambda: server.now_ms("mail") > observe(server, "mail").born_ms + 20, "some life")
         found = noticed(server, ledger, lease_ms=1)
         assert found is not None
         assert (found.kind, found.census_ms, found.in_flight) == ("restart", None, 3)
@@ -151,7 +151,7 @@ def test_a_keyspace_that_went_back_in_time(ledger: Ledger) -> None:
         kept = kill_row(mail, 1)
         events: list[Event] = []
         with leading(server, ledger, "mail"):
-            found = notice(server, ledger, look(server, "mail"), 30_000, events.append)
+            found = notice(server, ledger, observe(server, "mail"), 30_000, events.append)
         assert found is not None
         assert (found.kind, found.went_back) == ("restart", True)
         assert "token" in found.evidence
@@ -204,7 +204,7 @@ def test_jobs_in_flight_that_went_with_the_keyspace_have_vanished(ledger: Ledger
 def test_two_servers_behind_one_name(server: Server, ledger: Ledger, mail: Queue) -> None:
     """Each is swept as it stands, nothing is buried for the other's sake, and it is said."""
     with Valkey() as other, connect(other.url) as second:
-        until(lambda: look(second, "mail").uptime_s >= 2, "that both are older than the first contact for certain")
+        until(lambda: observe(second, "mail").uptime_s >= 2, "that both are older than the first contact for certain")
         ends: list[tuple[int, int]] = []
         for turn in range(4):
             here = server if turn % 2 == 0 else second

@@ -12,8 +12,8 @@ import pytest
 from emq_ops.ledger.ledger import Ledger, open_ledger
 from emq_ops.ledger.tokens import last_token
 from emq_ops.passes.events import Event
-from emq_ops.passes.holder import Holder, start_of, who
-from emq_ops.passes.leadership import ForeignQueueError, HeldQueueError, Leadership, Standing, standing
+from emq_ops.passes.lease.holder import Holder, start_of, who
+from emq_ops.passes.lease.queue_lease import ForeignQueueError, HeldQueueError, LeaseInfo, QueueLease, lease_info
 from emq_ops.protocol.errors import FenceError, OutcomeUnknownError, ServerError
 from emq_ops.protocol.keyspace import keys_of
 from emq_ops.protocol.queue import Queue
@@ -25,7 +25,7 @@ from tests.support.valkey import Valkey
 
 
 def test_one_at_a_time(server: Server, ledger: Ledger) -> None:
-    first, second = Leadership(server, ledger, "mail"), Leadership(server, ledger, "mail")
+    first, second = QueueLease(server, ledger, "mail"), QueueLease(server, ledger, "mail")
     assert first.acquire().token == 1
     with pytest.raises(HeldQueueError, match=r"the command \S+@\S+:\d+ leads this queue") as caught:
         second.try_acquire()
@@ -34,17 +34,17 @@ def test_one_at_a_time(server: Server, ledger: Ledger) -> None:
     assert last_token(ledger, "mail") == 1  # who waits uses up no tokens
     first.release()
     assert second.acquire().token == 2
-    found = standing(server, "mail")
+    found = lease_info(server, "mail")
     assert found is not None
     assert (found.state, found.token, found.run) == (ledger.state, 2, server.run_id("mail"))
     second.release()
-    found = standing(server, "mail")
+    found = lease_info(server, "mail")
     assert found is not None
     assert (found.token, found.stands) == (2, False)  # the highest token stays known
 
 
 def test_waiting_for_a_lease(server: Server, ledger: Ledger) -> None:
-    first, second = Leadership(server, ledger, "mail"), Leadership(server, ledger, "mail")
+    first, second = QueueLease(server, ledger, "mail"), QueueLease(server, ledger, "mail")
     first.acquire()
     with pytest.raises(HeldQueueError):
         second.acquire(wait_seconds=0.05)
@@ -53,9 +53,9 @@ def test_waiting_for_a_lease(server: Server, ledger: Ledger) -> None:
 
 
 def test_a_lease_that_is_not_renewed_is_taken_over(server: Server, ledger: Ledger) -> None:
-    first = Leadership(server, ledger, "mail", lease_ms=80)
+    first = QueueLease(server, ledger, "mail", lease_ms=80)
     first.acquire()
-    assert Leadership(server, ledger, "mail").acquire(wait_seconds=5).token == 2
+    assert QueueLease(server, ledger, "mail").acquire(wait_seconds=5).token == 2
     lost: list[Event] = []
     first.emit = lost.append
     with pytest.raises(FenceError, match="token 2, ours is 1"):
@@ -64,12 +64,12 @@ def test_a_lease_that_is_not_renewed_is_taken_over(server: Server, ledger: Ledge
 
 
 def test_a_kept_lease_outlives_its_length(server: Server, ledger: Ledger) -> None:
-    def now() -> Standing:
-        found = standing(server, "mail")
+    def now() -> LeaseInfo:
+        found = lease_info(server, "mail")
         assert found is not None
         return found
 
-    with Leadership(server, ledger, "mail", lease_ms=6_000).kept() as fence:
+    with QueueLease(server, ledger, "mail", lease_ms=6_000).kept() as fence:
         taken = now().until_ms
         until(lambda: now().until_ms > taken + 3_000)  # renewed, and renewed again
         assert (now().token, now().stands) == (fence.token, True)
@@ -79,9 +79,9 @@ def test_a_kept_lease_outlives_its_length(server: Server, ledger: Ledger) -> Non
 HOLDER = """
 import os, signal, sys
 from emq_ops.ledger.ledger import open_ledger
-from emq_ops.passes.leadership import Leadership
+from emq_ops.passes.lease.queue_lease import QueueLease
 from emq_ops.protocol.server import connect
-Leadership(connect(sys.argv[1]), open_ledger(sys.argv[2]), "mail", lease_ms=60_000).acquire()
+QueueLease(connect(sys.argv[1]), open_ledger(sys.argv[2]), "mail", lease_ms=60_000).acquire()
 print("held", flush=True)
 signal.pause()
 """
@@ -95,19 +95,19 @@ def test_a_dead_process_of_this_host_is_passed_over_at_once(
         assert holder.stdout is not None
         assert holder.stdout.readline() == b"held\n"
         with pytest.raises(HeldQueueError):
-            Leadership(server, ledger, "mail").try_acquire()
+            QueueLease(server, ledger, "mail").try_acquire()
         holder.kill()
         # A zombie still has its number; it is dead all the same.
         until(lambda: start_of(holder.pid) == "")
         events: list[Event] = []
-        assert Leadership(server, ledger, "mail", emit=events.append).try_acquire().token == 2
+        assert QueueLease(server, ledger, "mail", emit=events.append).try_acquire().token == 2
         assert [event.facts()["took_over"] for event in events] == ["1"]
 
 
 def test_a_process_is_called_alike_wherever_it_is_named(server: Server, ledger: Ledger) -> None:
     assert str(Holder.me("daemon")) == who()
-    Leadership(server, ledger, "mail").try_acquire()
-    found = standing(server, "mail")
+    QueueLease(server, ledger, "mail").try_acquire()
+    found = lease_info(server, "mail")
     assert found is not None
     assert str(found.holder) == who()
     assert f"the command {who()} leads" in str(HeldQueueError("mail", found.holder, 1))
@@ -125,10 +125,10 @@ def test_who_is_surely_dead() -> None:
 
 
 def test_a_second_state_is_refused_with_what_it_found(server: Server, ledger: Ledger, tmp_path: Path) -> None:
-    first = Leadership(server, ledger, "mail")
+    first = QueueLease(server, ledger, "mail")
     first.acquire()
     with open_ledger(f"sqlite:///{tmp_path}/other.db") as other:
-        second = Leadership(server, other, "mail")
+        second = QueueLease(server, other, "mail")
         for disown in ("", ledger.state):  # while the lease stands, nobody's word helps
             with pytest.raises(ForeignQueueError, match=ledger.state) as caught:
                 second.try_acquire(disown=disown)
@@ -143,7 +143,7 @@ def test_a_second_state_is_refused_with_what_it_found(server: Server, ledger: Le
 
 def test_a_lease_is_of_one_life_of_the_server(durable: Valkey, ledger: Ledger) -> None:
     with connect(durable.url) as server:
-        leadership = Leadership(server, ledger, "mail")
+        leadership = QueueLease(server, ledger, "mail")
         before = leadership.acquire()
         durable.restart()
         with pytest.raises(FenceError, match="another life"):
@@ -155,7 +155,7 @@ def test_a_lease_is_of_one_life_of_the_server(durable: Valkey, ledger: Ledger) -
 
 def test_a_keyspace_that_went_back_brings_no_old_token_back(ledger: Ledger) -> None:
     with Valkey() as forgetful, connect(forgetful.url) as server:
-        leadership = Leadership(server, ledger, "mail")
+        leadership = QueueLease(server, ledger, "mail")
         assert leadership.acquire().token == 1
         forgetful.restart()  # nothing was kept
         with pytest.raises(FenceError, match="no lease"):
@@ -166,11 +166,11 @@ def test_a_keyspace_that_went_back_brings_no_old_token_back(ledger: Ledger) -> N
 def test_a_lost_reply_is_asked_again_under_a_higher_token(valkey: Valkey, server: Server, ledger: Ledger) -> None:
     with RespProxy(valkey.url) as proxy, connect(proxy.url) as through:
         proxy.arm("cut_after", match=scripted("lease_acquire"))
-        leadership = Leadership(through, ledger, "mail")
+        leadership = QueueLease(through, ledger, "mail")
         assert leadership.acquire().token == 2
         proxy.arm("cut_after", match=scripted("lease_acquire"), times=9)
         with pytest.raises(OutcomeUnknownError):
-            Leadership(through, ledger, "orders").acquire()
+            QueueLease(through, ledger, "orders").acquire()
 
 
 def test_taking_a_lease_at_the_servers_memory_limit(ledger: Ledger) -> None:
@@ -181,21 +181,21 @@ def test_taking_a_lease_at_the_servers_memory_limit(ledger: Ledger) -> None:
             admin.config_set("maxmemory", admin.info("memory")["used_memory"] // 2)
         with pytest.raises(ServerError, match="OOM"):
             server.write("SET", "a", "b")
-        leadership = Leadership(server, ledger, "mail")
+        leadership = QueueLease(server, ledger, "mail")
         leadership.acquire()
         leadership.renew()
         leadership.release()
 
 
 def test_a_lease_of_another_clock_proves_nothing(server: Server, ledger: Ledger) -> None:
-    Leadership(server, ledger, "mail").acquire()
+    QueueLease(server, ledger, "mail").acquire()
     server.write("HSET", keys_of("mail").lease, "until", server.now_ms("mail") + 3_600_000)
-    assert Leadership(server, ledger, "mail").try_acquire().token == 2
+    assert QueueLease(server, ledger, "mail").try_acquire().token == 2
 
 
 @pytest.mark.parametrize("transition", ["sweep_pass", "sweep_native", "dead_trim", "exempt_tidy", "lease_renew"])
 def test_every_script_of_a_pass_is_refused_without_the_lease(server: Server, ledger: Ledger, transition: str) -> None:
-    leadership = Leadership(server, ledger, "mail")
+    leadership = QueueLease(server, ledger, "mail")
     fence = leadership.acquire()
     leadership.release()
     k = Queue(server, "mail").keys

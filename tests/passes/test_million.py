@@ -6,7 +6,7 @@ import pytest
 
 from emq_ops.ledger import deaths
 from emq_ops.ledger.ledger import Ledger
-from emq_ops.passes.trim import trim
+from emq_ops.passes.trim.dead_trim import trim
 from emq_ops.policy.models import DeadPolicy
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import Server

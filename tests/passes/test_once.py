@@ -11,11 +11,11 @@ import pytest
 from emq_ops.ledger import requests
 from emq_ops.ledger.ledger import Ledger
 from emq_ops.ledger.requests import Request
-from emq_ops.passes.holder import DAEMON
-from emq_ops.passes.leadership import HeldQueueError, Leadership
-from emq_ops.passes.once import RequestFailedError, run_once, serve_requests
+from emq_ops.passes.frame.once import RequestFailedError, run_once, serve_requests
+from emq_ops.passes.lease.holder import DAEMON
+from emq_ops.passes.lease.queue_lease import HeldQueueError, QueueLease
 from emq_ops.passes.report import SweepReport
-from emq_ops.passes.sweep import sweep
+from emq_ops.passes.sweep.stalled_sweep import sweep
 from emq_ops.policy.models import DeadPolicy, StalledPolicy, StreamPolicy, as_row, from_row
 from emq_ops.protocol.errors import BadInputError, EmqError, FenceError
 from emq_ops.protocol.fence import Fence
@@ -38,11 +38,11 @@ def test_alone(server: Server, ledger: Ledger, mail: Queue) -> None:
     report = once(server, ledger)
     assert (report["recovered"], report["status"]) == (3, "done")
     assert "through" not in report
-    assert Leadership(server, ledger, "mail").try_acquire().token == 2  # the lease was given up
+    assert QueueLease(server, ledger, "mail").try_acquire().token == 2  # the lease was given up
 
 
 def test_beside_another_command_it_waits(server: Server, ledger: Ledger, mail: Queue) -> None:
-    other = Leadership(server, ledger, "mail")
+    other = QueueLease(server, ledger, "mail")
     other.acquire()
     with pytest.raises(HeldQueueError, match="command"):
         once(server, ledger, wait_seconds=0.05)
@@ -56,7 +56,7 @@ class Daemon:
 
     def __init__(self, server: Server, ledger: Ledger) -> None:
         self.server, self.ledger = server, ledger
-        self.leadership = Leadership(server, ledger, "mail", role=DAEMON, lease_ms=60_000)
+        self.leadership = QueueLease(server, ledger, "mail", role=DAEMON, lease_ms=60_000)
         self.fence = self.leadership.acquire()
         self.over = threading.Event()
         self.fault: EmqError | None = None
@@ -98,7 +98,7 @@ def test_what_fails_in_the_daemon_fails_here(server: Server, ledger: Ledger, mai
 
 
 def test_a_daemon_that_does_not_answer(server: Server, ledger: Ledger, mail: Queue) -> None:
-    Leadership(server, ledger, "mail", role=DAEMON, lease_ms=60_000).acquire()
+    QueueLease(server, ledger, "mail", role=DAEMON, lease_ms=60_000).acquire()
     with pytest.raises(HeldQueueError, match="daemon"):
         once(server, ledger, answer_seconds=0.05)
     assert requests.waiting(ledger) == []  # it was taken back
@@ -106,7 +106,7 @@ def test_a_daemon_that_does_not_answer(server: Server, ledger: Ledger, mail: Que
 
 def test_a_daemon_that_dies_meanwhile(server: Server, ledger: Ledger, mail: Queue) -> None:
     stall(mail, 2)
-    daemon = Leadership(server, ledger, "mail", role=DAEMON, lease_ms=60_000)
+    daemon = QueueLease(server, ledger, "mail", role=DAEMON, lease_ms=60_000)
     daemon.acquire()
     reports: list[dict[str, Any]] = []
     asking = threading.Thread(target=lambda: reports.append(once(server, ledger)))

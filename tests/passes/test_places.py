@@ -10,9 +10,9 @@ import pytest
 from emq_ops.ledger import deaths, runs
 from emq_ops.ledger import interruptions as book
 from emq_ops.ledger.ledger import Ledger, open_ledger
-from emq_ops.passes.leadership import HeldQueueError, Leadership
+from emq_ops.passes.lease.queue_lease import HeldQueueError, QueueLease
 from emq_ops.passes.predict import predict_trim
-from emq_ops.passes.trim import trim
+from emq_ops.passes.trim.dead_trim import trim
 from emq_ops.policy.models import DeadPolicy
 from emq_ops.protocol.ids import mint
 from emq_ops.protocol.keyspace import slot
@@ -65,7 +65,7 @@ def test_two_hosts_with_one_state_in_postgresql(server: Server, postgres: object
     url = postgres.fresh()  # type: ignore[attr-defined]  # the fixture's own type is not imported here
     with open_ledger(url) as one, open_ledger(url) as two:
         assert one.state == two.state
-        first, second = Leadership(server, one, "mail"), Leadership(server, two, "mail")
+        first, second = QueueLease(server, one, "mail"), QueueLease(server, two, "mail")
         assert first.acquire().token == 1
         with pytest.raises(HeldQueueError):
             second.try_acquire()

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from emq_ops.ledger import alerts
 from emq_ops.ledger.alerts import Watched
 from emq_ops.ledger.ledger import Ledger
-from emq_ops.passes.rivals import Fate, told
+from emq_ops.passes.observe.competitors import Fate, detect_competitor
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import Server
 from emq_ops.protocol.transitions import recover, settle
@@ -34,12 +34,12 @@ LEASE = Watched("JOB0STJaaaaaaa", 3, 1000, 1)
     ],
 )
 def test_what_a_fate_tells(fate: Fate, kind: str | None) -> None:
-    assert told(LEASE, fate) == kind
+    assert detect_competitor(LEASE, fate) == kind
 
 
 @given(st.sampled_from([b"active", b"scheduled", b"dead", b"pending", None]), st.integers(0, 9), st.integers(0, 9))
 def test_a_job_with_an_error_tells_nothing(state: bytes | None, attempts: int, stalls: int) -> None:
-    assert told(LEASE, Fate(state, attempts, stalls, True)) is None
+    assert detect_competitor(LEASE, Fate(state, attempts, stalls, True)) is None
 
 
 def sampled(server: Server, ledger: Ledger, mail: Queue, count: int = 4) -> list[str]:

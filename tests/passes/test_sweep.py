@@ -8,8 +8,8 @@ from emq_ops.ledger import deaths, holds, runs
 from emq_ops.ledger.holds import Window
 from emq_ops.ledger.ledger import Ledger
 from emq_ops.passes.events import Event
-from emq_ops.passes.sight import look
-from emq_ops.passes.sweep import sweep
+from emq_ops.passes.observe.queue_state import observe
+from emq_ops.passes.sweep.stalled_sweep import sweep
 from emq_ops.policy.models import StalledPolicy
 from emq_ops.protocol.ids import mint
 from emq_ops.protocol.queue import Queue
@@ -85,7 +85,7 @@ def test_c18_a_count_survives_a_restart(durable: Valkey, ledger: Ledger, restart
         assert row_of(mail, job)["stalled"] == "1"
         durable.restart()
         # Later than any lease of the earlier life: this stall is of this one.
-        until(lambda: server.now_ms("mail") > look(server, "mail").born_ms + 5, "a new life")
+        until(lambda: server.now_ms("mail") > observe(server, "mail").born_ms + 5, "a new life")
         assert take(mail, 1) == [job]
         lapse(mail)
         report = swept(server, ledger, "mail", **policy)

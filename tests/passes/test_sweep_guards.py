@@ -14,7 +14,7 @@ from emq_ops.ledger.holds import Hold, Window
 from emq_ops.ledger.ledger import Ledger
 from emq_ops.passes.events import Event
 from emq_ops.passes.predict import predict_sweep
-from emq_ops.passes.sweep import sweep
+from emq_ops.passes.sweep.stalled_sweep import sweep
 from emq_ops.policy.models import StalledPolicy
 from emq_ops.protocol import deadline
 from emq_ops.protocol.errors import BadInputError, DamagedError, DeadlineError, FenceError

@@ -12,7 +12,7 @@ from emq_ops.ledger.ledger import Ledger
 from emq_ops.passes.events import Event
 from emq_ops.passes.predict import predict_trim
 from emq_ops.passes.report import TrimReport
-from emq_ops.passes.trim import ProtectedError
+from emq_ops.passes.trim.dead_trim import ProtectedError
 from emq_ops.policy.models import DeadPolicy
 from emq_ops.protocol.errors import BadInputError, DamagedError, EmqError
 from emq_ops.protocol.ids import mint

@@ -17,8 +17,8 @@ from emq_archive.remote import open_remote
 from emq_ops.cli.main import main
 from emq_ops.ledger import holds, interruptions
 from emq_ops.ledger.ledger import open_ledger
-from emq_ops.passes.leadership import Leadership
-from emq_ops.passes.sweep import sweep
+from emq_ops.passes.lease.queue_lease import QueueLease
+from emq_ops.passes.sweep.stalled_sweep import sweep
 from emq_ops.playbook.context import QueuePolicy
 from emq_ops.playbook.play import shipped
 from emq_ops.playbook.runner import Ended
@@ -64,7 +64,7 @@ def test_restart_recovery(tmp_path: Path, empty_state: Path) -> None:
         bench.policy = QueuePolicy(stalled=policy)
         q = Queue(server, "orders")
         add(q, 1)
-        leadership = Leadership(server, ledger, "orders")
+        leadership = QueueLease(server, ledger, "orders")
         with leadership.kept() as fence:  # the ledger knows the life before the restart
             sweep(server, "orders", policy, ledger, fence)
         add(q, 7)
@@ -95,7 +95,7 @@ def test_restart_recovery_says_when_a_job_dies_again(bench: Bench) -> None:
         until(lambda: bench.seen("orders").get("pending"), "requeued")
         take(q, 1)
         lapse(q)
-        with Leadership(bench.server, bench.ledger, "orders").kept() as fence:
+        with QueueLease(bench.server, bench.ledger, "orders").kept() as fence:
             sweep(bench.server, "orders", StalledPolicy(), bench.ledger, fence)
 
     poison = threading.Thread(target=dies)

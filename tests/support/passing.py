@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from emq_ops.ledger.ledger import Ledger
-from emq_ops.passes.leadership import Leadership
+from emq_ops.passes.lease.queue_lease import QueueLease
 from emq_ops.passes.report import SweepReport, TrimReport
-from emq_ops.passes.sweep import sweep
-from emq_ops.passes.trim import trim
+from emq_ops.passes.sweep.stalled_sweep import sweep
+from emq_ops.passes.trim.dead_trim import trim
 from emq_ops.policy.models import DeadPolicy, StalledPolicy
 from emq_ops.protocol.fence import Fence
 from emq_ops.protocol.ids import mint
@@ -84,7 +84,7 @@ def row_of(q: Queue, job: str) -> dict[str, str]:
 @contextlib.contextmanager
 def leading(server: Server, ledger: Ledger, queue: str, lease_ms: int = 30_000) -> Iterator[Fence]:
     """The queue's lease for the length of the ``with``."""
-    leadership = Leadership(server, ledger, queue, lease_ms=lease_ms)
+    leadership = QueueLease(server, ledger, queue, lease_ms=lease_ms)
     fence = leadership.try_acquire()
     try:
         yield fence

@@ -8,12 +8,12 @@ from typing import Any, ClassVar
 
 from emq_archive.dead import DeadArchive
 from emq_archive.ports import Fence as Writer
-from emq_ops.passes.archive import StreamArchive, archiving
-from emq_ops.passes.holder import who
-from emq_ops.passes.once import run_once
+from emq_ops.passes.archive.stream import StreamArchive, archiving
+from emq_ops.passes.frame.once import run_once
+from emq_ops.passes.lease.holder import who
 from emq_ops.passes.predict import predict_trim
 from emq_ops.passes.report import TrimReport
-from emq_ops.passes.trim import check_policy, trim
+from emq_ops.passes.trim.dead_trim import check_policy, trim
 from emq_ops.playbook.context import Context
 from emq_ops.playbook.errors import TaskFailure
 from emq_ops.playbook.modules.recover import NAMED, check_report, with_options

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 from emq_ops.ledger import holds
 from emq_ops.ledger.holds import Window
-from emq_ops.passes.holder import who
+from emq_ops.passes.lease.holder import who
 from emq_ops.playbook.context import Context
 from emq_ops.playbook.modules.facts import look, look_many
 from emq_ops.playbook.options import BOOLEAN, COUNT, DURATION, JOBS, SPAN, TEXT, Option

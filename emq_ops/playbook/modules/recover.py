@@ -6,9 +6,9 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 from emq_ops.ledger import interruptions
-from emq_ops.passes.once import run_once
+from emq_ops.passes.frame.once import run_once
 from emq_ops.passes.predict import predict_sweep
-from emq_ops.passes.sweep import sweep
+from emq_ops.passes.sweep.stalled_sweep import sweep
 from emq_ops.playbook.context import Context
 from emq_ops.playbook.errors import TaskFailure
 from emq_ops.playbook.modules.facts import look

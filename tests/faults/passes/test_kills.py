@@ -16,7 +16,7 @@ import pytest
 from emq_ops.ledger import deaths, runs, stalls
 from emq_ops.ledger import interruptions as book
 from emq_ops.ledger.ledger import Ledger, open_ledger
-from emq_ops.passes.leadership import Leadership
+from emq_ops.passes.lease.queue_lease import QueueLease
 from emq_ops.protocol.ids import mint
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import Server
@@ -179,4 +179,4 @@ def test_two_sweeps_at_once_count_every_stall_once(
         one_pass("sweep", server, ledger)
         assert zygote.wait() == 0
         assert _state_of(server, ledger) == end
-        assert Leadership(server, ledger, QUEUE).try_acquire().token >= 3
+        assert QueueLease(server, ledger, QUEUE).try_acquire().token >= 3

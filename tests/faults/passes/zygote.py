@@ -25,9 +25,9 @@ PRELOADED = (
     "emq_archive.dead",
     "emq_archive.local",
     "emq_archive.remote",
-    "emq_ops.passes.once",
-    "emq_ops.passes.sweep",
-    "emq_ops.passes.trim",
+    "emq_ops.passes.frame.once",
+    "emq_ops.passes.sweep.stalled_sweep",
+    "emq_ops.passes.trim.dead_trim",
     "emq_ops.protocol.server",
 )
 
@@ -38,9 +38,9 @@ class PassZygote(Forks):
 
 def one_pass(what: str, server: Any, ledger: Any, lease_ms: int = 15_000, archive: Any = None) -> dict[str, Any]:
     """The pass that is killed, and the next one. With `archive` (fence -> archiver) the trim archives first."""
-    from emq_ops.passes.once import run_once
-    from emq_ops.passes.sweep import sweep
-    from emq_ops.passes.trim import trim
+    from emq_ops.passes.frame.once import run_once
+    from emq_ops.passes.sweep.stalled_sweep import sweep
+    from emq_ops.passes.trim.dead_trim import trim
     from emq_ops.policy.models import DeadPolicy, StalledPolicy
 
     stalled = StalledPolicy(max_stalled=2, limit=2, max_exempt=1)

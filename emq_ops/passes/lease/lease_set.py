@@ -1,4 +1,4 @@
-"""Leading many queues at once: what `Leadership` does for one, with one flush and one transaction for all.
+"""Leading many queues at once: what `QueueLease` does for one, with one flush and one transaction for all.
 
 A daemon of 1,000 queues renews 1,000 leases three times in their length; one by one that would be its whole work.
 """
@@ -12,8 +12,8 @@ from emq_ops.ledger import interruptions as sights
 from emq_ops.ledger import tokens
 from emq_ops.ledger.ledger import Ledger
 from emq_ops.passes.events import Emit, LeaseLost, LeaseTaken, nowhere
-from emq_ops.passes.holder import DAEMON, Holder
-from emq_ops.passes.leadership import LEASE_MS, ForeignQueueError, HeldQueueError, standing_of
+from emq_ops.passes.lease.holder import DAEMON, Holder
+from emq_ops.passes.lease.queue_lease import LEASE_MS, ForeignQueueError, HeldQueueError, lease_info_of
 from emq_ops.protocol.errors import EmqError, FenceError
 from emq_ops.protocol.fence import Fence
 from emq_ops.protocol.keyspace import keys_of
@@ -31,7 +31,7 @@ class _Wish:
     dead: str = ""
 
 
-class Leaderships:
+class LeaseSet:
     """The leases of one process: `fences` are those in hand. One thread at a time acquires, renews and releases."""
 
     def __init__(self, server: Server, ledger: Ledger, *, lease_ms: int = LEASE_MS, emit: Emit = nowhere) -> None:
@@ -98,7 +98,7 @@ class Leaderships:
                 taken[queue] = int(reply[2]) if reply[2].isdigit() else 0
                 self.emit(LeaseTaken(queue, token=given[queue], took_over=wish.dead or None))
                 continue
-            found = standing_of(reply[2], int(reply[1]))
+            found = lease_info_of(reply[2], int(reply[1]))
             if reply[0] == b"foreign":
                 refused[queue] = ForeignQueueError(queue, self.ledger.state, found.state, found.holder)
             elif reply[0] == b"held" and (not found.holder.surely_dead or wish.dead):

@@ -11,13 +11,13 @@ from sqlalchemy import Connection
 from emq_ops.ledger import interruptions as book
 from emq_ops.ledger import runs, stalls
 from emq_ops.ledger.deaths import NO_ATTEMPTS, STALLED, Death, record
-from emq_ops.ledger.ledger import Ledger, pages
+from emq_ops.ledger.ledger import Ledger
 from emq_ops.ledger.snapshot import pack, seal_of
-from emq_ops.passes.evidence import Lease, Scene, Verdict, judge
+from emq_ops.passes.observe.evidence import JudgingContext, Lease, Verdict, judge
+from emq_ops.passes.observe.rows import flow_parents, read_dead, token_of
 from emq_ops.policy.models import StalledPolicy
 from emq_ops.protocol.errors import StateError
 from emq_ops.protocol.fence import Fence
-from emq_ops.protocol.keyspace import Keys
 from emq_ops.protocol.scores import score_ms
 from emq_ops.protocol.scripts import load
 from emq_ops.protocol.server import Arg, Server
@@ -25,8 +25,6 @@ from emq_ops.protocol.server import Arg, Server
 SWEPT, UNRECORDED, BURST = "swept", "unrecorded", "burst"
 RECOVERED, DEAD, EXEMPT, GHOST, FORCED = "recovered", "dead", "exempt", "ghost", "forced"
 _COLUMNS = 8
-FLOW_BOOKS = ("dependencies", "processed", "failed", "unsuccessful")
-_READ_BUDGET = 4 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +59,6 @@ class Slice:
 
 def _text(value: bytes) -> str:
     return value.decode("utf-8", "replace")
-
-
-def token_of(attempts: bytes | None) -> int | None:
-    """A row's attempts as a token, None on a ghost or a row without."""
-    return int(attempts) if attempts is not None and attempts.isdigit() and len(attempts) <= 18 else None
 
 
 def _settled(columns: Sequence[bytes]) -> Settled:
@@ -131,43 +124,17 @@ def _parse(reply: Any, run: str, number: int) -> Slice:
     return Slice(_text(verdict), _text(facts[0]), int(facts[1]), int(facts[2]), more == 1, tuple(rows))
 
 
-def read_dead(server: Server, keys: Keys, jobs: Sequence[str]) -> dict[str, tuple[list[bytes], list[bytes]]]:
-    """Row and logs of those jobs that are dead, in bounded replies; others, and damaged ones, are left out."""
-    found: dict[str, tuple[list[bytes], list[bytes]]] = {}
-    todo = list(jobs)
-    while todo:
-        page = todo[:500]
-        replies = server.run(load("dead_read"), [keys.dead], [keys.base, _READ_BUDGET, *page], readonly=True)
-        for job, reply in zip(page, replies, strict=False):
-            if reply[0] == 1:
-                found[job] = (reply[1], reply[2])
-        todo = todo[len(replies) :]
-    return found
-
-
-def flow_parents(server: Server, keys: Keys, jobs: Sequence[str]) -> dict[str, bool]:
-    """Those of `jobs` that have books of a flow parent; True where failed children are on them."""
-    parents: list[str] = []
-    for page in pages(jobs):
-        books = [[keys.book(job, book) for book in FLOW_BOOKS] for job in page]
-        if server.read("EXISTS", *(key for of_job in books for key in of_job)):  # hardly ever
-            found = server.read_many([("EXISTS", *of_job) for of_job in books])
-            parents += [job for job, count in zip(page, found, strict=True) if count]
-    failed = server.read_many([("EXISTS", keys.book(job, "failed")) for job in parents])
-    return {job: count == 1 for job, count in zip(parents, failed, strict=True)}
-
-
-def verdicts_of(connection: Connection, scene: Scene, settled: Sequence[Settled]) -> dict[str, Verdict]:
+def verdicts_of(connection: Connection, scene: JudgingContext, settled: Sequence[Settled]) -> dict[str, Verdict]:
     """Which life each lease was of, with the census entries that this takes."""
     return judge_all(connection, scene, [s.lease for s in settled])
 
 
-def judge_all(connection: Connection, scene: Scene, leases: Sequence[Lease]) -> dict[str, Verdict]:
+def judge_all(connection: Connection, scene: JudgingContext, leases: Sequence[Lease]) -> dict[str, Verdict]:
     """`judge` for many leases, reading the census once."""
     entries: Mapping[str, Any] = {}
     if scene.interruption is not None and scene.interruption.census_ms is not None:
         entries = book.census_of(connection, scene.interruption.id, [lease.job for lease in leases])
-    full = Scene(scene.run_id, scene.windows, scene.interruption, scene.epoch_proves, entries, scene.lease_ms)
+    full = JudgingContext(scene.run_id, scene.windows, scene.interruption, scene.epoch_proves, entries, scene.lease_ms)
     return {lease.job: judge(lease, full) for lease in leases}
 
 
@@ -189,7 +156,7 @@ class Tally:
         return {name: n for name, n in numbers.items() if n}
 
 
-def record_slice(ledger: Ledger, server: Server, fence: Fence, scene: Scene, done: Slice) -> Tally:
+def record_slice(ledger: Ledger, server: Server, fence: Fence, scene: JudgingContext, done: Slice) -> Tally:
     """Puts a slice into the ledger, in one transaction and once: the run's counts, each death with row and logs, what
     it did with leases of an earlier life."""
     queue = fence.keys.queue

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 
 from emq_ops.ledger.ledger import Ledger
-from emq_ops.passes.evidence import Lease, Scene
-from emq_ops.passes.reconcile import number_of
-from emq_ops.passes.slices import judge_all, token_of
+from emq_ops.passes.observe.evidence import JudgingContext, Lease
+from emq_ops.passes.observe.rows import number_of, token_of
+from emq_ops.passes.sweep.slices import judge_all
 from emq_ops.policy.models import StalledPolicy
 from emq_ops.protocol.ids import is_valid
 from emq_ops.protocol.keyspace import keys_of
@@ -26,7 +26,14 @@ def bound(policy: StalledPolicy, active: int) -> int | None:
 
 
 def would_die(
-    server: Server, ledger: Ledger, queue: str, policy: StalledPolicy, scene: Scene, now_ms: int, *, judged: bool
+    server: Server,
+    ledger: Ledger,
+    queue: str,
+    policy: StalledPolicy,
+    scene: JudgingContext,
+    now_ms: int,
+    *,
+    judged: bool,
 ) -> int:
     """How many of the leases that are due at `now_ms` would be dead-lettered. Changes nothing. `judged`: whether
     exemptions apply."""

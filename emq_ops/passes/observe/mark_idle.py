@@ -12,30 +12,30 @@ from emq_ops.ledger import alerts, deaths
 from emq_ops.ledger import interruptions as book
 from emq_ops.ledger.interruptions import Contact
 from emq_ops.ledger.ledger import Ledger
-from emq_ops.passes.interruptions import compare
-from emq_ops.passes.reconcile import agreed
-from emq_ops.passes.sight import Sight, look_many, restored
+from emq_ops.passes.observe.interruptions import compare
+from emq_ops.passes.observe.queue_state import QueueState, observe_many, restored
+from emq_ops.passes.observe.reconcile import agreed
 from emq_ops.protocol.errors import EmqError
 from emq_ops.protocol.server import Server
 
 PAGE = 500
 
 
-def greet(server: Server, ledger: Ledger, queues: Sequence[str]) -> dict[str, Sight]:
+def mark_idle_queues(server: Server, ledger: Ledger, queues: Sequence[str]) -> dict[str, QueueState]:
     """How those of `queues` stand that a sweep would find idle: nothing in flight or due, no interruption since the
     last contact, the dead set as it is known. A queue that was never seen, without a dead job, is known from now on.
 
     Call it holding the queues' leases. Raises what server and ledger raise.
     """
-    found: dict[str, Sight] = {}
+    found: dict[str, QueueState] = {}
     for first in range(0, len(queues), PAGE):
         found |= _page(server, ledger, queues[first : first + PAGE])
     return found
 
 
-def _page(server: Server, ledger: Ledger, queues: Sequence[str]) -> dict[str, Sight]:
-    calm: dict[str, Sight] = {}
-    for queue, sight in look_many(server, queues).items():
+def _page(server: Server, ledger: Ledger, queues: Sequence[str]) -> dict[str, QueueState]:
+    calm: dict[str, QueueState] = {}
+    for queue, sight in observe_many(server, queues).items():
         if not isinstance(sight, EmqError) and not (sight.due or sight.active or sight.unrecorded):
             calm[queue] = sight
     names = list(calm)
@@ -52,11 +52,11 @@ def _page(server: Server, ledger: Ledger, queues: Sequence[str]) -> dict[str, Si
     return known | fresh
 
 
-def _as_known(contact: Contact | None, sight: Sight) -> bool:
+def _as_known(contact: Contact | None, sight: QueueState) -> bool:
     return contact is not None and compare(contact, sight) is None and agreed(contact, sight)
 
 
-def _loaded(server: Server, fresh: dict[str, Sight]) -> dict[str, bool]:
+def _loaded(server: Server, fresh: dict[str, QueueState]) -> dict[str, bool]:
     """Of each node (by its run id) that owns one of these queues: whether it began by loading a keyspace."""
     told: dict[str, bool] = {}
     for queue, sight in fresh.items():
@@ -65,7 +65,7 @@ def _loaded(server: Server, fresh: dict[str, Sight]) -> dict[str, bool]:
     return told
 
 
-def _contact(sight: Sight) -> Contact:
+def _contact(sight: QueueState) -> Contact:
     return Contact(
         sight.run_id,
         sight.replid,

@@ -14,16 +14,16 @@ from emq_ops.ledger.interruptions import Interruption
 from emq_ops.ledger.ledger import Ledger
 from emq_ops.ledger.victims import Listing, Victim, close_trimmed, note, up_to
 from emq_ops.ledger.victims import victims as find_victims
-from emq_ops.passes.archiver import ArchivedJob, DeadArchiver
 from emq_ops.passes.books import Books, digests, keep_books
-from emq_ops.passes.budget import Budget, at_the_end
 from emq_ops.passes.events import Emit, PassEnded, PassStarted, SliceTrimmed, alert, nowhere
-from emq_ops.passes.holder import DAEMON, who
-from emq_ops.passes.interruptions import notice
-from emq_ops.passes.reconcile import agreed, reconcile
+from emq_ops.passes.frame.budget import Budget, at_the_end
+from emq_ops.passes.lease.holder import DAEMON, who
+from emq_ops.passes.observe.interruptions import notice
+from emq_ops.passes.observe.queue_state import QueueState, observe
+from emq_ops.passes.observe.reconcile import agreed, reconcile
 from emq_ops.passes.report import NAMED, TrimReport, name_some
-from emq_ops.passes.sight import Sight, look
 from emq_ops.passes.snapshots import facts_and_seals, renew
+from emq_ops.passes.trim.archiver import ArchivedJob, DeadArchiver
 from emq_ops.policy.models import DeadPolicy, as_row
 from emq_ops.protocol.errors import BadInputError, EmqError, OutcomeUnknownError, ReconnectedError
 from emq_ops.protocol.fence import Fence
@@ -130,7 +130,7 @@ def _pass(
     emit: Emit,
 ) -> TrimReport:
     queue = fence.keys.queue
-    sight = look(server, queue)
+    sight = observe(server, queue)
     report = TrimReport(queue, token=fence.token, keep=policy.keep, max_age_ms=policy.max_age_ms)
     with ledger.read() as connection:
         hold = holds.hold_of(connection, queue, sight.now_ms)
@@ -182,7 +182,7 @@ def plan_victims(
 
 def _work(
     state: _Trim,
-    sight: Sight,
+    sight: QueueState,
     newest: Interruption | None,
     victims: list[Victim] | None,
     only: Collection[str] | None,
@@ -208,7 +208,7 @@ def _work(
     _close(state, sight, victims, whole=whole, gaps=only is not None)
 
 
-def _bring_in_line(state: _Trim, sight: Sight, newest: Interruption | None) -> bool:
+def _bring_in_line(state: _Trim, sight: QueueState, newest: Interruption | None) -> bool:
     """Whether the ledger knows the whole dead set now."""
     agreement = reconcile(
         state.server, state.ledger, state.fence, state.run, sight.now_ms, newest, state.emit, state.budget
@@ -358,9 +358,9 @@ def _stop(state: _Trim, victims: int, most: int, now_ms: int) -> None:
     alert(state.ledger, state.emit, Alert(report.queue, "removals_stopped", text, now_ms, facts, state.run))
 
 
-def _close(state: _Trim, sight: Sight, victims: Sequence[Victim], *, whole: bool, gaps: bool) -> None:
+def _close(state: _Trim, sight: QueueState, victims: Sequence[Victim], *, whole: bool, gaps: bool) -> None:
     report, done = state.report, victims[: state.done]
-    after = look(state.server, report.queue)
+    after = observe(state.server, report.queue)
     report.left = after.dead
     values: dict[str, int] = {"seen_ms": after.now_ms, "completed": after.completed, "failed": after.failed}
     # A victim that was no longer dead means that others are at work: then the next pass looks again.

@@ -14,10 +14,10 @@ from emq_ops.ledger.deaths import NO_ATTEMPTS, Death
 from emq_ops.ledger.interruptions import Contact, Interruption
 from emq_ops.ledger.ledger import Ledger
 from emq_ops.ledger.snapshot import pack, seal_of
-from emq_ops.passes.budget import Budget
 from emq_ops.passes.events import Died, Emit, nowhere
-from emq_ops.passes.sight import Sight
-from emq_ops.passes.slices import flow_parents, read_dead
+from emq_ops.passes.frame.budget import Budget
+from emq_ops.passes.observe.queue_state import QueueState
+from emq_ops.passes.observe.rows import flow_parents, number_of, read_dead
 from emq_ops.protocol.fence import Fence
 from emq_ops.protocol.ids import is_valid
 from emq_ops.protocol.keyspace import Keys
@@ -39,16 +39,11 @@ class Agreement:
     whole: bool = True
 
 
-def agreed(contact: Contact | None, sight: Sight, died: int = 0) -> bool:
+def agreed(contact: Contact | None, sight: QueueState, died: int = 0) -> bool:
     """Whether the dead set is as the ledger knows it, but for `died` deaths that were recorded since."""
     if contact is None:
         return False
     return (contact.agreed_dead + died, contact.agreed_failed + died) == (sight.dead, sight.failed)
-
-
-def number_of(value: bytes | None, default: int) -> int:
-    """A count of a row, or `default` where it is absent or none."""
-    return int(value) if value is not None and value.isdigit() and len(value) <= 18 else default
 
 
 def reconcile(

@@ -11,8 +11,8 @@ from emq_ops.ledger import requests
 from emq_ops.ledger.ledger import Ledger
 from emq_ops.ledger.requests import Request
 from emq_ops.passes.events import Emit, nowhere
-from emq_ops.passes.holder import DAEMON, who
-from emq_ops.passes.leadership import LEASE_MS, WAIT_SECONDS, HeldQueueError, Leadership
+from emq_ops.passes.lease.holder import DAEMON, who
+from emq_ops.passes.lease.queue_lease import LEASE_MS, WAIT_SECONDS, HeldQueueError, QueueLease
 from emq_ops.protocol.errors import EmqError, FenceError
 from emq_ops.protocol.fence import Fence
 from emq_ops.protocol.server import Server
@@ -51,7 +51,7 @@ def run_once(
     (with ``through`` naming the daemon). A pass that is fenced off (the server restarted) begins again under a new
     lease. Raises HeldQueueError, ForeignQueueError, RequestFailedError, and what `run` raises."""
     for life in range(_LIVES):
-        leadership = Leadership(server, ledger, queue, lease_ms=lease_ms, emit=emit)
+        leadership = QueueLease(server, ledger, queue, lease_ms=lease_ms, emit=emit)
         asked = _lead_or_ask(leadership, kind, options, wait_seconds, answer_seconds)
         if asked is not None:
             return asked
@@ -65,7 +65,7 @@ def run_once(
 
 
 def _lead_or_ask(
-    leadership: Leadership, kind: str, options: dict[str, Any], wait_seconds: float, answer_seconds: float
+    leadership: QueueLease, kind: str, options: dict[str, Any], wait_seconds: float, answer_seconds: float
 ) -> dict[str, Any] | None:
     """None once we lead; else the daemon's report."""
     ledger, request = leadership.ledger, ""

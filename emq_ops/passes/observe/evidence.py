@@ -30,7 +30,7 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True)
-class Scene:
+class JudgingContext:
     """What is known besides the lease: the server's `run_id`, the windows that may cover a deadline, the newest
     interruption, whether an epoch of this run proves anything, the census' entries for the leases in question, and the
     queue's longest lease."""
@@ -43,7 +43,7 @@ class Scene:
     lease_ms: int = 30_000
 
 
-def judge(lease: Lease, scene: Scene) -> Verdict:
+def judge(lease: Lease, scene: JudgingContext) -> Verdict:
     """The verdict on one lease, by the design's order of evidence."""
     if any(w.start_ms <= lease.deadline_ms <= w.end_ms for w in scene.windows):
         return Verdict(True, "window")

@@ -17,7 +17,7 @@ from emq_ops.ledger import interruptions as sights
 from emq_ops.ledger import tokens
 from emq_ops.ledger.ledger import Ledger
 from emq_ops.passes.events import Emit, LeaseLost, LeaseTaken, nowhere
-from emq_ops.passes.holder import Holder
+from emq_ops.passes.lease.holder import Holder
 from emq_ops.protocol.errors import EmqError, FenceError, OutcomeUnknownError
 from emq_ops.protocol.fence import Fence
 from emq_ops.protocol.keyspace import keys_of
@@ -56,7 +56,7 @@ class ForeignQueueError(EmqError):
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class LeaseInfo:
     """A lease as it was found. `until_ms` 0: given up. `now_ms`: the server's clock then."""
 
     state: str
@@ -77,7 +77,7 @@ def _number(text: str) -> int:
     return int(text) if text.isdigit() else 0
 
 
-def standing_of(flat: Sequence[bytes], now_ms: int) -> Standing:
+def lease_info_of(flat: Sequence[bytes], now_ms: int) -> LeaseInfo:
     """A lease from its fields (name, value ...) and the server's clock (unix ms)."""
     texts = [value.decode("utf-8", "replace") for value in flat]
     f = dict(zip(texts[::2], texts[1::2], strict=True))
@@ -90,17 +90,17 @@ def standing_of(flat: Sequence[bytes], now_ms: int) -> Standing:
         f.get("nonce", ""),
     )
     until, length = _number(f.get("until", "")), _number(f.get("ms", ""))
-    return Standing(f.get("state", ""), _number(f.get("token", "")), f.get("run", ""), until, length, now_ms, holder)
+    return LeaseInfo(f.get("state", ""), _number(f.get("token", "")), f.get("run", ""), until, length, now_ms, holder)
 
 
-def standing(server: Server, queue: str) -> Standing | None:
+def lease_info(server: Server, queue: str) -> LeaseInfo | None:
     """The lease of a queue as it stands, None where nobody ever took it."""
     now = server.now_ms(queue)
     flat = server.read("HGETALL", keys_of(queue).lease)
-    return standing_of(flat, now) if flat else None
+    return lease_info_of(flat, now) if flat else None
 
 
-class Leadership:
+class QueueLease:
     """One holder's lease of one queue. Used by one thread, or kept by one background thread (`kept`)."""
 
     def __init__(
@@ -126,7 +126,7 @@ class Leadership:
         HeldQueueError, ForeignQueueError, and what server and ledger raise.
         """
         seen, dead_token = 0, ""
-        found = standing(self.server, self.queue)
+        found = lease_info(self.server, self.queue)
         if found is not None:
             # Looked at first, so that whoever waits for a lease uses up no tokens.
             seen = found.token
@@ -140,7 +140,7 @@ class Leadership:
             token, reply = self._ask(token, dead_token, disown)
             if reply[0] == b"taken":
                 return self._taken(token, reply[1].decode("ascii"), _number(reply[2].decode("ascii")), dead_token)
-            found = standing_of(reply[2], int(reply[1]))
+            found = lease_info_of(reply[2], int(reply[1]))
             if reply[0] == b"foreign":
                 raise ForeignQueueError(self.queue, self.ledger.state, found.state, found.holder)
             if reply[0] == b"held":
@@ -148,7 +148,7 @@ class Leadership:
             seen = found.token
         raise EmqError("the lease changed hands too often while we asked for it", where=self.queue, fix="try again")
 
-    def _past(self, found: Standing) -> str:
+    def _past(self, found: LeaseInfo) -> str:
         """The token of a holder that is surely dead; raises HeldQueueError for any other."""
         if not found.holder.surely_dead:
             raise HeldQueueError(self.queue, found.holder, max(0, found.until_ms - found.now_ms))

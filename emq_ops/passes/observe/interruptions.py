@@ -16,9 +16,9 @@ from emq_ops.ledger.holds import Window
 from emq_ops.ledger.interruptions import Contact, Counted, Interruption
 from emq_ops.ledger.ledger import Ledger
 from emq_ops.passes.events import Emit, InterruptionSeen, alert, nowhere
-from emq_ops.passes.evidence import Scene, epoch_proves
-from emq_ops.passes.sight import Sight, restored
-from emq_ops.passes.slices import token_of
+from emq_ops.passes.observe.evidence import JudgingContext, epoch_proves
+from emq_ops.passes.observe.queue_state import QueueState, restored
+from emq_ops.passes.observe.rows import token_of
 from emq_ops.protocol.ids import is_valid, parse
 from emq_ops.protocol.keyspace import keys_of
 from emq_ops.protocol.scores import score_ms
@@ -28,7 +28,7 @@ _PAGE = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class DetectedInterruption:
     """An interruption as it shows in two looks. `latest_end_ms`: it can't have ended later; for a restart it is exact
     to a second, else it is the moment of the second look."""
 
@@ -39,14 +39,16 @@ class Cut:
     evidence: dict[str, Any]
 
 
-def compare(before: Contact | None, now: Sight, *, loaded: bool = False) -> Cut | None:
+def compare(before: Contact | None, now: QueueState, *, loaded: bool = False) -> DetectedInterruption | None:
     """What happened between the last contact and this look, None where nothing did. Pure.
 
     `loaded`: without an earlier contact, whether this life began by loading a keyspace from disk: then there was one
     before it.
     """
     if before is None:
-        return Cut(book.RESTART, None, now.born_ms, False, {"loaded_from_disk": True}) if loaded else None
+        return (
+            DetectedInterruption(book.RESTART, None, now.born_ms, False, {"loaded_from_disk": True}) if loaded else None
+        )
     facts: dict[str, Any] = {}
     if before.went_back:
         facts["token"] = {"known": before.token}
@@ -62,44 +64,48 @@ def compare(before: Contact | None, now: Sight, *, loaded: bool = False) -> Cut 
     back = bool(facts)
     if same_life:
         if now.promoted and before.replid != now.replid:
-            return Cut(book.FAILOVER, before.seen_ms, now.now_ms, back, facts | {"replid": before.replid})
+            return DetectedInterruption(
+                book.FAILOVER, before.seen_ms, now.now_ms, back, facts | {"replid": before.replid}
+            )
         if before.lost:
-            return Cut(book.OUTAGE, before.seen_ms, now.now_ms, back, facts)
-        return Cut(book.REWIND, before.seen_ms, now.now_ms, True, facts) if before.went_back else None
+            return DetectedInterruption(book.OUTAGE, before.seen_ms, now.now_ms, back, facts)
+        return DetectedInterruption(book.REWIND, before.seen_ms, now.now_ms, True, facts) if before.went_back else None
     if now.promoted or now.born_ms <= before.seen_ms:
         # It lived already when we talked to another: this is its replica, or the slot's new owner.
-        return Cut(book.FAILOVER, before.seen_ms, now.now_ms, back, facts)
-    return Cut(book.RESTART, before.seen_ms, max(now.born_ms, before.seen_ms), back, facts)
+        return DetectedInterruption(book.FAILOVER, before.seen_ms, now.now_ms, back, facts)
+    return DetectedInterruption(book.RESTART, before.seen_ms, max(now.born_ms, before.seen_ms), back, facts)
 
 
-def notice(server: Server, ledger: Ledger, sight: Sight, lease_ms: int, emit: Emit = nowhere) -> Interruption | None:
+def notice(
+    server: Server, ledger: Ledger, state: QueueState, lease_ms: int, emit: Emit = nowhere
+) -> Interruption | None:
     """Records what happened since the last contact, with a census where it is made in time; answers the newest
     interruption of the queue. Call it holding the queue's lease. `lease_ms`: the queue's longest lease."""
-    queue = sight.queue
+    queue = state.queue
     with ledger.read() as connection:
         before = book.contact_of(connection, queue)
         newest = book.latest(connection, queue)
-    cut = compare(before, sight, loaded=before is None and restored(server, queue))
-    seen = {"run_id": sight.run_id, "replid": sight.replid, "seen_ms": sight.now_ms, "token": sight.token}
-    seen |= {"completed": sight.completed, "failed": sight.failed, "lost": False, "went_back": False}
+    cut = compare(before, state, loaded=before is None and restored(server, queue))
+    seen = {"run_id": state.run_id, "replid": state.replid, "seen_ms": state.now_ms, "token": state.token}
+    seen |= {"completed": state.completed, "failed": state.failed, "lost": False, "went_back": False}
     if cut is None:
         if before is None:
             with ledger.write() as connection:
-                if sight.dead == 0 and not deaths.count_open(connection, queue):
-                    seen |= {"agreed_dead": 0, "agreed_failed": sight.failed}  # there is nothing to bring in line
+                if state.dead == 0 and not deaths.count_open(connection, queue):
+                    seen |= {"agreed_dead": 0, "agreed_failed": state.failed}  # there is nothing to bring in line
                 book.save_contact(connection, queue, **seen)
         return newest
-    found, leases = describe(server, sight, before, cut, lease_ms)
+    found, leases = describe(server, state, before, cut, lease_ms)
     lost = _lost_flights(server, ledger, queue) if found.went_back else []
     with ledger.write() as connection:
         known = book.contact_of(connection, queue)
-        told = known is not None and (known.run_id, known.replid) == (sight.run_id, sight.replid)
+        told = known is not None and (known.run_id, known.replid) == (state.run_id, state.replid)
         if told and known is not None and not known.lost and not known.went_back:
             # Another pass of this queue (a sweep beside a trim) was quicker: it is recorded.
             return book.latest(connection, queue)
         # A failover back promotes, and a slot that comes back brings its lease along: this does neither.
-        twofold = found.kind == book.FAILOVER and found.went_back and not sight.promoted
-        twofold = twofold and book.was_left(connection, queue, sight.run_id)
+        twofold = found.kind == book.FAILOVER and found.went_back and not state.promoted
+        twofold = twofold and book.was_left(connection, queue, state.run_id)
         number = book.add(connection, found, leases)
         book.add_vanished(connection, number, lost, book.IN_FLIGHT)
         book.save_contact(connection, queue, **seen, agreed_dead=-1, agreed_failed=-1)
@@ -116,11 +122,11 @@ def notice(server: Server, ledger: Ledger, sight: Sight, lease_ms: int, emit: Em
     )
     if found.went_back:
         text = "the keyspace went back in time: what was written last is gone"
-        alert(ledger, emit, Alert(queue, "went_back", text, sight.now_ms, found.evidence))
+        alert(ledger, emit, Alert(queue, "went_back", text, state.now_ms, found.evidence))
     if twofold:
         text = "two servers answer under one name: this one was here before, and lived on while another answered"
         facts = {"run_before": found.run_before, "run_after": found.run_after}
-        alert(ledger, emit, Alert(queue, "two_servers", text, sight.now_ms, facts))
+        alert(ledger, emit, Alert(queue, "two_servers", text, state.now_ms, facts))
     return dataclasses.replace(found, id=number, vanished=len(lost))
 
 
@@ -134,12 +140,12 @@ def _lost_flights(server: Server, ledger: Ledger, queue: str) -> list[str]:
 
 
 def describe(
-    server: Server, sight: Sight, before: Contact | None, cut: Cut, lease_ms: int
+    server: Server, state: QueueState, before: Contact | None, cut: DetectedInterruption, lease_ms: int
 ) -> tuple[Interruption, list[Counted]]:
     """The interruption as it is recorded, and its census (empty where it would be too late). Changes nothing."""
     # Later than a longest lease after the end, who is in flight was claimed since: then the clock knows better.
-    in_time = sight.now_ms <= cut.ended_ms + lease_ms
-    leases = take_census(server, sight.queue) if in_time else []
+    in_time = state.now_ms <= cut.ended_ms + lease_ms
+    leases = take_census(server, state.queue) if in_time else []
     horizon = max((c.deadline_ms for c in leases), default=cut.ended_ms) if in_time else cut.ended_ms + lease_ms
     started, evidence = cut.started_ms, cut.evidence
     if started is None:
@@ -148,18 +154,18 @@ def describe(
         started = max((ms for ms in minted if ms <= cut.ended_ms), default=None)
         evidence = evidence | ({"started_by": "newest job in flight"} if started is not None else {})
     found = Interruption(
-        queue=sight.queue,
+        queue=state.queue,
         kind=cut.kind,
         run_before=before.run_id if before else None,
-        run_after=sight.run_id,
+        run_after=state.run_id,
         started_ms=started,
         ended_ms=cut.ended_ms,
-        seen_ms=sight.now_ms,
-        census_ms=sight.now_ms if in_time else None,
+        seen_ms=state.now_ms,
+        census_ms=state.now_ms if in_time else None,
         horizon_ms=horizon,
         went_back=cut.went_back,
         evidence=evidence,
-        in_flight=len(leases) if in_time else sight.active,
+        in_flight=len(leases) if in_time else state.active,
     )
     return found, leases
 
@@ -181,22 +187,22 @@ def take_census(server: Server, queue: str) -> list[Counted]:
     return [Counted(job, token_of(token), deadlines[job]) for job, token in zip(jobs, found, strict=True)]
 
 
-def scene_for(
+def judging_context(
     connection: Connection,
-    sight: Sight,
+    state: QueueState,
     contact: Contact | None,
     newest: Interruption | None,
     lease_ms: int,
     windows: Sequence[Window] = (),
-) -> Scene:
+) -> JudgingContext:
     """What `judge` needs besides the census entries of the leases in question. `windows`: those of the config."""
     swept_ms = contact.swept_ms if contact is not None else 0
     # A sweep that found nothing due after the last lease of the earlier life had lapsed leaves nothing to be judged.
     cut = newest if newest is not None and swept_ms < newest.horizon_ms else None
-    open_windows = holds.windows_of(connection, sight.queue, swept_ms, windows)
-    begun = [window for window in open_windows if window.start_ms <= sight.now_ms]
+    open_windows = holds.windows_of(connection, state.queue, swept_ms, windows)
+    begun = [window for window in open_windows if window.start_ms <= state.now_ms]
     proves = True
     if cut is not None:
-        under = book.of_run(connection, cut.queue, sight.run_id)
-        proves = epoch_proves(sight.run_id, under, primary_before=book.was_left(connection, cut.queue, sight.run_id))
-    return Scene(run_id=sight.run_id, windows=begun, interruption=cut, epoch_proves=proves, lease_ms=lease_ms)
+        under = book.of_run(connection, cut.queue, state.run_id)
+        proves = epoch_proves(state.run_id, under, primary_before=book.was_left(connection, cut.queue, state.run_id))
+    return JudgingContext(run_id=state.run_id, windows=begun, interruption=cut, epoch_proves=proves, lease_ms=lease_ms)

@@ -12,17 +12,18 @@ from emq_ops.ledger.alerts import Alert
 from emq_ops.ledger.holds import Window
 from emq_ops.ledger.interruptions import Contact, Interruption
 from emq_ops.ledger.ledger import Ledger
-from emq_ops.passes import rivals
-from emq_ops.passes.budget import Budget, at_the_end
 from emq_ops.passes.events import Died, Emit, PassEnded, PassStarted, SliceSwept, alert, nowhere
-from emq_ops.passes.evidence import Lease, Scene
-from emq_ops.passes.guard import bound, would_die
-from emq_ops.passes.holder import DAEMON, who
-from emq_ops.passes.interruptions import notice, scene_for
-from emq_ops.passes.reconcile import agreed, reconcile
+from emq_ops.passes.frame.budget import Budget, at_the_end
+from emq_ops.passes.lease.holder import DAEMON, who
+from emq_ops.passes.observe.competitors import check as check_competitors
+from emq_ops.passes.observe.evidence import JudgingContext, Lease
+from emq_ops.passes.observe.interruptions import judging_context, notice
+from emq_ops.passes.observe.queue_state import QueueState, observe
+from emq_ops.passes.observe.reconcile import agreed, reconcile
+from emq_ops.passes.observe.rows import token_of
 from emq_ops.passes.report import SweepReport, name_some
-from emq_ops.passes.sight import Sight, look
-from emq_ops.passes.slices import (
+from emq_ops.passes.sweep.guard import bound, would_die
+from emq_ops.passes.sweep.slices import (
     BURST,
     UNRECORDED,
     Slice,
@@ -31,7 +32,6 @@ from emq_ops.passes.slices import (
     native_slice,
     record_slice,
     run_slice,
-    token_of,
 )
 from emq_ops.policy.models import StalledPolicy, as_row
 from emq_ops.protocol.errors import EmqError, OutcomeUnknownError, ReconnectedError
@@ -58,8 +58,8 @@ class _Sweep:
     policy: StalledPolicy
     windows: Sequence[Window]
     emit: Emit
-    sight: Sight
-    scene: Scene
+    sight: QueueState
+    scene: JudgingContext
     report: SweepReport
     budget: Budget = field(default_factory=Budget)
     run: str = ""
@@ -112,7 +112,7 @@ def _pass(
     trigger: str,
     emit: Emit,
 ) -> SweepReport:
-    sight = look(server, queue)
+    sight = observe(server, queue)
     report = SweepReport(queue, token=fence.token, max_stalled=policy.max_stalled, restart=policy.restart)
     with ledger.read() as connection:
         hold = holds.hold_of(connection, queue, sight.now_ms)
@@ -123,7 +123,7 @@ def _pass(
     newest = notice(server, ledger, sight, policy.lease_ms, emit)
     with ledger.read() as connection:
         contact = book.contact_of(connection, queue)
-        scene = scene_for(connection, sight, contact, newest, policy.lease_ms, windows)
+        scene = judging_context(connection, sight, contact, newest, policy.lease_ms, windows)
     report.interruption = scene.interruption.id if scene.interruption is not None else None
     state = _Sweep(server, ledger, fence, policy, windows, emit, sight, scene, report)
     if trigger == DAEMON and sight.due == 0 and not sight.unrecorded and agreed(contact, sight):
@@ -161,7 +161,7 @@ def _work(state: _Sweep, contact: Contact | None, newest: Interruption | None) -
             _stop(state, dying, most)
     if state.report.status != "stopped":
         _slices(state, most)
-    after = look(state.server, state.report.queue)
+    after = observe(state.server, state.report.queue)
     if state.budget.up:
         whole = False
     elif not agreed(contact, after, state.report.dead) or state.report.replayed:
@@ -303,11 +303,11 @@ def _tidy(state: _Sweep) -> None:
 
 
 def _close(
-    state: _Sweep, contact: Contact | None, *, run: str | None, after: Sight | None = None, whole: bool = True
+    state: _Sweep, contact: Contact | None, *, run: str | None, after: QueueState | None = None, whole: bool = True
 ) -> None:
     """Looks for competitors, and stores how things stand now that the pass ends."""
     report, seen = state.report, after or state.sight
-    report.competitors = rivals.check(
+    report.competitors = check_competitors(
         state.server, state.ledger, report.queue, seen.now_ms, state.ours, run, state.emit
     )
     values: dict[str, int] = {"seen_ms": seen.now_ms, "completed": seen.completed, "failed": seen.failed}

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from emq_ops.ledger.alerts import RECOVERER, SWEEPER, Alert, Watched, note_competitor, watch, watched
 from emq_ops.ledger.ledger import Ledger
 from emq_ops.passes.events import Emit, alert, nowhere
-from emq_ops.passes.reconcile import number_of
+from emq_ops.passes.observe.rows import number_of
 from emq_ops.protocol.ids import is_valid
 from emq_ops.protocol.keyspace import keys_of
 from emq_ops.protocol.scores import score_ms
@@ -36,7 +36,7 @@ class Fate:
     failed: bool
 
 
-def told(lease: Watched, fate: Fate) -> str | None:
+def detect_competitor(lease: Watched, fate: Fate) -> str | None:
     """Which competitor a lapsed lease shows, None for none. Pure.
 
     The lease was not ours to recover, and has lapsed. A job that is gone was completed late; one with an error was
@@ -68,7 +68,7 @@ def check(
     lapsed = [lease for lease in sample if lease.deadline_ms < now_ms and lease.job not in mine]
     seen: dict[str, list[str]] = {}
     for lease, fate in zip(lapsed, _fates(server, queue, [lease.job for lease in lapsed]), strict=True):
-        kind = told(lease, fate)
+        kind = detect_competitor(lease, fate)
         if kind is not None:
             seen.setdefault(kind, []).append(lease.job)
     fresh = _sample(server, queue, now_ms)

@@ -14,7 +14,7 @@ from emq_ops.protocol.server import Server
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
+class QueueState:
     """What was seen. `now_ms`: the server's clock. `promoted`: this node became a primary in this life. `due`: lapsed
     leases; `active`, `dead`: members; `earliest_ms`: the deadline that lapses next, None where nothing is in flight.
     `unrecorded`: a slice of a sweep waits to be put into the ledger. `token`, `state`: of the lease, 0 and '' where
@@ -46,9 +46,9 @@ def _keys(k: Keys) -> list[str]:
     return [k.lease, k.swept, k.active, k.dead, k.completed, k.failed]
 
 
-def _sight(queue: str, reply: list[Any]) -> Sight:
+def _state_of(queue: str, reply: list[Any]) -> QueueState:
     run_id, replid, promoted, uptime, now, token, state, due, active, dead, completed, failed, waiting, first = reply
-    return Sight(
+    return QueueState(
         queue,
         run_id.decode("ascii"),
         replid.decode("ascii"),
@@ -67,15 +67,15 @@ def _sight(queue: str, reply: list[Any]) -> Sight:
     )
 
 
-def look(server: Server, queue: str) -> Sight:
+def observe(server: Server, queue: str) -> QueueState:
     """One look, one request. Raises DamagedError where a key is of another type."""
-    return _sight(queue, server.run(load("look"), _keys(keys_of(queue)), readonly=True))
+    return _state_of(queue, server.run(load("look"), _keys(keys_of(queue)), readonly=True))
 
 
-def look_many(server: Server, queues: Sequence[str]) -> dict[str, Sight | EmqError]:
+def observe_many(server: Server, queues: Sequence[str]) -> dict[str, QueueState | EmqError]:
     """Many looks in one flush; in place of a look that failed stands its error."""
     replies = server.run_many(load("look"), [(_keys(keys_of(q)), ()) for q in queues], readonly=True)
-    return {q: r if isinstance(r, EmqError) else _sight(q, r) for q, r in zip(queues, replies, strict=True)}
+    return {q: r if isinstance(r, EmqError) else _state_of(q, r) for q, r in zip(queues, replies, strict=True)}
 
 
 def restored(server: Server, queue: str) -> bool:

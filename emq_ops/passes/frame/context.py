@@ -1,0 +1,7 @@
+"""What the frame hands a pass."""
+
+from __future__ import annotations
+
+
+class Context:
+    """One run under way."""
