@@ -6,9 +6,10 @@ from typing import Annotated
 
 import typer
 
-from emq_ops.cli.context import globals_of, new_app
-from emq_ops.cli.deploying import carry_out, file_of
-from emq_ops.cli.settings import required, wiring_of
+from emq_ops.cli.context import CommandContext
+from emq_ops.cli.deploying import carry_out
+from emq_ops.cli.options import new_app
+from emq_ops.cli.values import file_of
 from emq_ops.deploy.session import require_set, session
 from emq_ops.protocol.errors import BadInputError
 
@@ -29,18 +30,18 @@ def apply(
     dry_run: bool = typer.Option(False, "--dry-run", help="Show the plan and stop."),
 ) -> None:
     """Show the plan, ask, and do it: settings on the server, then one revision."""
-    options = globals_of(ctx)
+    context = CommandContext.of(ctx)
     if saved is not None and plan is not None and saved != plan:
         raise BadInputError("two saved plans", fix="name one of them")
     file = saved if saved is not None else plan
     if file is not None and revert:
         raise BadInputError("--revert with a saved plan", fix="give --revert to `emq-ops plan --save`")
-    loaded = required(options)
+    loaded = context.require_config()
     require_set(loaded)
-    with session(wiring_of(options, loaded), "apply") as opened:
+    with session(context.wiring, "apply") as opened:
         if file is not None:
             proposal, yes = opened.load(file_of(file), loaded), True
         else:
             proposal = opened.propose(loaded, revert or [])
-        code = carry_out(opened, proposal, options, yes=yes, dry_run=dry_run, allow_loss=allow_loss, why=why)
+        code = carry_out(opened, proposal, context, yes=yes, dry_run=dry_run, allow_loss=allow_loss, why=why)
     raise typer.Exit(code)

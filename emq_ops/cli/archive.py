@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated
 
 import typer
 
 from emq_archive.deadline import NEVER, Deadline
 from emq_ops.cli import archive_read, archive_rehydrate, archive_upkeep
-from emq_ops.cli.archive_parts import Parts, scalar, with_flags
 from emq_ops.cli.archive_read import ref_of
-from emq_ops.cli.context import globals_of, new_app
+from emq_ops.cli.context import CommandContext
 from emq_ops.cli.exits import EXIT_ERROR
-from emq_ops.cli.output import emit_one, emit_rows, say
-from emq_ops.cli.passing import show, warn_of_absence
+from emq_ops.cli.options import new_app
+from emq_ops.cli.output import say
+from emq_ops.cli.passing import show, warn_of_absence, with_given
 from emq_ops.cli.progress import bar
-from emq_ops.ledger.ledger import open_ledger
+from emq_ops.cli.values import duration_ms, size_bytes
 from emq_ops.passes.archive.status import status_of
 from emq_ops.passes.archive.stream import StreamArchive
 from emq_ops.passes.frame.once import run_once
 from emq_ops.passes.lease.holder import who
 from emq_ops.policy.models import as_row
-from emq_ops.policy.scalars import parse_duration
 from emq_ops.protocol.errors import BadInputError, EmqError
 from emq_ops.protocol.keyspace import queue_name, stream_name
 
@@ -54,30 +54,29 @@ def fold(
     The policy is the config's, with the flags over it; without either nothing is trimmed. Exit 1 when something could
     not be stored or trimmed.
     """
-    options = globals_of(ctx)
+    context = CommandContext.of(ctx)
     queue, stream = queue_name(queue), stream_name(stream)
-    parts = Parts.of(options)
-    policy = with_flags(
-        parts.stream_policy(queue, stream),
-        keep=keep,
-        max_age=max_age,
-        groups=groups,
-        trim_after=trim_after,
-        segment=segment,
-        max_removals=max_removals,
-    )
-    if policy.archiving.trim_after == "local" and parts.wiring.state_url.startswith("postgres"):
+    policy = context.stream(queue, stream)
+    if keep is not None or max_age is not None:
+        if policy.protect:
+            raise BadInputError("the queue is protected", fix="take `protect: true` out of the config first")
+        policy = replace(policy, keep=keep, max_age_ms=duration_ms(max_age, "--max-age"))
+    segment_bytes = None if segment is None else size_bytes(segment, "--segment")
+    archiving = with_given(policy.archiving, {"trim_after": trim_after, "segment_bytes": segment_bytes})
+    policy = with_given(policy, {"groups": groups, "max_removals": max_removals, "archiving": archiving})
+    if policy.archiving.trim_after == "local" and context.wiring.state_url.startswith("postgres"):
         fix = "remote, since the state is PostgreSQL and hosts may be several"
         raise BadInputError("trim_after is local", where="--trim-after", fix=fix)
-    deadline = NEVER if timeout is None else Deadline.after(scalar(parse_duration, timeout, "--timeout") / 1000)
-    opened = parts.local_for_a_look() if dry_run else parts.local()
-    with parts.server("archive") as server, opened as local, parts.remote() as remote:
-        warn_of_absence(server, queue, parts.loaded, stream)
+    within_ms = duration_ms(timeout, "--timeout")
+    deadline = NEVER if within_ms is None else Deadline.after(within_ms / 1000)
+    opened = context.local_for_a_look() if dry_run else context.local()
+    with context.server("archive") as server, opened as local, context.remote() as remote:
+        warn_of_absence(context, server, queue, stream)
         archive = StreamArchive(server, queue, stream, policy, local, remote)
         if dry_run:
-            show("fold", {**archive.preview().as_row(), "status": "dry"}, options.output)
+            show(context, "fold", {**archive.preview().as_row(), "status": "dry"})
             return
-        with open_ledger(parts.wiring.state_url) as ledger, bar(f"{queue}/{stream}") as progress:
+        with context.ledger() as ledger, bar(f"{queue}/{stream}") as progress:
             try:
                 report = run_once(
                     server,
@@ -89,9 +88,9 @@ def fold(
                 )
             except EmqError:
                 if archive.report.folded or archive.report.shipped or archive.report.trimmed:
-                    show("fold", archive.report.as_row(), options.output)
+                    show(context, "fold", archive.report.as_row())
                 raise
-    show("fold", report, options.output)
+    show(context, "fold", report)
     for refusal in report["refused"]:
         say(f"emq-ops: {queue}/{stream}: {refusal}")
     for odd in report["unstorable"]:
@@ -112,17 +111,16 @@ def status(
     ] = None,
 ) -> None:
     """How far the archive is: both frontiers, lag, what is not shipped, the last commit, sizes."""
-    options = globals_of(ctx)
+    context = CommandContext.of(ctx)
     queue = queue_name(queue)
-    parts = Parts.of(options)
-    with parts.server("archive") as server, parts.local_for_a_look() as local:
+    with context.server("archive") as server, context.local_for_a_look() as local:
         refs = [ref_of(queue, stream)] if stream is not None else local.streams()
-        warn_of_absence(server, queue, parts.loaded, *(ref.stream for ref in refs if ref.queue == queue))
+        warn_of_absence(context, server, queue, *(ref.stream for ref in refs if ref.queue == queue))
         rows = [status_of(server, local, ref) for ref in refs if ref.queue == queue]
-    if stream is not None and options.output in ("json", "table"):
-        emit_one(rows[0], options.output)
+    if stream is not None and context.output in ("json", "table"):
+        context.emit_one(rows[0])
     else:
-        emit_rows(rows, options.output, STATUS)
+        context.emit_rows(rows, STATUS)
 
 
 for _command in (*archive_read.COMMANDS, *archive_upkeep.COMMANDS, *archive_rehydrate.COMMANDS):

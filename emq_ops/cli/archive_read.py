@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import re
-import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Annotated, Any
@@ -19,13 +18,13 @@ from emq_archive.query import Query
 from emq_archive.read import Archive
 from emq_archive.restore import restore as restore_archive
 from emq_archive.verify import verify as verify_archive
-from emq_ops.cli.archive_parts import Parts
-from emq_ops.cli.context import globals_of
+from emq_ops.cli.context import CommandContext
 from emq_ops.cli.exits import EXIT_ERROR
-from emq_ops.cli.output import emit_one, emit_rows, say
+from emq_ops.cli.output import say
 from emq_ops.cli.passing import warn_of_absence
 from emq_ops.cli.progress import bar
-from emq_ops.ledger.ledger import adopt_state, open_ledger
+from emq_ops.cli.values import now_ms
+from emq_ops.ledger.ledger import adopt_state
 from emq_ops.passes.archive.stream import driver_policy
 from emq_ops.protocol import ids
 from emq_ops.protocol.errors import BadInputError
@@ -61,11 +60,11 @@ def read(
     no_live: NoLive = False,
 ) -> None:
     """Print records: the archive, then what is still in the stream, in one order."""
-    options = globals_of(ctx)
+    context = CommandContext.of(ctx)
     start, end, job = point(since, last=False), point(until, last=True), job_text(job)
-    with _archive(Parts.of(options), ref_of(queue, stream), no_live) as archive:
+    with _archive(context, ref_of(queue, stream), no_live) as archive:
         records = archive.read(start, end, job=job, limit=limit)
-        emit_rows((_shown(record, options.output) for record in records), options.output, _ROW)
+        context.emit_rows((_shown(record, context.output) for record in records), _ROW)
 
 
 def _shown(record: Record, output: str) -> dict[str, Any]:
@@ -96,11 +95,11 @@ def query(
     Columns: ms, seq, incarnation, time, evt, job, outcome, attempts, result, error, "group", fields (a list of name and
     value), queue, stream, stored (remote, local or live).
     """
-    options = globals_of(ctx)
-    with _archive(Parts.of(options), ref_of(queue, stream), no_live) as archive, Query(archive) as opened:
+    context = CommandContext.of(ctx)
+    with _archive(context, ref_of(queue, stream), no_live) as archive, Query(archive) as opened:
         found, rows = opened.run(sql)
         columns = distinct(found)
-        emit_rows((dict(zip(columns, row, strict=True)) for row in rows), options.output, columns)
+        context.emit_rows((dict(zip(columns, row, strict=True)) for row in rows), columns)
 
 
 def distinct(names: list[str]) -> list[str]:
@@ -113,28 +112,28 @@ def distinct(names: list[str]) -> list[str]:
 
 
 @contextlib.contextmanager
-def _archive(parts: Parts, ref: StreamRef, no_live: bool) -> Iterator[Archive]:
+def _archive(context: CommandContext, ref: StreamRef, no_live: bool) -> Iterator[Archive]:
     """With the live tail where a server was named, by --url or by the config."""
-    policy = driver_policy(parts.stream_policy(ref.queue, ref.stream))
+    policy = driver_policy(context.stream(ref.queue, ref.stream))
     with contextlib.ExitStack() as stack:
         live = None
-        if ref.kind == "stream" and not no_live and parts.names_server:
-            server = stack.enter_context(parts.server("archive"))
-            warn_of_absence(server, ref.queue, parts.loaded, ref.stream)
+        if ref.kind == "stream" and not no_live and context.names_server:
+            server = stack.enter_context(context.server("archive"))
+            warn_of_absence(context, server, ref.queue, ref.stream)
             live = LiveStream(Queue(server, ref.queue), ref.stream)
-        local = stack.enter_context(parts.local())
-        remote = stack.enter_context(parts.remote()) if parts.has_remote else None
+        local = stack.enter_context(context.local())
+        remote = stack.enter_context(context.remote()) if context.wiring.archive_remote is not None else None
         yield Archive(local, remote, ref, live=live, redact=policy.redact)
 
 
 def verify(ctx: typer.Context, queue: QueueArg, stream: StreamArg = "completions") -> None:
     """Re-read every commit and every segment against hashes, counts and chain. Exit 1 when something is not whole;
     until it is, nothing is trimmed on top of it."""
-    options = globals_of(ctx)
-    parts, ref = Parts.of(options), ref_of(queue, stream)
-    with parts.local() as local, parts.remote() as remote, bar(f"verify {ref}") as progress:
+    context = CommandContext.of(ctx)
+    ref = ref_of(queue, stream)
+    with context.local() as local, context.remote() as remote, bar(f"verify {ref}") as progress:
         found = verify_archive(local, remote, ref, progress=progress)
-    emit_one(found.as_row(), options.output)
+    context.emit_one(found.as_row())
     if found.good and not found.commits:
         say(f"emq-ops: the remote holds no archive of {ref}, so there was nothing to verify")
     for fault in found.faults:
@@ -153,18 +152,18 @@ def restore(
 
     A state database that never led a queue takes over the state that the archive belongs to.
     """
-    options = globals_of(ctx)
-    parts, ref = Parts.of(options), ref_of(queue, stream)
-    with parts.local() as local, parts.remote() as remote, bar(f"restore {ref}") as progress:
+    context = CommandContext.of(ctx)
+    ref = ref_of(queue, stream)
+    with context.local() as local, context.remote() as remote, bar(f"restore {ref}") as progress:
         done = restore_archive(local, remote, ref, now_ms=now_ms(), dry_run=dry_run, progress=progress)
         if done.state is not None and not dry_run:
-            with open_ledger(parts.wiring.state_url) as ledger:
+            with context.ledger() as ledger:
                 if ledger.state != done.state and not adopt_state(ledger, done.state):
                     say(
                         f"emq-ops: this archive belongs to state {done.state}, and the state here is {ledger.state}: "
                         "only to be read from here (to fold on, restore into a state database that never led a queue)"
                     )
-    emit_one(done.as_row(), options.output)
+    context.emit_one(done.as_row())
 
 
 def job_text(job: str | None) -> str | None:
@@ -175,11 +174,6 @@ def job_text(job: str | None) -> str | None:
         fix = "check where it was copied from"
         raise BadInputError("a job's id must be UTF-8 text", where="--job", fix=fix) from None
     return job
-
-
-def now_ms() -> int:
-    """The host's clock, unix ms."""
-    return time.time_ns() // 1_000_000
 
 
 def point(text: str | None, *, last: bool) -> StreamId | None:

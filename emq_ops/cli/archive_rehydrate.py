@@ -9,13 +9,11 @@ import typer
 from emq_archive.model import DEAD
 from emq_archive.read import Archive
 from emq_ops.audit.archived import Archived
-from emq_ops.cli.archive_parts import Parts
 from emq_ops.cli.archive_read import QueueArg, StreamArg, point, ref_of
 from emq_ops.cli.audit_parts import tell
-from emq_ops.cli.context import globals_of
+from emq_ops.cli.context import CommandContext
 from emq_ops.cli.exits import EXIT_ERROR
-from emq_ops.cli.output import emit_one, emit_rows, say
-from emq_ops.cli.passing import Passing
+from emq_ops.cli.output import say
 from emq_ops.passes.acts import RATE
 from emq_ops.passes.undo import rehydrate as bring_back
 from emq_ops.protocol.errors import BadInputError
@@ -42,12 +40,11 @@ def rehydrate(
     Say which: --job, --from, --to. Without --requeue they come back dead, and the next trim may take them again. Exit 1
     when none came back.
     """
-    options, ref = globals_of(ctx), ref_of(queue, stream)
+    context, ref = CommandContext.of(ctx), ref_of(queue, stream)
     if not jobs and since is None and until is None and limit is None:
         raise BadInputError("nothing is selected", fix="--job, --from, --to or --limit; never everything by mistake")
     start, end = point(since, last=False), point(until, last=True)
-    parts = Parts.of(options)
-    with parts.local_for_a_look() as local, parts.remote() as remote:
+    with context.local_for_a_look() as local, context.remote() as remote:
         archive = Archive(local, remote, ref)
         wanted: dict[str, None] = {}
         selected: list[str | None] = list(jobs) if jobs else [None]
@@ -59,14 +56,14 @@ def rehydrate(
             say(f"emq-ops: {ref}: no archived record of that selection names a job")
             raise typer.Exit(EXIT_ERROR)
         if dry_run:
-            emit_rows([{"queue": ref.queue, "job": job} for job in wanted], options.output, ("queue", "job"))
+            context.emit_rows([{"queue": ref.queue, "job": job} for job in wanted], ("queue", "job"))
             return
-        with Passing(parts).ledger() as ledger, parts.server("rehydrate") as server:
+        with context.ledger() as ledger, context.server("rehydrate") as server:
             find = Archived(local, remote).whole
             report = bring_back(server, ref.queue, list(wanted), ledger, find=find, requeue=requeue, rate=rate, why=why)
     tell(report)
-    if options.output != "table":
-        emit_one(report.as_row(), options.output)
+    if context.output != "table":
+        context.emit_one(report.as_row())
     if not report.done:
         raise typer.Exit(EXIT_ERROR)
 

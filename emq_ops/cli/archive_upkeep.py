@@ -17,18 +17,15 @@ from emq_archive.model import FIRST_ID, LAST_ID, Policy, StreamId, StreamRef
 from emq_archive.ports import Fence
 from emq_archive.ship import LogShipper
 from emq_archive.source import StreamSource
-from emq_ops.cli.archive_parts import Parts, scalar
-from emq_ops.cli.archive_read import QueueArg, StreamArg, job_text, now_ms, point, ref_of
-from emq_ops.cli.context import globals_of
+from emq_ops.cli.archive_read import QueueArg, StreamArg, job_text, point, ref_of
+from emq_ops.cli.context import CommandContext
 from emq_ops.cli.deploying import ask
-from emq_ops.cli.output import emit_one, say
+from emq_ops.cli.output import say
 from emq_ops.cli.progress import bar
-from emq_ops.config.effective import Layers
+from emq_ops.cli.values import duration_ms, now_ms
 from emq_ops.config.policies import dead_policy
-from emq_ops.ledger.ledger import open_ledger
 from emq_ops.passes.archive.stream import archiving, driver_policy
 from emq_ops.passes.lease.holder import who
-from emq_ops.policy.scalars import parse_duration
 from emq_ops.protocol.errors import BadInputError, DamagedError, UnreachableError
 from emq_ops.protocol.keyspace import keys_of
 from emq_ops.protocol.queue import Queue
@@ -41,24 +38,24 @@ Grace = Annotated[
 
 
 @contextlib.contextmanager
-def _shipper(parts: Parts, ref: StreamRef, *, destructive: bool = False) -> Iterator[LogShipper]:
+def _shipper(context: CommandContext, ref: StreamRef, *, destructive: bool = False) -> Iterator[LogShipper]:
     """Raises BadInputError for a destructive verb on a protected queue."""
-    policy, protect = _policy(parts, ref)
+    policy, protect = _policy(context, ref)
     if destructive and protect:
         raise BadInputError(f"queue {ref.queue} is protected", fix="take `protect: true` out of the config first")
-    with open_ledger(parts.wiring.state_url) as ledger, parts.local() as local, parts.remote() as remote:
+    with context.ledger() as ledger, context.local() as local, context.remote() as remote:
         yield LogShipper(local, remote, ref, policy, Fence(ledger.state, 0, who()))
 
 
-def _policy(parts: Parts, ref: StreamRef) -> tuple[Policy, bool]:
+def _policy(context: CommandContext, ref: StreamRef) -> tuple[Policy, bool]:
     """How a stream, or the dead jobs, are archived, and whether the queue is protected."""
     if ref.kind == "stream":
-        policy = parts.stream_policy(ref.queue, ref.stream)
+        policy = context.stream(ref.queue, ref.stream)
         return driver_policy(policy), policy.protect
-    effective = Layers(parts.loaded).effective(ref.queue)
+    effective = context.layers.effective(ref.queue)
     if effective.dead is None:
         return Policy(), effective.protect
-    return archiving(dead_policy(effective.dead, parts.loaded.env).archiving), effective.protect
+    return archiving(dead_policy(effective.dead, context.loaded.env).archiving), effective.protect
 
 
 def compact(
@@ -69,13 +66,13 @@ def compact(
     dry_run: DryRun = False,
 ) -> None:
     """Merge the small segments of each day. The old objects go after the grace, at the next run."""
-    options = globals_of(ctx)
+    context = CommandContext.of(ctx)
     ref = ref_of(queue, stream)
-    with _shipper(Parts.of(options), ref) as shipper, bar(f"compact {ref}") as progress:
+    with _shipper(context, ref) as shipper, bar(f"compact {ref}") as progress:
         done = compact_archive(
-            shipper, now_ms=now_ms(), grace_ms=_ms(grace, "--grace"), dry_run=dry_run, progress=progress
+            shipper, now_ms=now_ms(), grace_ms=duration_ms(grace, "--grace"), dry_run=dry_run, progress=progress
         )
-    emit_one(done.as_row(), options.output)
+    context.emit_one(done.as_row())
 
 
 def expire(
@@ -93,24 +90,23 @@ def expire(
 
     Records that are still in the stream are not archived again; a trim may take them.
     """
-    options = globals_of(ctx)
+    context = CommandContext.of(ctx)
     ref = ref_of(queue, stream)
-    age, keep = _ms(older_than, "--older-than"), _ms(grace, "--grace")
-    parts = Parts.of(options)
-    with _shipper(parts, ref, destructive=True) as shipper:
+    age, keep = duration_ms(older_than, "--older-than"), duration_ms(grace, "--grace")
+    with _shipper(context, ref, destructive=True) as shipper:
         done = expire_archive(shipper, now_ms=now_ms(), older_than_ms=age, grace_ms=keep, dry_run=True)
         if not dry_run and (not done.expired or ask(f"Expire {done.records} records of {ref}?", yes)):
-            head = _head(parts, ref)
+            head = _head(context, ref)
             done = expire_archive(shipper, now_ms=now_ms(), older_than_ms=age, grace_ms=keep, head=head)
-    emit_one(done.as_row(), options.output)
+    context.emit_one(done.as_row())
 
 
-def _head(parts: Parts, ref: StreamRef) -> StreamId | None:
+def _head(context: CommandContext, ref: StreamRef) -> StreamId | None:
     """What stands first in the stream (None: nothing); the lowest id of all where the server can't tell."""
-    if not parts.names_server:
+    if not context.names_server:
         return FIRST_ID
     try:
-        with parts.server("archive") as server:
+        with context.server("archive") as server:
             return StreamSource(Queue(server, ref.queue), ref.stream).observe(None)[0].first
     except (UnreachableError, DamagedError):
         return FIRST_ID
@@ -129,14 +125,14 @@ def erase(
 
     Entries in the stream itself stay until they are trimmed, and are not archived again.
     """
-    options = globals_of(ctx)
+    context = CommandContext.of(ctx)
     ref = ref_of(queue, stream)
     bound, job = point(upto, last=True) or LAST_ID, job_text(job) or ""
-    with _shipper(Parts.of(options), ref, destructive=True) as shipper, bar(f"erase {job}") as progress:
+    with _shipper(context, ref, destructive=True) as shipper, bar(f"erase {job}") as progress:
         if not dry_run and not ask(f"Erase every record of {job} from the archive of {ref}?", yes):
             raise typer.Abort
         done = erase_job(shipper, job, bound, now_ms=now_ms(), dry_run=dry_run, progress=progress)
-    emit_one(done.as_row(), options.output)
+    context.emit_one(done.as_row())
 
 
 def adopt(
@@ -153,10 +149,10 @@ def adopt(
 
     A trim may then take it, so be sure that the other archive holds it. It holds for every host of this archive.
     """
-    options = globals_of(ctx)
-    parts, ref = Parts.of(options), ref_of(queue, stream)
+    context = CommandContext.of(ctx)
+    ref = ref_of(queue, stream)
     bound = point(after, last=True)
-    with parts.server("archive") as server, _shipper(parts, ref, destructive=True) as shipper:
+    with context.server("archive") as server, _shipper(context, ref, destructive=True) as shipper:
         if bound is None:
             bound = after_watermark(server.read("GET", keys_of(ref.queue).watermark(ref.stream)))
         live = StreamSource(Queue(server, ref.queue), ref.stream)
@@ -165,11 +161,7 @@ def adopt(
         done = adopt_stream(shipper, live, bound, now_ms=now_ms(), dry_run=dry_run)
     if not dry_run:
         say(f"emq-ops: {ref}: {done.records} records up to {done.after} are the other archiver's")
-    emit_one(done.as_row(), options.output)
-
-
-def _ms(text: str | None, where: str) -> int | None:
-    return None if text is None else scalar(parse_duration, text, where)
+    context.emit_one(done.as_row())
 
 
 COMMANDS: tuple[Any, ...] = (compact, expire, erase, adopt)

@@ -16,12 +16,11 @@ from emq_ops.audit.together import together
 from emq_ops.audit.whatif import begin, fates_of, finish, known_queues
 from emq_ops.cli.audit_dead import dead
 from emq_ops.cli.audit_parts import Html, Queues, archive_of, check_page, put_page, queues_of
-from emq_ops.cli.context import globals_of, new_app
+from emq_ops.cli.context import CommandContext
+from emq_ops.cli.options import new_app
 from emq_ops.cli.output import counted, emit_one, emit_rows, say
-from emq_ops.cli.passing import Passing, span
 from emq_ops.cli.queues import chosen
-from emq_ops.cli.state import ledger_if_there
-from emq_ops.config.effective import Layers
+from emq_ops.cli.values import duration_ms
 from emq_ops.ledger import interruptions
 from emq_ops.protocol.errors import BadInputError, EmqError, UnreachableError, one_line
 from emq_ops.protocol.server import Server
@@ -48,26 +47,25 @@ def restarts(
     From the ledger alone: what the daemon, and passes, saw. A table has one row an event, however many queues it
     touched; the other forms have what it was for each queue.
     """
-    options = globals_of(ctx)
-    check_page(html, options.output)
-    passing = Passing.of(options)
-    with ledger_if_there(passing.parts.wiring) as ledger:
+    context = CommandContext.of(ctx)
+    check_page(html, context.output)
+    with context.ledger_if_there() as ledger:
         known = interruptions.known_queues(ledger) if ledger is not None else []
-        names = chosen(queues, known, Layers(passing.parts.loaded).literals) if queues else None
+        names = chosen(queues, known, context.layers.literals) if queues else None
         found = audit_restarts(ledger, names, since_ms=_since(since), burst=burst)
     events = together(found.told)
     if html is not None:
         from emq_ops.audit.page import restarts_page  # and its templates: just where a page is asked for
 
         put_page(restarts_page(found), html)
-    if options.output == "json":
-        emit_one(found.as_row(), options.output)
+    if context.output == "json":
+        context.emit_one(found.as_row())
     elif html != "-":
-        if options.output != "table":
-            emit_rows([one.as_row() for one in found.told], options.output, ("id", *CUTS))
+        if context.output != "table":
+            context.emit_rows([one.as_row() for one in found.told], ("id", *CUTS))
         elif found.told:
             emit_rows([event.as_row() for event in events], "table", ("queues", *CUTS[1:], "ids"))
-        if options.output == "table" and found.bursts:
+        if context.output == "table" and found.bursts:
             say("\nbursts:")
             emit_rows([b.as_row() for b in found.bursts], "table", ("queue", "run", "evidence", "jobs"))
     for note in found.notes:
@@ -76,7 +74,7 @@ def restarts(
 
 
 def _since(text: str | None) -> int:
-    ms = span(text, "--since")
+    ms = duration_ms(text, "--since")
     return 0 if ms is None else time.time_ns() // 1_000_000 - ms
 
 
@@ -87,32 +85,31 @@ def one_job(
     html: Html = None,
 ) -> None:
     """Tell the whole life of one job: ledger, archive, live row."""
-    options = globals_of(ctx)
-    check_page(html, options.output)
-    passing = Passing.of(options)
+    context = CommandContext.of(ctx)
+    check_page(html, context.output)
     notes: list[str] = []
     with contextlib.ExitStack() as stack:
-        ledger = stack.enter_context(ledger_if_there(passing.parts.wiring))
+        ledger = stack.enter_context(context.ledger_if_there())
         server, names = None, []
         try:
-            server = stack.enter_context(passing.server("audit"))
-            names = queues_of(passing.parts, server, None)
+            server = stack.enter_context(context.server("audit"))
+            names = queues_of(context, server, None)
         except UnreachableError as fault:
-            if ledger is None and passing.parts.wiring.archive_local is None:
+            if ledger is None and context.wiring.archive_local is None:
                 raise
             notes.append(f"without the live row: {fault}")
-        archived = _archived(passing, job, server, stack, notes)
+        archived = _archived(context, job, server, stack, notes)
         life = life_of(job, server=server, queues=names, ledger=ledger, archived=archived)
     if html is not None:
         from emq_ops.audit.page import life_page
 
         put_page(life_page(life), html)
-    if options.output in ("json", "jsonl"):
-        emit_one(life.as_row(), options.output)
+    if context.output in ("json", "jsonl"):
+        context.emit_one(life.as_row())
     elif html != "-":
         rows = [{**event.as_row(), "at": iso(event.at_ms)} for event in life.events]
-        emit_rows(rows, options.output, ("at", "source", "what", "text"))
-        if options.output == "table":
+        context.emit_rows(rows, ("at", "source", "what", "text"))
+        if context.output == "table":
             places = [" ".join((f"{place['queue']}:", place["state"], place.get("why", ""))) for place in life.live]
             say(f"\nnow: {', '.join(places).rstrip() or 'not on the server'}")
             if life.kept_ms is not None:
@@ -127,11 +124,11 @@ def one_job(
 
 
 def _archived(
-    passing: Passing, job: str, server: Server | None, stack: contextlib.ExitStack, notes: list[str]
+    context: CommandContext, job: str, server: Server | None, stack: contextlib.ExitStack, notes: list[str]
 ) -> list[Event]:
     """What the archive has of the job; a store that does not answer is told, not fatal."""
     try:
-        archive = stack.enter_context(archive_of(passing.parts, server))
+        archive = stack.enter_context(archive_of(context, server))
         return [] if archive is None else list(archive.events(job))
     except EmqError as fault:
         notes.append(f"without the archive: {fault}")
@@ -152,19 +149,18 @@ def what_would(
 
     Names each job that died of stalls or would have; the verdict says whether that is the same.
     """
-    options = globals_of(ctx)
-    check_page(html, options.output)
-    passing = Passing.of(options)
-    with ledger_if_there(passing.parts.wiring) as ledger:
+    context = CommandContext.of(ctx)
+    check_page(html, context.output)
+    with context.ledger_if_there() as ledger:
         if ledger is None:
-            raise BadInputError("there is no state database, so nothing to replay", where=options.state)
+            raise BadInputError("there is no state database, so nothing to replay", where=context.options.state)
         known = known_queues(ledger)
         seen = {*known, *interruptions.known_queues(ledger)}
-        names = chosen(queues, seen, Layers(passing.parts.loaded).literals) if queues else known
+        names = chosen(queues, seen, context.layers.literals) if queues else known
         found = begin(max_stalled, names)
         fates = fates_of(found, ledger, since_ms=_since(since) or None)
-        if options.output in ("jsonl", "csv"):  # as they come: all of them, however many
-            emit_rows((fate.as_row() for fate in fates if fate.dies), options.output, FATES)
+        if context.output in ("jsonl", "csv"):  # as they come: all of them, however many
+            context.emit_rows((fate.as_row() for fate in fates if fate.dies), FATES)
         for _ in fates:
             pass
         finish(found, ledger)
@@ -172,10 +168,10 @@ def what_would(
         from emq_ops.audit.page import whatif_page
 
         put_page(whatif_page(found), html)
-    if options.output == "json":
-        emit_one(found.as_row(), options.output)
-    elif options.output == "table" and html != "-" and found.fates:
-        emit_rows([fate.as_row() for fate in found.fates[:MOST_FATES]], options.output, FATES)
+    if context.output == "json":
+        context.emit_one(found.as_row())
+    elif context.output == "table" and html != "-" and found.fates:
+        context.emit_rows([fate.as_row() for fate in found.fates[:MOST_FATES]], FATES)
         if len(found.fates) > MOST_FATES:
             say(f"{len(found.fates) - MOST_FATES} more: --output jsonl")
     for note in found.notes:

@@ -7,9 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from emq_ops.cli.audit_parts import tell
+from emq_ops.cli.context import CommandContext
 from emq_ops.cli.output import emit_one, say
-from emq_ops.cli.passing import Passing
-from emq_ops.config.effective import Layers
 from emq_ops.ledger import acts, runs
 from emq_ops.ledger.ledger import Ledger
 from emq_ops.passes.acts import RATE, ActReport, Chosen, act, check_owner, check_protect, preview, resume
@@ -19,22 +18,22 @@ from emq_ops.protocol.errors import BadInputError
 from emq_ops.protocol.server import Server
 
 
-def protected(passing: Passing, queue: str) -> bool:
+def protected(context: CommandContext, queue: str) -> bool:
     """Whether the config protects the queue."""
-    return Layers(passing.parts.loaded).effective(queue).protect
+    return context.layers.effective(queue).protect
 
 
-def predict(passing: Passing, server: Server, kind: str, chosen: Sequence[Chosen]) -> list[ActReport]:
+def predict(context: CommandContext, server: Server, kind: str, chosen: Sequence[Chosen]) -> list[ActReport]:
     """What an act would do, for each queue. Raises ProtectedError where it would be refused."""
     for one in chosen:
-        check_protect(kind, one.queue, protected(passing, one.queue))
+        check_protect(kind, one.queue, protected(context, one.queue))
         if kind == acts.REMOVE:
             see_parents(server, one)
     return [preview(kind, one) for one in chosen]
 
 
 def carry_out(
-    passing: Passing,
+    context: CommandContext,
     server: Server,
     ledger: Ledger,
     kind: str,
@@ -47,7 +46,7 @@ def carry_out(
     """Acts on each queue. What refuses one of them refuses all, before any is touched; where an act breaks off, what
     was done until then is told, and how to go on."""
     for one in chosen:
-        check_protect(kind, one.queue, protected(passing, one.queue))
+        check_protect(kind, one.queue, protected(context, one.queue))
         check_owner(server, one.queue, ledger)
     reports: list[ActReport] = []
     for one in chosen:
@@ -75,18 +74,18 @@ def _told_if_it_breaks_off(kind: str, before: Sequence[ActReport]) -> Iterator[A
         raise
 
 
-def go_on(passing: Passing, run: str, kind: str | None, *, rate: int, dry_run: bool, output: str) -> None:
+def go_on(context: CommandContext, run: str, kind: str | None, *, rate: int, dry_run: bool, output: str) -> None:
     """``--resume RUN``. Raises BadInputError where `kind` says another act than the run is."""
-    with passing.ledger() as ledger:
+    with context.ledger() as ledger:
         found = runs.get(ledger, run)
         if kind is not None and found.kind != kind:
             raise BadInputError(f"run {run} is a {found.kind}, no {kind}", fix=f"leave --{kind} out")
-        protect = protected(passing, found.queue)
+        protect = protected(context, found.queue)
         if dry_run:
             check_protect(found.kind, found.queue, protect)
             report = left_of(ledger, run)
         else:
-            with passing.server("audit") as server:
+            with context.server("audit") as server:
                 report = resume(server, run, ledger, rate=rate if rate != RATE else None, protect=protect)
     tell(report)
     if output != "table":

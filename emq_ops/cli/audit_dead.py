@@ -14,11 +14,9 @@ from emq_ops.audit.restarts import iso
 from emq_ops.audit.suspects import BURST, Suspect
 from emq_ops.cli.audit_acting import carry_out, go_on, predict
 from emq_ops.cli.audit_parts import Html, Queues, check_page, longest_lease, put_page, queues_of, selection_of, tell
-from emq_ops.cli.context import Globals, globals_of
+from emq_ops.cli.context import CommandContext
 from emq_ops.cli.exits import EXIT_ERROR
-from emq_ops.cli.output import counted, emit_one, emit_rows, say
-from emq_ops.cli.passing import Passing
-from emq_ops.cli.state import ledger_if_there
+from emq_ops.cli.output import counted, emit_rows, say
 from emq_ops.ledger import acts
 from emq_ops.ledger.ledger import Ledger
 from emq_ops.passes.acts import RATE, ActReport, Chosen
@@ -72,9 +70,8 @@ def dead(
     Numbers and ids in error texts don't matter for the grouping. --requeue and --remove show what they would do; with
     --yes they do it, recorded with who and why, resumable after a kill; a removal can be undone (emq-ops undo RUN).
     """
-    options = globals_of(ctx)
-    check_page(html, options.output)
-    passing = Passing.of(options)
+    context = CommandContext.of(ctx)
+    check_page(html, context.output)
     if requeue and remove:
         raise BadInputError("--requeue and --remove at once", fix="give one of them")
     selection = selection_of(
@@ -91,17 +88,17 @@ def dead(
     if resumed is not None:
         if queues or selection.narrows or suspects:
             raise BadInputError("--resume with a queue or a filter", fix="it goes on with the jobs that were selected")
-        go_on(passing, resumed, kind, rate=rate, dry_run=dry_run, output=options.output)
+        go_on(context, resumed, kind, rate=rate, dry_run=dry_run, output=context.output)
         return
     if kind and not queues and not selection.narrows and not suspects:
         raise BadInputError(f"--{kind} without a queue or a filter", fix="name the queue, or say which jobs")
-    with passing.server("audit") as server, contextlib.ExitStack() as stack:
+    with context.server("audit") as server, contextlib.ExitStack() as stack:
         acting = kind is not None and yes and not dry_run
-        ledger = stack.enter_context(passing.ledger() if acting else ledger_if_there(passing.parts.wiring))
-        names = queues_of(passing.parts, server, queues, ledger)
-        lease = longest_lease(passing, names)
+        ledger = stack.enter_context(context.ledger() if acting else context.ledger_if_there())
+        names = queues_of(context, server, queues, ledger)
+        lease = longest_lease(context, names)
         if listed and kind is None:
-            _list(server, names, selection, ledger, suspects, lease, options, history=history, html=html)
+            _list(server, names, selection, ledger, suspects, lease, context, history=history, html=html)
             return
         picked: dict[str, Chosen] = {}
 
@@ -124,11 +121,11 @@ def dead(
         reports: list[ActReport] = []
         if acting and ledger is not None:
             meant = selection.as_row() | ({"suspects": True} if suspects else {})
-            reports = carry_out(passing, server, ledger, kind or "", chosen, why=why, meant=meant, rate=rate)
+            reports = carry_out(context, server, ledger, kind or "", chosen, why=why, meant=meant, rate=rate)
         elif kind is not None:
-            reports = predict(passing, server, kind, chosen)
+            reports = predict(context, server, kind, chosen)
     try:
-        _show_dead(found, reports, html, options, acts_asked=kind is not None)
+        _show_dead(found, reports, html, context, acts_asked=kind is not None)
     finally:
         for report in reports:
             tell(report)
@@ -139,20 +136,20 @@ def dead(
 
 
 def _show_dead(
-    found: DeadAudit, reports: list[ActReport], html: str | None, options: Globals, *, acts_asked: bool
+    found: DeadAudit, reports: list[ActReport], html: str | None, context: CommandContext, *, acts_asked: bool
 ) -> None:
     if html is not None:
         from emq_ops.audit.page import dead_page  # and its templates: just where a page is asked for
 
         put_page(dead_page(found), html)
     rows = [_group_row(row) for row in found.as_row()["groups"]]
-    if options.output == "json":
+    if context.output == "json":
         document = found.as_row() | {"groups": rows}
-        emit_one(document | ({"acts": [report.as_row() for report in reports]} if acts_asked else {}), options.output)
-    elif html != "-" and (rows or options.output != "table"):
+        context.emit_one(document | ({"acts": [report.as_row() for report in reports]} if acts_asked else {}))
+    elif html != "-" and (rows or context.output != "table"):
         flat = [{**row, "examples": " ".join(row["examples"])} for row in rows]
-        emit_rows(flat if options.output in ("table", "csv") else rows, options.output, GROUPS)
-    if options.output == "table" and html != "-":
+        context.emit_rows(flat if context.output in ("table", "csv") else rows, GROUPS)
+    if context.output == "table" and html != "-":
         _sections(found)
     for note in found.notes:
         say(f"note: {one_line(note)}")
@@ -187,7 +184,7 @@ def _list(
     ledger: Ledger | None,
     only_suspects: bool,
     lease_ms: int,
-    options: Globals,
+    context: CommandContext,
     *,
     history: bool,
     html: str | None,
@@ -210,7 +207,7 @@ def _list(
         for _ in listed:
             pass
     else:
-        emit_rows(listed, options.output, JOBS)
+        context.emit_rows(listed, JOBS)
     if first is not None:
         finish(out, selection, ledger, only_suspects=only_suspects)
     if html is not None:

@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from emq_ops.cli.archive_parts import Parts
+from emq_ops.cli.context import CommandContext
 from emq_ops.cli.output import say
-from emq_ops.cli.passing import Passing, span
 from emq_ops.cli.queues import chosen
-from emq_ops.config.effective import Layers
+from emq_ops.cli.values import duration_ms
 from emq_ops.ledger import interruptions
 from emq_ops.ledger.ledger import Ledger
 from emq_ops.passes.acts import WHY_LEFT, ActReport
@@ -52,8 +51,8 @@ def selection_of(
     return Selection(
         causes=tuple(causes or ()),
         errors=tuple(errors or ()),
-        older_ms=span(older, "--older"),
-        newer_ms=span(newer, "--newer"),
+        older_ms=duration_ms(older, "--older"),
+        newer_ms=duration_ms(newer, "--newer"),
         jobs=tuple(jobs or ()),
         payload=(payload or "").encode("utf-8", "surrogateescape"),
         interruption=interruption,
@@ -61,28 +60,30 @@ def selection_of(
     )
 
 
-def queues_of(parts: Parts, server: Server, selectors: Sequence[str] | None, ledger: Ledger | None = None) -> list[str]:
+def queues_of(
+    context: CommandContext, server: Server, selectors: Sequence[str] | None, ledger: Ledger | None = None
+) -> list[str]:
     """The queues that a command is about: see `chosen`. With a ledger also those that the server lost."""
     live = {*server.queues(), *(interruptions.known_queues(ledger) if ledger is not None else ())}
-    return chosen(list(selectors or []), live, Layers(parts.loaded).literals)
+    return chosen(list(selectors or []), live, context.layers.literals)
 
 
-def longest_lease(passing: Passing, queues: Sequence[str]) -> int:
+def longest_lease(context: CommandContext, queues: Sequence[str]) -> int:
     """The longest lease that the config says of these queues, ms."""
-    return max((passing.stalled(queue).lease_ms for queue in queues[:_MANY]), default=30_000)
+    return max((context.stalled(queue).lease_ms for queue in queues[:_MANY]), default=30_000)
 
 
 @contextlib.contextmanager
-def archive_of(parts: Parts, server: Server | None = None) -> Iterator[Archived | None]:
+def archive_of(context: CommandContext, server: Server | None = None) -> Iterator[Archived | None]:
     """The archive as configured, None where there is none; with `server` its streams' live tails too."""
-    if parts.wiring.archive_local is None:
+    if context.wiring.archive_local is None:
         yield None
         return
     from emq_ops.audit.archived import Archived  # and pyarrow: just where there is an archive
 
     with contextlib.ExitStack() as stack:
-        local = stack.enter_context(parts.local_for_a_look())
-        remote = stack.enter_context(parts.remote()) if parts.wiring.archive_remote is not None else None
+        local = stack.enter_context(context.local_for_a_look())
+        remote = stack.enter_context(context.remote()) if context.wiring.archive_remote is not None else None
         yield Archived(local, remote, server)
 
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import typer
 
-from emq_ops.cli.context import globals_of, new_app
-from emq_ops.cli.output import emit_one, emit_rows, say
-from emq_ops.cli.settings import required
+from emq_ops.cli.context import CommandContext
+from emq_ops.cli.options import new_app
+from emq_ops.cli.output import emit_one, say
 from emq_ops.config.effective import Layers
 from emq_ops.config.errors import BUILT_IN, Mark
 from emq_ops.policy.words import nearest
@@ -26,14 +26,14 @@ def config() -> None:
 @app.command()
 def show(ctx: typer.Context, queue: str = typer.Argument(..., help="A queue, whether it exists or not.")) -> None:
     """Print what holds for a queue, and the line that each value comes from."""
-    options = globals_of(ctx)
-    layers = Layers(required(options))
+    context = CommandContext.of(ctx)
+    layers = Layers(context.require_config())
     effective = layers.effective(queue_name(queue))
     if not layers.selectors(queue):
         near = nearest(queue, layers.literals)
         hint = f" (did you mean '{near}'?)" if near else ""
         say(f"emq-ops: no entry under `queues` takes '{queue}': nothing runs on it; these are the defaults{hint}")
-    if options.output == "json":
+    if context.output == "json":
         emit_one(
             {
                 "queue": effective.queue,
@@ -44,7 +44,7 @@ def show(ctx: typer.Context, queue: str = typer.Argument(..., help="A queue, whe
         )
         return
     rows = [{"path": v.path, "value": _yaml(v.value), "from": _place(v.mark)} for v in effective.values()]
-    emit_rows(rows, options.output, ("path", "value", "from"))
+    context.emit_rows(rows, ("path", "value", "from"))
 
 
 def _yaml(value: Any) -> Any:

@@ -10,8 +10,8 @@ from typing import Annotated
 
 import typer
 
-from emq_ops.cli.context import globals_of, new_app
-from emq_ops.cli.output import emit_rows
+from emq_ops.cli.context import CommandContext
+from emq_ops.cli.options import new_app
 from emq_ops.protocol.conformance.replay import read_vectors, replay_all
 from emq_ops.protocol.server import Server, connect
 
@@ -43,18 +43,18 @@ def conformance(
 
     Refuses a server that holds keys. Exit 0 only if every transition agrees.
     """
-    given = globals_of(ctx)
+    context = CommandContext.of(ctx)
     vectors = [vector for path in files for vector in read_vectors(path)]
     agreeing = 0
     rows = []
-    with _server(given.url) as server:
+    with _server(context.options.url) as server:
         for verdict in replay_all(server, vectors):
             agreeing += verdict.agrees
             rows.append({"vector": verdict.vector, "agrees": verdict.agrees, "differences": verdict.lines})
-            if not verdict.agrees and given.output == "table":
+            if not verdict.agrees and context.output == "table":
                 typer.echo("\n".join([verdict.vector, *(f"  {line}" for line in verdict.lines)]))
-    if given.output != "table":
-        emit_rows(rows, given.output, ["vector", "agrees", "differences"])
-    typer.echo(f"{agreeing} of {len(vectors)} transitions agree", err=given.output != "table")
+    if context.output != "table":
+        context.emit_rows(rows, ["vector", "agrees", "differences"])
+    typer.echo(f"{agreeing} of {len(vectors)} transitions agree", err=context.output != "table")
     if agreeing != len(vectors):
         raise typer.Exit(1)

@@ -1,93 +1,194 @@
-"""What every command accepts, before or after its noun: which file, server, state, archive and output form."""
+"""One run of a command: the options as given, what they lead to, and where its report goes."""
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import os
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING
 
 import typer
 
+from emq_ops.cli.options import Options, options_of
+from emq_ops.cli.output import Row, emit_one, emit_rows
+from emq_ops.config.effective import Layers
+from emq_ops.config.loader import Loaded, load
+from emq_ops.config.policies import dead_policy, stalled_policy, stream_policy
+from emq_ops.config.wiring import Wiring
+from emq_ops.policy.models import DeadPolicy, StalledPolicy, StreamPolicy
 from emq_ops.protocol.errors import BadInputError
+from emq_ops.protocol.server import Server
 
-OUTPUTS = ("table", "json", "jsonl", "csv")
+if TYPE_CHECKING:
+    from emq_archive.local.store import SqlStore
+    from emq_archive.ports import Remote
+    from emq_ops.ledger.holds import Window
+    from emq_ops.ledger.ledger import Ledger
 
-
-@dataclass
-class Globals:
-    """The global options as given. `output` is one of OUTPUTS."""
-
-    configs: list[Path] = field(default_factory=list)
-    url: str | None = None
-    state: str | None = None
-    local: str | None = None
-    remote: str | None = None
-    output: str = "table"
-    quiet: bool = False
-
-    def config_files(self) -> list[Path]:
-        """The config files to read, lowest first: those given, else ``config.yaml`` here if it exists, else none.
-        With ``--url`` and no ``-c`` no file is read. Raises BadInputError for a file that is not there."""
-        if self.configs:
-            for path in self.configs:
-                if not os.path.isfile(path):
-                    raise BadInputError("no such config file", where=str(path), fix="check the path after -c")
-            return self.configs
-        default = Path("config.yaml")
-        return [default] if self.url is None and os.path.isfile(default) else []
+PLACES = ("server", "state", "archive")
+"""The sections that say where everything is."""
 
 
-def globals_of(ctx: typer.Context) -> Globals:
-    """The global options of this run, wherever on the line they stood."""
-    root = ctx.find_root()
-    if not isinstance(root.obj, Globals):
-        root.obj = Globals()
-    return root.obj
+class CommandContext:
+    """Reads the config, and opens server, state and archive, when it is asked for them: a command imports and opens no
+    more than it uses."""
 
+    def __init__(self, options: Options) -> None:
+        self.options = options
 
-def _store(name: str) -> Callable[..., Any]:
-    def callback(ctx: typer.Context, value: Any) -> Any:
-        if value not in (None, (), []):
-            if name == "output" and value not in OUTPUTS:
-                raise BadInputError(f"no output form '{value}'", where="--output", fix=f"one of {', '.join(OUTPUTS)}")
-            setattr(globals_of(ctx), name, [Path(v) for v in value] if name == "configs" else value)
-        return value
+    @classmethod
+    def of(cls, ctx: typer.Context) -> CommandContext:
+        """Returns the context of this command line."""
+        return cls(options_of(ctx))
 
-    return callback
+    # The config.
 
+    def read_config(self) -> Loaded:
+        """Reads the files of ``-c`` now, else ``config.yaml`` here; without either, or with ``--url`` alone, returns
+        the defaults. Raises ConfigError."""
+        return load(self.options.config_files(), os.environ)
 
-def _option(text: str, metavar: str, field_name: str, *names: str) -> Any:
-    return typer.Option(*names, help=text, metavar=metavar, callback=_store(field_name), rich_help_panel="Everywhere")
+    @functools.cached_property
+    def loaded(self) -> Loaded:
+        """The config, read once. Raises ConfigError."""
+        return self.read_config()
 
+    def require_config(self) -> Loaded:
+        """Returns the config, for commands that are about the file. Raises BadInputError where there is none."""
+        if not self.options.config_files():
+            raise BadInputError("no config file", fix="-c FILE, or a config.yaml here")
+        return self.loaded
 
-_pattern = typer.Typer(add_completion=False)
+    @functools.cached_property
+    def layers(self) -> Layers:
+        """What holds for which queue."""
+        return Layers(self.loaded)
 
+    @functools.cached_property
+    def wiring(self) -> Wiring:
+        """Where server, state and archive are."""
+        return self.wiring_of(self.loaded)
 
-@_pattern.command()
-def _accept(
-    global_configs: Annotated[
-        list[str] | None,
-        _option("Config file; may be repeated, later ones overlay.", "FILE", "configs", "-c", "--config"),
-    ] = None,
-    global_url: Annotated[str | None, _option("Server, instead of the config's.", "URL", "url", "--url")] = None,
-    global_state: Annotated[str | None, _option("State database.", "URL", "state", "--state")] = None,
-    global_local: Annotated[str | None, _option("The archive's local database.", "URL", "local", "--local")] = None,
-    global_remote: Annotated[str | None, _option("The archive's object store.", "URL", "remote", "--remote")] = None,
-    global_output: Annotated[str | None, _option("table, json, jsonl or csv.", "FORM", "output", "--output")] = None,
-) -> None:
-    pass
+    @functools.cached_property
+    def places(self) -> Wiring:
+        """As `wiring`, for commands that need nothing else of the config: only those sections of it are read."""
+        return self.wiring_of(load(self.options.config_files(), os.environ, only=PLACES))
 
+    def wiring_of(self, loaded: Loaded) -> Wiring:
+        """Returns where `loaded` says that everything is, with ``--url``, ``--state``, ``--local`` and ``--remote``
+        over it. With ``--url`` and no file, the database of ``--local`` is also the state, unless ``--state`` names
+        one."""
+        options = self.options
+        wiring = Wiring.of(loaded) if loaded.sources else Wiring.of_urls(os.environ, Path.cwd())
+        state = options.state
+        if state is None and not loaded.sources and options.local is not None:
+            state = options.local
+        return wiring.with_urls(server=options.url, state=state, local=options.local, remote=options.remote)
 
-def new_app(text: str | None = None) -> typer.Typer:
-    """A Typer for one noun's module."""
-    return typer.Typer(help=text, add_completion=False, no_args_is_help=text is not None, rich_markup_mode=None)
+    @property
+    def names_server(self) -> bool:
+        """Whether a server was named, by a config or on the command line: looking must not start one."""
+        return bool(self.loaded.sources) or self.wiring.server != Wiring.of_urls({}, Path()).server
 
+    def stalled(self, queue: str) -> StalledPolicy:
+        """Returns what the config says of the sweep, or the defaults."""
+        effective = self.layers.effective(queue)
+        if effective.stalled is None:
+            return StalledPolicy(protect=effective.protect)
+        return stalled_policy(effective.stalled, self.loaded.env, protect=effective.protect)
 
-def global_options() -> list[Any]:
-    """Fresh option objects, one set a command; their callbacks store what was given, so commands don't see them."""
-    options = [p for p in typer.main.get_command(_pattern).params if (p.name or "").startswith("global_")]
-    for option in options:
-        option.expose_value = False
-    return options
+    def dead(self, queue: str) -> DeadPolicy:
+        """Returns what the config says of the trim; without it nothing bounds it."""
+        effective = self.layers.effective(queue)
+        if effective.dead is None:
+            return DeadPolicy(protect=effective.protect)
+        return dead_policy(effective.dead, self.loaded.env, protect=effective.protect)
+
+    def stream(self, queue: str, stream: str) -> StreamPolicy:
+        """Returns what the config says of a stream; nothing is trimmed where it says nothing."""
+        effective = self.layers.effective(queue)
+        fields = effective.streams.get(stream)
+        if fields is None:
+            return StreamPolicy(protect=effective.protect)
+        return stream_policy(fields, self.loaded.env, protect=effective.protect)
+
+    def windows(self) -> list[Window]:
+        """Returns the config's maintenance windows that may matter to a pass now."""
+        from emq_ops.cli.values import now_ms
+        from emq_ops.config.windows import around
+
+        return around(self.loaded.config.maintenance, now_ms())
+
+    # What it opens.
+
+    def server(self, verb: str) -> Server:
+        """Opens the server; `verb` names the connection."""
+        return self.wiring.connect(verb)
+
+    def ledger(self) -> Ledger:
+        """Opens the state database. Raises LedgerError, LedgerUnreachableError."""
+        from emq_ops.ledger.ledger import open_ledger
+
+        return open_ledger(self.wiring.state_url)
+
+    @contextlib.contextmanager
+    def ledger_if_there(self) -> Iterator[Ledger | None]:
+        """Opens the state database; None where it is a file that nobody made yet: looking must not make one."""
+        from emq_ops.cli.state import is_absent
+
+        if is_absent(self.wiring.state_url):
+            yield None
+            return
+        with self.ledger() as ledger:
+            yield ledger
+
+    @property
+    def local_url(self) -> str:
+        """The archive's local database. Raises BadInputError where no archive is configured."""
+        found = self.wiring.archive_local
+        if found is None:
+            raise BadInputError("no archive is configured", fix="--local and --remote, or `archive:` in the config")
+        return found
+
+    def local(self) -> SqlStore:
+        """Opens the archive's local database."""
+        from emq_archive.local.store import open_local
+
+        return open_local(self.local_url)
+
+    def local_for_a_look(self) -> contextlib.AbstractContextManager[SqlStore]:
+        """Opens the archive's local database; where it is a file that nobody made yet an empty one, gone afterwards."""
+        from emq_ops.cli.stores import local_for_a_look
+
+        return local_for_a_look(self.local_url)
+
+    @contextlib.contextmanager
+    def remote(self) -> Iterator[Remote]:
+        """Opens the object store. No request is made before it is used."""
+        from emq_ops.cli.stores import remote_of
+
+        settings = self.wiring.archive_remote
+        if settings is None:
+            raise BadInputError("no object store is configured", fix="--remote file:DIR or s3://BUCKET/PREFIX")
+        remote = remote_of(settings)
+        try:
+            yield remote
+        finally:
+            remote.close()
+
+    # What it shows.
+
+    @property
+    def output(self) -> str:
+        """The form of the report: table, json, jsonl or csv."""
+        return self.options.output
+
+    def emit_rows(self, rows: Iterable[Row], columns: Sequence[str]) -> None:
+        """Writes rows to stdout in the form that was asked for."""
+        emit_rows(rows, self.output, columns)
+
+    def emit_one(self, row: Row) -> None:
+        """Writes one object to stdout in the form that was asked for."""
+        emit_one(row, self.output)

@@ -7,17 +7,16 @@ import json
 import os
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import typer
 
-from emq_ops.cli.context import Globals
+from emq_ops.cli.context import CommandContext
 from emq_ops.cli.output import emit_rows, plain, say
-from emq_ops.cli.settings import loaded_of, wiring_of
 from emq_ops.config.wiring import Wiring
 from emq_ops.deploy import render, revisions
 from emq_ops.deploy.apply import Applied
 from emq_ops.deploy.model import SIGNS, Plan, Step
+from emq_ops.deploy.revisions import Revision
 from emq_ops.deploy.session import Proposal, Session
 from emq_ops.ledger.ledger import Ledger, open_ledger
 from emq_ops.protocol.errors import BadInputError
@@ -25,27 +24,26 @@ from emq_ops.protocol.errors import BadInputError
 COLUMNS = ("sign", "address", "field", "before", "after", "effect")
 
 
-@contextlib.contextmanager
-def ledger_of(options: Globals) -> Iterator[tuple[Ledger, Wiring]]:
-    """The state alone, for commands that need no server. Its file may be gone: then ``--state`` names it."""
-    wiring = wiring_of(options)
-    with open_ledger(wiring.state_url) as ledger:
-        yield ledger, wiring
+def ledger_of(context: CommandContext) -> Ledger:
+    """Opens the state alone, for commands that need no server. Its file may be gone: then ``--state`` names it."""
+    return open_ledger(context.places.state_url)
+
+
+def server_wiring(context: CommandContext, applied: Revision | None) -> Wiring:
+    """Returns where the server is: as the file or ``--url`` says, without either as the revision in force does."""
+    if context.loaded.sources or context.options.url is not None or applied is None:
+        return context.wiring
+    return applied.document.wiring(os.environ)
 
 
 @contextlib.contextmanager
-def session_of(options: Globals, verb: str) -> Iterator[Session]:
-    """Server and state. Where no file and no ``--url`` says which server, the revision in force does."""
-    loaded = loaded_of(options)
-    wiring = wiring_of(options, loaded)
-    with open_ledger(wiring.state_url) as ledger:
-        server = wiring
-        if not loaded.sources and options.url is None:
-            applied = revisions.current(ledger)
-            if applied is not None:
-                server = applied.document.wiring(os.environ)
-        with server.connect(verb) as opened:
-            yield Session(opened, ledger, wiring)
+def session_of(context: CommandContext, verb: str) -> Iterator[Session]:
+    """Opens server and state. Where no file and no ``--url`` says which server, the revision in force does."""
+    with (
+        context.ledger() as ledger,
+        server_wiring(context, revisions.current(ledger)).connect(verb) as server,
+    ):
+        yield Session(server, ledger, context.wiring)
 
 
 def wants_colour() -> bool:
@@ -109,7 +107,7 @@ def watch(step: Step, what: str) -> None:
 def carry_out(
     session: Session,
     proposal: Proposal,
-    options: Globals,
+    context: CommandContext,
     *,
     yes: bool,
     dry_run: bool = False,
@@ -118,34 +116,27 @@ def carry_out(
 ) -> int:
     """Shows the plan, asks, does it; answers the exit code."""
     made = proposal.plan
-    if options.output != "json" or dry_run:  # as JSON the plan comes within the result: one document on stdout
-        show_plan(made, options.output)
+    if context.output != "json" or dry_run:  # as JSON the plan comes within the result: one document on stdout
+        show_plan(made, context.output)
     if dry_run:
         return 2 if made.steps else 0
     if made.steps and not made.refusals and (not made.losses or allow_loss):
-        if options.output == "json" and not yes:
+        if context.output == "json" and not yes:
             say(render.text(made).rstrip())
         if not ask("Apply this?", yes):
             say("emq-ops: nothing was changed")
             return 1
     applied = session.apply(proposal, allow_loss=allow_loss, why=why, watch=watch)
-    return _told(applied, made, options)
+    return _told(applied, made, context)
 
 
-def _told(applied: Applied, made: Plan, options: Globals) -> int:
-    if options.output == "json":
+def _told(applied: Applied, made: Plan, context: CommandContext) -> int:
+    if context.output == "json":
         row = {"revision": applied.revision, "written": applied.written, "plan": render.as_json(made)}
         sys.stdout.write(json.dumps(plain(row), indent=2) + "\n")
     elif applied.revision is None:
-        if made.drift or options.output != "table":  # else the plan on stdout says so
+        if made.drift or context.output != "table":  # else the plan on stdout says so
             say("emq-ops: nothing to do")
     else:
         say(f"emq-ops: revision {applied.revision} is in force")
     return 0
-
-
-def file_of(text: str) -> Path:
-    """A path of the command line."""
-    if not text:
-        raise BadInputError("an empty path")
-    return Path(text)

@@ -6,8 +6,9 @@ from typing import Annotated
 
 import typer
 
-from emq_ops.cli.context import globals_of, new_app
+from emq_ops.cli.context import CommandContext
 from emq_ops.cli.deploying import carry_out, session_of
+from emq_ops.cli.options import new_app
 from emq_ops.cli.output import say
 from emq_ops.deploy.document import Document
 from emq_ops.protocol import globs
@@ -27,15 +28,15 @@ def destroy(
     dry_run: bool = typer.Option(False, "--dry-run", help="Show the plan and stop."),
 ) -> None:
     """Take the schedules away. Jobs, streams, archives and the settings on the server stay as they are."""
-    options = globals_of(ctx)
-    with session_of(options, "destroy") as session:
+    context = CommandContext.of(ctx)
+    with session_of(context, "destroy") as session:
         applied = session.current()
         if applied is None:
             say("emq-ops: nothing was applied yet")
             return
         wanted = without(applied.document, queues) if queues else Document.empty(applied.document.data["base"])
         proposal = session.propose_document(wanted, "destroy")
-        code = carry_out(session, proposal, options, yes=yes, dry_run=dry_run, allow_loss=True, why=why)
+        code = carry_out(session, proposal, context, yes=yes, dry_run=dry_run, allow_loss=True, why=why)
     raise typer.Exit(code)
 
 

@@ -10,14 +10,12 @@ import typer
 from emq_ops.audit.doctor import KINDS, Diagnosis, Finding, Mended, kinds_named
 from emq_ops.audit.doctor.consult import consult, treat
 from emq_ops.audit.doctor.mend import may_mend
-from emq_ops.cli.context import globals_of, new_app
+from emq_ops.cli.context import CommandContext
 from emq_ops.cli.deploying import ask
 from emq_ops.cli.exits import EXIT_CHANGES
+from emq_ops.cli.options import new_app
 from emq_ops.cli.output import emit_one, emit_rows, say
 from emq_ops.cli.queues import chosen
-from emq_ops.cli.settings import loaded_of, wiring_of
-from emq_ops.cli.state import ledger_if_there
-from emq_ops.config.effective import Layers
 from emq_ops.passes.lease.holder import who
 from emq_ops.protocol.errors import one_line
 
@@ -63,30 +61,28 @@ def doctor(
     Reads by bounded scans, beside running workers; each finding is confirmed in one script. Exit 0: nothing is left to
     mend; 2: something is.
     """
-    options = globals_of(ctx)
+    context = CommandContext.of(ctx)
     if kinds:
         rows = [{"kind": k.name, "safe": k.safe, "meaning": k.meaning, "mending": k.mending} for k in KINDS.values()]
-        emit_rows(rows, options.output, ["kind", "safe", "meaning", "mending"])
+        context.emit_rows(rows, ["kind", "safe", "meaning", "mending"])
         return
     wanted, asked = kinds_named(only or []), kinds_named(also or [])
-    loaded = loaded_of(options)
-    wiring = wiring_of(options, loaded)
-    with wiring.connect("doctor") as server, ledger_if_there(wiring) as ledger:
-        names = chosen(queues or [], server.queues(), Layers(loaded).literals)
+    with context.server("doctor") as server, context.ledger_if_there() as ledger:
+        names = chosen(queues or [], server.queues(), context.layers.literals)
         diagnosis = _only(consult(server, names, ledger), wanted)
         mendable = [finding for finding in diagnosis.findings if may_mend(finding, asked)]
         acting = fix and not dry_run and bool(mendable)
         document = _document(diagnosis, asked)
-        if options.output == "json" and not acting:
+        if context.output == "json" and not acting:
             emit_one(document, "json")
-        _show(diagnosis, options.output, asked)
+        _show(diagnosis, context.output, asked)
         if not acting:
             raise typer.Exit(EXIT_CHANGES if diagnosis.findings else 0)
-        if options.output == "json":  # one document: what was found, and what became of it
+        if context.output == "json":  # one document: what was found, and what became of it
             for row in map(as_row, mendable):
                 say(f"{row['queue']} {row['kind']} {row['subject']}: {row['mending']}")
         if not _agreed(len(mendable), yes, asked):
-            if options.output == "json":
+            if context.output == "json":
                 emit_one(document, "json")
             say("emq-ops: nothing was changed")
             raise typer.Exit(EXIT_CHANGES)
@@ -95,7 +91,7 @@ def doctor(
             outcomes.append(outcome)
             _told(outcome)
         left = _only(consult(server, names, ledger), wanted)
-    if options.output == "json":
+    if context.output == "json":
         emit_one(
             document | {"mended": list(map(_outcome, outcomes)), "left": _document(left, asked)["findings"]}, "json"
         )

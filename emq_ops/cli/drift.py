@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import typer
 
-from emq_ops.cli.context import globals_of, new_app
+from emq_ops.cli.context import CommandContext
 from emq_ops.cli.deploying import session_of
 from emq_ops.cli.exits import EXIT_CHANGES
-from emq_ops.cli.output import emit_rows, say
+from emq_ops.cli.options import new_app
+from emq_ops.cli.output import say
 from emq_ops.deploy.render import value
 
 app = new_app()
@@ -16,11 +17,11 @@ app = new_app()
 @app.command()
 def drift(ctx: typer.Context) -> None:
     """Say where the live server is not what was applied. Exit 0: nowhere, 2: somewhere."""
-    options = globals_of(ctx)
-    with session_of(options, "drift") as session:
+    context = CommandContext.of(ctx)
+    with session_of(context, "drift") as session:
         found = session.drift()
         applied = session.current()
-    as_text = options.output in ("table", "csv")
+    as_text = context.output in ("table", "csv")
     rows = [
         {
             "address": d.address,
@@ -31,8 +32,8 @@ def drift(ctx: typer.Context) -> None:
         }
         for d in found
     ]
-    if rows or options.output != "table":
-        emit_rows(rows, options.output, ("address", "applied", "live"))
+    if rows or context.output != "table":
+        context.emit_rows(rows, ("address", "applied", "live"))
     if applied is None:
         say("emq-ops: nothing was applied yet")
     elif not rows:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import typer
 
-from emq_ops.cli.context import globals_of, new_app
+from emq_ops.cli.context import CommandContext
 from emq_ops.cli.deploying import ledger_of
-from emq_ops.cli.output import emit_rows
+from emq_ops.cli.options import new_app
 from emq_ops.deploy.model import instant
 from emq_ops.deploy.revisions import history as revisions_of
 
@@ -16,8 +16,8 @@ app = new_app()
 @app.command()
 def history(ctx: typer.Context, limit: int = typer.Option(50, "--limit", min=1, help="How many.")) -> None:
     """List the revisions, newest first."""
-    options = globals_of(ctx)
-    with ledger_of(options) as (ledger, _):
+    context = CommandContext.of(ctx)
+    with ledger_of(context) as ledger:
         heads = revisions_of(ledger, limit)
     rows = [
         {
@@ -29,11 +29,11 @@ def history(ctx: typer.Context, limit: int = typer.Option(50, "--limit", min=1, 
             "changed": head.summary.get("change", 0),
             "removed": head.summary.get("remove", 0),
             "files": ", ".join(f"{f['path']} {f['sha256'][:12]}" for f in head.files)
-            if options.output in ("table", "csv")
+            if context.output in ("table", "csv")
             else head.files,
             "sha256": head.sha256,
             "why": head.why,
         }
         for head in heads
     ]
-    emit_rows(rows, options.output, ("revision", "made", "kind", "who", "added", "changed", "removed", "files", "why"))
+    context.emit_rows(rows, ("revision", "made", "kind", "who", "added", "changed", "removed", "files", "why"))

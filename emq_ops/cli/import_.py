@@ -7,10 +7,10 @@ from typing import Annotated
 
 import typer
 
-from emq_ops.cli.context import globals_of, new_app
-from emq_ops.cli.deploying import file_of
+from emq_ops.cli.context import CommandContext
+from emq_ops.cli.options import new_app
 from emq_ops.cli.output import emit_one, say
-from emq_ops.cli.settings import wiring_of
+from emq_ops.cli.values import file_of
 from emq_ops.config.secrets import hide
 from emq_ops.deploy.importer import as_yaml, read_queues
 from emq_ops.protocol.errors import BadInputError
@@ -27,13 +27,13 @@ def import_(
     out: str | None = typer.Option(None, "--out", metavar="FILE", help="A new file instead of stdout."),
 ) -> None:
     """Write a config from the settings that stand on a live server."""
-    options = globals_of(ctx)
-    wiring = wiring_of(options)
+    context = CommandContext.of(ctx)
+    wiring = context.places
     with wiring.connect("import") as server:
         entries, left_out = read_queues(server, queues or [])
     for line in left_out:
         say(f"emq-ops: left out: {line}")
-    if options.output == "json":
+    if context.output == "json":
         emit_one({"queues": entries, "left_out": left_out}, "json")
         return
     url = str(wiring.server["url"])

@@ -7,10 +7,10 @@ from typing import Annotated, Any
 
 import typer
 
-from emq_ops.cli.context import globals_of, new_app
-from emq_ops.cli.output import emit_one, emit_rows, say
-from emq_ops.cli.passing import Passing, span
-from emq_ops.config.effective import Layers
+from emq_ops.cli.context import CommandContext
+from emq_ops.cli.options import new_app
+from emq_ops.cli.output import say
+from emq_ops.cli.values import duration_ms
 from emq_ops.config.windows import windows
 from emq_ops.ledger import holds
 from emq_ops.ledger.holds import Window
@@ -51,20 +51,17 @@ def start(
     why: Annotated[str, typer.Option(help="For whoever asks.")] = "",
 ) -> None:
     """Open a window, from now."""
-    options = globals_of(ctx)
-    passing = Passing.of(options)
-    ms = span(length, "--for")
+    context = CommandContext.of(ctx)
+    ms = duration_ms(length, "--for")
     if not ms:
         raise BadInputError("for how long?", where="maintenance start", fix="--for 5m")
-    with passing.server("maintenance") as server, passing.ledger() as ledger:
+    with context.server("maintenance") as server, context.ledger() as ledger:
         now = _now(server)
         window = holds.open_window(
             ledger,
-            Window(
-                _checked(server, queues, Layers(passing.parts.loaded).literals), now, now + ms, holder=who(), why=why
-            ),
+            Window(_checked(server, queues, context.layers.literals), now, now + ms, holder=who(), why=why),
         )
-    emit_one(_row(window, now), options.output)
+    context.emit_one(_row(window, now))
 
 
 @app.command()
@@ -73,12 +70,11 @@ def stop(
     queues: Annotated[str | None, typer.Option(help="Just those opened for this.", metavar="GLOB")] = None,
 ) -> None:
     """Close the windows that are open now."""
-    options = globals_of(ctx)
-    passing = Passing.of(options)
-    with passing.server("maintenance") as server, passing.ledger() as ledger:
+    context = CommandContext.of(ctx)
+    with context.server("maintenance") as server, context.ledger() as ledger:
         now = _now(server)
         closed = holds.close_windows(ledger, now, queues)
-    emit_rows([_row(window, now) | {"end_ms": now, "open": False} for window in closed], options.output, COLUMNS)
+    context.emit_rows([_row(window, now) | {"end_ms": now, "open": False} for window in closed], COLUMNS)
     if not closed:
         say("emq-ops: no window was open")
 
@@ -86,10 +82,9 @@ def stop(
 @app.command()
 def ls(ctx: typer.Context) -> None:
     """List the windows, the config's included."""
-    options = globals_of(ctx)
-    passing = Passing.of(options)
-    with passing.server("maintenance") as server, passing.ledger() as ledger:
+    context = CommandContext.of(ctx)
+    with context.server("maintenance") as server, context.ledger() as ledger:
         now = _now(server)
-        sections = passing.parts.loaded.config.maintenance
+        sections = context.loaded.config.maintenance
         rows = [_row(window, now) for window in (*holds.all_windows(ledger), *windows(sections, now))]
-    emit_rows(rows, options.output, COLUMNS)
+    context.emit_rows(rows, COLUMNS)

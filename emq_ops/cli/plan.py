@@ -6,11 +6,12 @@ from typing import Annotated
 
 import typer
 
-from emq_ops.cli.context import globals_of, new_app
-from emq_ops.cli.deploying import file_of, show_plan
+from emq_ops.cli.context import CommandContext
+from emq_ops.cli.deploying import show_plan
 from emq_ops.cli.exits import EXIT_CHANGES, EXIT_ERROR
+from emq_ops.cli.options import new_app
 from emq_ops.cli.output import say
-from emq_ops.cli.settings import required, wiring_of
+from emq_ops.cli.values import file_of
 from emq_ops.deploy.session import require_set, session
 
 app = new_app()
@@ -26,12 +27,12 @@ def plan(
     markdown: bool = typer.Option(False, "--markdown", help="For a pull request."),
 ) -> None:
     """Compare the config with what is applied and with the live server. Exit 0: nothing to do, 2: changes."""
-    options = globals_of(ctx)
-    loaded = required(options)
+    context = CommandContext.of(ctx)
+    loaded = context.require_config()
     require_set(loaded)
-    with session(wiring_of(options, loaded), "plan") as opened:
+    with session(context.wiring, "plan") as opened:
         proposal = opened.propose(loaded, revert or [])
-        show_plan(proposal.plan, options.output, markdown=markdown)
+        show_plan(proposal.plan, context.output, markdown=markdown)
         if save is not None:
             opened.save(proposal, file_of(save))
             say(f"emq-ops: saved; `emq-ops apply {save}` does exactly this")

@@ -15,14 +15,12 @@ import typer
 
 from emq_ops.audit.suspects import suspect
 from emq_ops.cli.audit_parts import archive_of
-from emq_ops.cli.context import Globals, globals_of, new_app
+from emq_ops.cli.context import CommandContext
 from emq_ops.cli.exits import EXIT_BAD_INPUT, EXIT_CHANGES, EXIT_ERROR, EXIT_INTERRUPTED, EXIT_UNREACHABLE
-from emq_ops.cli.output import emit_rows, say
-from emq_ops.cli.passing import Passing
+from emq_ops.cli.options import new_app
+from emq_ops.cli.output import say
 from emq_ops.cli.play_docs import print_modules, print_schema, task_rows
 from emq_ops.cli.play_view import view_of
-from emq_ops.config.effective import Layers
-from emq_ops.config.policies import dead_policy, stream_policy
 from emq_ops.ledger import interruptions
 from emq_ops.ledger.ledger import Ledger
 from emq_ops.ledger.whole import Whole
@@ -81,15 +79,15 @@ def play(
     Exit 0: every task was fine (also a check that predicts changes); 2: a task failed; 3: a server was lost; 4: the
     playbook or an option is wrong, and nothing was done.
     """
-    given = globals_of(ctx)
+    context = CommandContext.of(ctx)
     if schema:
         print_schema()
         return
     if modules:
-        print_modules(playbook, given.output)
+        print_modules(playbook, context.output)
         return
     if list_books:
-        emit_rows([{"name": n, "file": str(p)} for n, p in sorted(shipped().items())], given.output, ("name", "file"))
+        context.emit_rows([{"name": n, "file": str(p)} for n, p in sorted(shipped().items())], ("name", "file"))
         return
     options = Options(
         check,
@@ -103,7 +101,7 @@ def play(
     if list_tasks:
         book, _, _ = read(_named(playbook))
         taken = select(book, options.tags, options.skip_tags, options.start_at)
-        emit_rows(task_rows(book, taken), given.output, ("play", "queues", "task", "module", "tags", "where"))
+        context.emit_rows(task_rows(book, taken), ("play", "queues", "task", "module", "tags", "where"))
         return
     if resume_run is None:
         _named(playbook)
@@ -111,7 +109,7 @@ def play(
         raise BadInputError(
             "a resumed run keeps what it was asked", where="--resume", fix="leave the other options out"
         )
-    ended = _run(given, playbook, options, resume_run, diff=diff, step=step, yes=yes)
+    ended = _run(context, playbook, options, resume_run, diff=diff, step=step, yes=yes)
     code = _EXITS[ended.status]
     again = f"emq-ops play --resume {ended.run}"
     if ended.status in (words.INTERRUPTED, words.DECLINED, words.LOST):
@@ -138,15 +136,21 @@ def _split(values: Sequence[str] | None, option: str) -> list[str]:
 
 
 def _run(
-    given: Globals, playbook: str | None, options: Options, run: str | None, *, diff: bool, step: bool, yes: bool
+    context: CommandContext,
+    playbook: str | None,
+    options: Options,
+    run: str | None,
+    *,
+    diff: bool,
+    step: bool,
+    yes: bool,
 ) -> Ended:
-    passing = Passing.of(given)
-    view = view_of(given.output, diff=diff)
+    view = view_of(context.output, diff=diff)
     stopping = threading.Event()
     prompt = Prompt(stopping)
     asks = Asks(None if yes else prompt.confirm, prompt.step if step else None)
-    with passing.server("play") as server, passing.ledger() as ledger:
-        ops = ops_of(passing, server, ledger)
+    with context.server("play") as server, context.ledger() as ledger:
+        ops = ops_of(context, server, ledger)
         if run is not None:
             prepared = resume(ops, run, playbook, emit=view, asks=asks, stopping=stopping)
         else:
@@ -159,26 +163,24 @@ def _run(
                 view.close()
 
 
-def ops_of(passing: Passing, server: Server, ledger: Ledger) -> Ops:
+def ops_of(context: CommandContext, server: Server, ledger: Ledger) -> Ops:
     """What a run works on, from a command line's settings."""
-    loaded = passing.parts.loaded
-    layers = Layers(loaded)
+    layers = context.layers
 
     @functools.cache
     def policy(queue: str) -> QueuePolicy:
         found = layers.effective(queue)
-        stalled = passing.stalled(queue)
-        dead = dead_policy(found.dead, loaded.env, protect=found.protect) if found.dead else passing.dead(queue)
-        streams = {n: stream_policy(f, loaded.env, protect=found.protect) for n, f in found.streams.items()}
-        return QueuePolicy(stalled, dead, streams, found.protect, dead.max_removals)
+        dead = context.dead(queue)
+        streams = {name: context.stream(queue, name) for name in found.streams}
+        return QueuePolicy(context.stalled(queue), dead, streams, found.protect, dead.max_removals)
 
     @contextlib.contextmanager
     def archive() -> Iterator[Any]:
-        with passing.parts.local() as local, passing.parts.remote() as remote:
+        with context.local() as local, context.remote() as remote:
             yield local, remote
 
     def find(queue: str, job: str) -> Whole | None:
-        with archive_of(passing.parts) as found:
+        with archive_of(context) as found:
             return found.whole(queue, job) if found is not None else None
 
     def suspects(queue: str) -> Callable[[DeadJob], bool]:
@@ -186,9 +188,9 @@ def ops_of(passing: Passing, server: Server, ledger: Ledger) -> Ops:
         lease_ms = policy(queue).stalled.lease_ms
         return lambda job: job.known is not None and suspect(queue, job.job, job.known, cuts, lease_ms) is not None
 
-    wiring = passing.parts.wiring
+    wiring = context.wiring
     there = wiring.archive_local is not None and wiring.archive_remote is not None
-    return Ops(server, ledger, policy, layers.literals, passing.windows(), archive if there else None, find, suspects)
+    return Ops(server, ledger, policy, layers.literals, context.windows(), archive if there else None, find, suspects)
 
 
 class Prompt:

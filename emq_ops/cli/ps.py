@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Sequence
 from typing import Annotated
 
 import typer
 
-from emq_ops.cli.context import globals_of, new_app
+from emq_ops.cli.context import CommandContext
+from emq_ops.cli.deploying import server_wiring
+from emq_ops.cli.options import new_app
 from emq_ops.cli.output import Row, emit_rows, say
-from emq_ops.cli.settings import loaded_of, wiring_of
 from emq_ops.daemon.standing import FIELDS, Standing, asked_for, span_told, standing
 from emq_ops.daemon.status import daemon_rows, now_of, task_rows
 from emq_ops.daemon.tasks import task_set
 from emq_ops.deploy import revisions
-from emq_ops.ledger.ledger import open_ledger
 
 app = new_app()
 TASKS = (
@@ -33,29 +32,28 @@ def ps(
     daemons: Annotated[bool, typer.Option("--daemons", help="The daemons instead of the tasks.")] = False,
 ) -> None:
     """Show each task: its leader, last and next run, how late, failures in a row; or the living daemons."""
-    options = globals_of(ctx)
-    loaded = loaded_of(options)
-    wiring = wiring_of(options, loaded)
-    with open_ledger(wiring.state_url) as ledger:
+    context = CommandContext.of(ctx)
+    wiring = context.wiring
+    with context.ledger() as ledger:
         if daemons:
-            emit_rows(daemon_rows(ledger), options.output, DAEMONS)
+            context.emit_rows(daemon_rows(ledger), DAEMONS)
             return
         revision = revisions.current(ledger)
         if revision is None:
             say("emq-ops: nothing was applied yet (emq-ops apply)")
-            emit_rows([], options.output, TASKS)
+            context.emit_rows([], TASKS)
             if any(asked_for(ledger)):
-                with wiring.connect("ps") as server:
+                with context.server("ps") as server:
                     _tell(standing(ledger, None, wiring.env, now_of(server)))
             return
-        where = wiring if loaded.sources or options.url is not None else revision.document.wiring(os.environ)
+        where = server_wiring(context, revision)
         with where.connect("ps") as server:
             rows = task_rows(server, ledger, revision, where.env)
             stands = standing(ledger, revision.document, where.env, now_of(server))
-        if options.output == "table":
+        if context.output == "table":
             emit_rows([_short(row) for row in rows], "table", TASKS + tuple(k for k in SHORT if _has(rows, k)))
         else:
-            emit_rows(rows, options.output, TASKS + FIELDS)
+            context.emit_rows(rows, TASKS + FIELDS)
         for queue, fault in task_set(revision.document, (), where.env).faults.items():
             say(f"emq-ops: {queue}: does not run in this environment: {fault}")
         queues = {row["queue"] for row in rows}

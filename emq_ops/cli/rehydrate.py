@@ -7,10 +7,10 @@ from typing import Annotated
 import typer
 
 from emq_ops.cli.audit_parts import archive_of, tell
-from emq_ops.cli.context import globals_of, new_app
+from emq_ops.cli.context import CommandContext
 from emq_ops.cli.exits import EXIT_ERROR
-from emq_ops.cli.output import emit_one, say
-from emq_ops.cli.passing import Passing
+from emq_ops.cli.options import new_app
+from emq_ops.cli.output import say
 from emq_ops.passes.acts import RATE
 from emq_ops.passes.undo import rehydrate as bring_back
 from emq_ops.passes.undo import would_rehydrate
@@ -31,18 +31,17 @@ def rehydrate(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="As everywhere; nothing is asked here.")] = False,
 ) -> None:
     """Bring removed jobs back from the ledger or the archive, as they were when they were last dead."""
-    options = globals_of(ctx)
-    passing = Passing.of(options)
+    context = CommandContext.of(ctx)
     name = queue_name(queue)
-    with passing.ledger() as ledger, passing.server("rehydrate") as server, archive_of(passing.parts) as archive:
+    with context.ledger() as ledger, context.server("rehydrate") as server, archive_of(context) as archive:
         find = archive.whole if archive else None
         if dry_run:
             report = would_rehydrate(server, name, jobs, ledger, find=find)
         else:
             report = bring_back(server, name, jobs, ledger, find=find, requeue=requeue, rate=rate, why=why)
     tell(report)
-    if options.output != "table":
-        emit_one(report.as_row(), options.output)
+    if context.output != "table":
+        context.emit_one(report.as_row())
     if dry_run:
         say("nothing was changed")
     elif not report.done:

@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
-from emq_ops.cli.context import globals_of, new_app
-from emq_ops.cli.output import emit_one, say
-from emq_ops.cli.passing import Passing
+from emq_ops.cli.context import CommandContext
+from emq_ops.cli.options import new_app
+from emq_ops.cli.output import say
 from emq_ops.ledger import holds
 from emq_ops.passes.lease.queue_lease import QueueLease, lease_info
 from emq_ops.protocol.errors import BadInputError
@@ -31,12 +31,11 @@ def release(
     With --disown, this state takes over a queue whose state database is gone for good. It is refused while a process
     of that state still leads the queue.
     """
-    options, queue = globals_of(ctx), queue_name(queue)
-    passing = Passing.of(options)
-    with passing.server("release") as server, passing.ledger() as ledger:
+    context, queue = CommandContext.of(ctx), queue_name(queue)
+    with context.server("release") as server, context.ledger() as ledger:
         if disown is None:
             released = holds.release(ledger, queue)
-            emit_one({"queue": queue, "released": released}, options.output)
+            context.emit_one({"queue": queue, "released": released})
             if not released:
                 say(f"emq-ops: {queue}: was not held (`emq-ops hold` lists what is)")
             return
@@ -47,4 +46,4 @@ def release(
         leadership = QueueLease(server, ledger, queue)
         fence = leadership.try_acquire(disown=disown)
         leadership.release()
-    emit_one({"queue": queue, "state": ledger.state, "was": disown, "token": fence.token}, options.output)
+    context.emit_one({"queue": queue, "state": ledger.state, "was": disown, "token": fence.token})

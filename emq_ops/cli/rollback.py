@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import typer
 
-from emq_ops.cli.context import globals_of, new_app
+from emq_ops.cli.context import CommandContext
 from emq_ops.cli.deploying import carry_out, session_of
+from emq_ops.cli.options import new_app
 from emq_ops.deploy.revisions import revision
 
 app = new_app()
@@ -21,9 +22,9 @@ def rollback(
     dry_run: bool = typer.Option(False, "--dry-run", help="Show the plan and stop."),
 ) -> None:
     """Go back to an earlier revision: its content becomes a new one."""
-    options = globals_of(ctx)
-    with session_of(options, "rollback") as session:
+    context = CommandContext.of(ctx)
+    with session_of(context, "rollback") as session:
         proposal = session.propose_document(revision(session.ledger, number).document, "rollback")
         word = why or f"back to revision {number}"
-        code = carry_out(session, proposal, options, yes=yes, dry_run=dry_run, allow_loss=allow_loss, why=word)
+        code = carry_out(session, proposal, context, yes=yes, dry_run=dry_run, allow_loss=allow_loss, why=word)
     raise typer.Exit(code)

@@ -10,9 +10,9 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from emq_ops.cli.context import global_options
 from emq_ops.cli.exits import EXIT_BAD_INPUT, EXIT_ERROR, EXIT_INTERRUPTED, exit_code
 from emq_ops.cli.naming import name_value
+from emq_ops.cli.options import global_options
 from emq_ops.protocol.errors import EmqError, one_line
 
 COMMANDS: dict[str, tuple[str, str]] = {

@@ -7,9 +7,8 @@ from typing import Annotated
 import typer
 
 from emq_ops.cli import told
-from emq_ops.cli.context import globals_of, new_app
-from emq_ops.cli.output import emit_one, emit_rows
-from emq_ops.cli.passing import Passing
+from emq_ops.cli.context import CommandContext
+from emq_ops.cli.options import new_app
 from emq_ops.ledger import deaths, runs
 from emq_ops.protocol.keyspace import queue_name
 
@@ -27,20 +26,20 @@ def ls(
     idle: Annotated[bool, typer.Option("--idle", help="Also the rows that count passes which found nothing.")] = False,
 ) -> None:
     """List runs, the newest first."""
-    options = globals_of(ctx)
-    with Passing.of(options).ledger() as ledger:
+    context = CommandContext.of(ctx)
+    with context.ledger() as ledger:
         found = runs.latest(
             ledger, queue=None if queue is None else queue_name(queue), kind=kind, limit=limit, idle=idle
         )
-    emit_rows([run.as_row() for run in found], options.output, COLUMNS)
+    context.emit_rows([run.as_row() for run in found], COLUMNS)
 
 
 @app.command()
 def show(ctx: typer.Context, run: Annotated[str, typer.Argument(help="Its id, RUN...")]) -> None:
     """Show one run, with the jobs that it dead-lettered."""
-    options = globals_of(ctx)
-    with Passing.of(options).ledger() as ledger:
+    context = CommandContext.of(ctx)
+    with context.ledger() as ledger:
         found = runs.get(ledger, run)
         killed = [death.job for death in deaths.iterate(ledger, run=found.id, with_rows=False)]
     row = {**found.as_row(), "killed": killed}
-    emit_one(told.run(row) if options.output == "table" else row, options.output)
+    context.emit_one(told.run(row) if context.output == "table" else row)

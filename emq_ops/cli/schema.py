@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 
-from emq_ops.cli.context import new_app
+from emq_ops.cli.options import new_app
 from emq_ops.config.schema import json_schema
 
 app = new_app()

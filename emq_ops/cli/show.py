@@ -8,9 +8,10 @@ import sys
 import typer
 from ruamel.yaml import YAML
 
-from emq_ops.cli.context import globals_of, new_app
+from emq_ops.cli.context import CommandContext
 from emq_ops.cli.deploying import ledger_of
-from emq_ops.cli.output import emit_one, emit_rows
+from emq_ops.cli.options import new_app
+from emq_ops.cli.output import emit_one
 from emq_ops.deploy.model import instant
 from emq_ops.deploy.render import value
 from emq_ops.deploy.revisions import Revision, revision
@@ -25,8 +26,8 @@ def show(
     yaml: bool = typer.Option(False, "--yaml", help="The config that was applied, as YAML."),
 ) -> None:
     """Print a revision: what it changed, and what it says."""
-    options = globals_of(ctx)
-    with ledger_of(options) as (ledger, _):
+    context = CommandContext.of(ctx)
+    with ledger_of(context) as ledger:
         found = revision(ledger, number)
     if yaml:
         out = io.StringIO()
@@ -43,13 +44,13 @@ def show(
         "files": head.files,
         "sha256": head.sha256,
     }
-    if options.output == "json":
+    if context.output == "json":
         emit_one({**row, "document": found.document.data, "plan": found.plan}, "json")
         return
-    if options.output == "table":
+    if context.output == "table":
         emit_one(row, "table")
         sys.stdout.write("\n")
-    emit_rows(_steps(found), options.output, ("sign", "address", "field", "before", "after"))
+    context.emit_rows(_steps(found), ("sign", "address", "field", "before", "after"))
 
 
 def _steps(found: Revision) -> list[dict[str, object]]:

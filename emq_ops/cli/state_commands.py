@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import typer
 
-from emq_ops.cli.context import Globals, globals_of, new_app
-from emq_ops.cli.deploying import file_of, ledger_of, session_of
-from emq_ops.cli.output import emit_one, say
+from emq_ops.cli.context import CommandContext
+from emq_ops.cli.deploying import ledger_of, session_of
+from emq_ops.cli.options import new_app
+from emq_ops.cli.output import say
+from emq_ops.cli.values import file_of
 from emq_ops.deploy import transfer
 from emq_ops.deploy.journal import interrupted
 from emq_ops.deploy.lock import owner_of
 from emq_ops.deploy.lock import unlock as unlock_state
 from emq_ops.deploy.model import instant
 from emq_ops.deploy.revisions import current_number
-from emq_ops.ledger.ledger import open_ledger
 from emq_ops.passes.lease.queue_lease import lease_info
 from emq_ops.protocol.errors import EmqError, UnreachableError
 
@@ -28,8 +29,8 @@ def state() -> None:
 @app.command()
 def status(ctx: typer.Context) -> None:
     """Say which revision is in force, who holds the lock, and what an apply left unfinished."""
-    options = globals_of(ctx)
-    with ledger_of(options) as (ledger, _), ledger.read() as connection:
+    context = CommandContext.of(ctx)
+    with ledger_of(context) as ledger, ledger.read() as connection:
         owner, cut = owner_of(connection), interrupted(connection)
         row: dict[str, object] = {
             "state": ledger.state,
@@ -52,7 +53,7 @@ def status(ctx: typer.Context) -> None:
             "apply_step": cut.step,
             "apply_steps": cut.steps,
         }
-    emit_one(row, options.output)
+    context.emit_one(row)
 
 
 @app.command()
@@ -61,7 +62,7 @@ def unlock(
     force: bool = typer.Option(False, "--force", help="Though its owner may be alive."),
 ) -> None:
     """Free the lock of an apply whose process is gone."""
-    with ledger_of(globals_of(ctx)) as (ledger, _):
+    with ledger_of(CommandContext.of(ctx)) as ledger:
         before = unlock_state(ledger, force=force)
     say("emq-ops: the lock was free" if before is None else f"emq-ops: freed; it was held by {before}")
 
@@ -73,38 +74,38 @@ def export(
     force: bool = typer.Option(False, "--force", help="Though a daemon may run."),
 ) -> None:
     """Write the whole state into a file, to import it elsewhere. The daemon must be stopped."""
-    options = globals_of(ctx)
+    context = CommandContext.of(ctx)
     if not force:
-        _no_daemon(options)
-    with ledger_of(options) as (ledger, _):
+        _no_daemon(context)
+    with ledger_of(context) as ledger:
         counts = transfer.export(ledger, file_of(file))
-    emit_one({"file": file, "rows": sum(counts.values()), **counts}, options.output)
+    context.emit_one({"file": file, "rows": sum(counts.values()), **counts})
 
 
 @app.command("import")
 def import_(ctx: typer.Context, file: str = typer.Argument(..., metavar="FILE", help="What `export` wrote.")) -> None:
     """Fill a fresh state (--state URL, or the config's) from an export. It then owns the queues; use the old one no
     more."""
-    options = globals_of(ctx)
-    with ledger_of(options) as (ledger, wiring):
+    context = CommandContext.of(ctx)
+    with ledger_of(context) as ledger:
         counts = transfer.load(ledger, file_of(file))
-    with open_ledger(wiring.state_url) as again:
-        emit_one({"state": again.state, "rows": sum(counts.values()), **counts}, options.output)
+    with ledger_of(context) as again:
+        context.emit_one({"state": again.state, "rows": sum(counts.values()), **counts})
 
 
 @app.command()
 def backup(ctx: typer.Context, file: str = typer.Argument(..., metavar="FILE", help="Where to.")) -> None:
     """Copy the state while it is in use: of SQLite a database, of PostgreSQL an export."""
-    options = globals_of(ctx)
-    with ledger_of(options) as (ledger, _):
+    context = CommandContext.of(ctx)
+    with ledger_of(context) as ledger:
         transfer.backup(ledger, file_of(file))
-    emit_one({"file": file, "state": ledger.state}, options.output)
+    context.emit_one({"file": file, "state": ledger.state})
 
 
-def _no_daemon(options: Globals) -> None:
+def _no_daemon(context: CommandContext) -> None:
     """Raises EmqError where a daemon of this state leads a queue, or where that can't be told."""
     try:
-        with session_of(options, "state") as session:
+        with session_of(context, "state") as session:
             applied = session.current()
             for queue in applied.document.queues if applied else ():
                 lease = lease_info(session.server, queue)

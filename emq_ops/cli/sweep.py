@@ -6,18 +6,20 @@ from typing import Annotated
 
 import typer
 
-from emq_ops.cli.context import globals_of, new_app
+from emq_ops.cli.context import CommandContext
 from emq_ops.cli.exits import EXIT_ERROR
+from emq_ops.cli.options import new_app
 from emq_ops.cli.output import say
-from emq_ops.cli.passing import Passing, bounded, is_known, is_there, near_of, show, span, with_given
-from emq_ops.cli.state import ledger_if_there
-from emq_ops.config.effective import Layers
+from emq_ops.cli.passing import bounded, is_known, near_of, show, with_given
+from emq_ops.cli.values import duration_ms
 from emq_ops.passes.frame.once import run_once
 from emq_ops.passes.predict import predict_sweep
 from emq_ops.passes.report import SweepReport
 from emq_ops.passes.sweep.stalled_sweep import sweep as sweep_pass
 from emq_ops.policy.models import StalledPolicy, as_row
 from emq_ops.protocol.keyspace import queue_name
+from emq_ops.protocol.queue import Queue
+from emq_ops.protocol.transitions.reads import is_there
 
 app = new_app()
 
@@ -44,31 +46,26 @@ def sweep(
     The policy is the config's, with the flags over it. Waits for the queue's lease; beside a live daemon the daemon
     runs it, and its report is shown. Exit 1: the queue is held, a guard stopped the pass, or the time ran out.
     """
-    options, queue = globals_of(ctx), queue_name(queue)
-    passing = Passing.of(options)
+    context, queue = CommandContext.of(ctx), queue_name(queue)
     given: dict[str, object] = {
         "max_stalled": max_stalled,
         "limit": limit,
         "restart": restart,
-        "lease_ms": span(lease, "--lease"),
+        "lease_ms": duration_ms(lease, "--lease"),
     }
     given |= {"max_exempt": max_exempt, "executor": executor, "max_removals": max_removals, "max_share": max_share}
-    policy: StalledPolicy = with_given(passing.stalled(queue), given)
-    windows = passing.windows()
-    with bounded(timeout), passing.server("sweep") as server:
+    policy: StalledPolicy = with_given(context.stalled(queue), given)
+    windows = context.windows()
+    with bounded(timeout), context.server("sweep") as server:
         if dry_run:
-            with ledger_if_there(passing.parts.wiring) as there:
-                show("sweep", predict_sweep(server, queue, policy, there, windows=windows).as_row(), options.output)
+            with context.ledger_if_there() as there:
+                show(context, "sweep", predict_sweep(server, queue, policy, there, windows=windows).as_row())
             return
-        if not is_there(server, queue) and not is_known(passing.parts.wiring, queue):
-            say(f"emq-ops: {queue}: the server has no such queue{near_of(queue, Layers(passing.parts.loaded), server)}")
-            show(
-                "sweep",
-                SweepReport(queue, max_stalled=policy.max_stalled, restart=policy.restart).as_row(),
-                options.output,
-            )
+        if not is_there(Queue(server, queue)) and not is_known(context, queue):
+            say(f"emq-ops: {queue}: the server has no such queue{near_of(queue, context.layers, server)}")
+            show(context, "sweep", SweepReport(queue, max_stalled=policy.max_stalled, restart=policy.restart).as_row())
             return
-        with passing.ledger() as ledger:
+        with context.ledger() as ledger:
             report = run_once(
                 server,
                 ledger,
@@ -77,6 +74,6 @@ def sweep(
                 lambda fence: sweep_pass(server, queue, policy, ledger, fence, windows=windows),
                 {"policy": as_row(policy)},
             )
-    show("sweep", report, options.output)
+    show(context, "sweep", report)
     if report["status"] != "done" or report["more"]:
         raise typer.Exit(EXIT_ERROR)

@@ -9,12 +9,12 @@ from typing import Annotated
 
 import typer
 
-from emq_ops.cli.context import globals_of, new_app
+from emq_ops.cli.context import CommandContext
 from emq_ops.cli.exits import EXIT_ERROR
+from emq_ops.cli.options import new_app
 from emq_ops.cli.output import say
-from emq_ops.cli.passing import Passing, bounded, is_known, is_there, near_of, show, span, with_given
-from emq_ops.cli.state import ledger_if_there
-from emq_ops.config.effective import Layers
+from emq_ops.cli.passing import bounded, is_known, near_of, show, with_given
+from emq_ops.cli.values import duration_ms
 from emq_ops.ledger import bounds
 from emq_ops.passes.frame.once import run_once
 from emq_ops.passes.predict import predict_trim
@@ -24,6 +24,8 @@ from emq_ops.passes.trim.dead_trim import trim as trim_pass
 from emq_ops.policy.models import DeadPolicy, as_row
 from emq_ops.protocol.fence import Fence
 from emq_ops.protocol.keyspace import queue_name
+from emq_ops.protocol.queue import Queue
+from emq_ops.protocol.transitions.reads import is_there
 
 app = new_app()
 ARCHIVE = "emq_ops.cli.trim_archive"
@@ -51,29 +53,26 @@ def trim(
     and reported. Beside a live daemon the daemon runs it. Exit 1: the queue is held or protected, a guard stopped the
     pass, or the time ran out.
     """
-    options, queue = globals_of(ctx), queue_name(queue)
-    passing = Passing.of(options)
-    policy: DeadPolicy = passing.dead(queue)
+    context, queue = CommandContext.of(ctx), queue_name(queue)
+    policy: DeadPolicy = context.dead(queue)
     applied = keep is None and max_age is None
     if not applied:
-        policy = replace(policy, keep=keep, max_age_ms=span(max_age, "--max-age"))
+        policy = replace(policy, keep=keep, max_age_ms=duration_ms(max_age, "--max-age"))
     policy = with_given(policy, {"age_by": age_by, "archive": archive, "max_removals": max_removals})
-    with bounded(timeout), passing.server("trim") as server, contextlib.ExitStack() as stack:
+    with bounded(timeout), context.server("trim") as server, contextlib.ExitStack() as stack:
         make = (
-            importlib.import_module(ARCHIVE).archiver(passing.parts, policy, server, queue, stack)
-            if policy.archive
-            else None
+            importlib.import_module(ARCHIVE).archiver(context, policy, server, queue, stack) if policy.archive else None
         )
         check_policy(queue, policy, archived=make is not None)
         if dry_run:
-            with ledger_if_there(passing.parts.wiring) as there:
-                show("trim", predict_trim(server, queue, policy, there).report.as_row(), options.output)
+            with context.ledger_if_there() as there:
+                show(context, "trim", predict_trim(server, queue, policy, there).report.as_row())
             return
-        if not is_there(server, queue) and not is_known(passing.parts.wiring, queue):
-            say(f"emq-ops: {queue}: the server has no such queue{near_of(queue, Layers(passing.parts.loaded), server)}")
-            show("trim", TrimReport(queue, keep=policy.keep, max_age_ms=policy.max_age_ms).as_row(), options.output)
+        if not is_there(Queue(server, queue)) and not is_known(context, queue):
+            say(f"emq-ops: {queue}: the server has no such queue{near_of(queue, context.layers, server)}")
+            show(context, "trim", TrimReport(queue, keep=policy.keep, max_age_ms=policy.max_age_ms).as_row())
             return
-        ledger = stack.enter_context(passing.ledger())
+        ledger = stack.enter_context(context.ledger())
 
         def run(fence: Fence) -> TrimReport:
             archiver = make(fence) if make else None
@@ -92,6 +91,6 @@ def trim(
 
         asked = {"policy": as_row(policy), "applied": applied}
         report = run_once(server, ledger, queue, "trim", run, asked)
-    show("trim", report, options.output)
+    show(context, "trim", report)
     if report["status"] != "done" or report["more"]:
         raise typer.Exit(EXIT_ERROR)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from emq_archive.dead import DeadArchive
 from emq_archive.ports import Fence as Writer
-from emq_ops.cli.archive_parts import Parts
+from emq_ops.cli.context import CommandContext
 from emq_ops.passes.archive.stream import archiving
 from emq_ops.passes.lease.holder import who
 from emq_ops.policy.models import DeadPolicy
@@ -17,12 +17,12 @@ from emq_ops.protocol.server import Server
 
 
 def archiver(
-    parts: Parts, policy: DeadPolicy, server: Server, queue: str, stack: contextlib.ExitStack
+    context: CommandContext, policy: DeadPolicy, server: Server, queue: str, stack: contextlib.ExitStack
 ) -> Callable[[Fence], DeadArchive]:
     """Makes the archive of a queue's dead jobs, once it is known who writes. Raises BadInputError where no archive is
     configured."""
-    local = stack.enter_context(parts.local())
-    remote = stack.enter_context(parts.remote())
+    local = stack.enter_context(context.local())
+    remote = stack.enter_context(context.remote())
 
     def make(fence: Fence) -> DeadArchive:
         writer = Writer(fence.state, fence.token, who())

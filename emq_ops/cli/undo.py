@@ -8,10 +8,10 @@ from typing import Annotated
 import typer
 
 from emq_ops.cli.audit_parts import archive_of, tell
-from emq_ops.cli.context import globals_of, new_app
+from emq_ops.cli.context import CommandContext
 from emq_ops.cli.exits import EXIT_ERROR
-from emq_ops.cli.output import emit_one, say
-from emq_ops.cli.passing import Passing
+from emq_ops.cli.options import new_app
+from emq_ops.cli.output import say
 from emq_ops.ledger import acts, runs
 from emq_ops.passes.acts import RATE, ActReport
 from emq_ops.passes.undo import TRIM, count_removed
@@ -33,25 +33,24 @@ def undo(
 
     They come back dead, byte for byte; deduplication keys and locks do not. Killed half-way, run it again.
     """
-    options = globals_of(ctx)
-    passing = Passing.of(options)
-    with passing.ledger() as ledger:
+    context = CommandContext.of(ctx)
+    with context.ledger() as ledger:
         if dry_run:
             found = runs.get(ledger, run)
             report = ActReport(acts.UNDO, found.queue, status="dry", selected=count_removed(ledger, found))
             tell(report)
             say("nothing was changed")
-            if options.output != "table":
-                emit_one(report.as_row(), options.output)
+            if context.output != "table":
+                context.emit_one(report.as_row())
             return
         wants = runs.get(ledger, run).kind == TRIM  # what an act took away is with the act
         with (
-            passing.server("undo") as server,
-            archive_of(passing.parts) if wants else contextlib.nullcontext() as archive,
+            context.server("undo") as server,
+            archive_of(context) if wants else contextlib.nullcontext() as archive,
         ):
             report = bring_back(server, run, ledger, find=archive.whole if archive else None, rate=rate, why=why)
     tell(report)
-    if options.output != "table":
-        emit_one(report.as_row(), options.output)
+    if context.output != "table":
+        context.emit_one(report.as_row())
     if report.selected and not report.done:
         raise typer.Exit(EXIT_ERROR)

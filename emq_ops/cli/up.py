@@ -11,11 +11,11 @@ from typing import Annotated, Any
 
 import typer
 
-from emq_ops.cli.archive_parts import remote_of
-from emq_ops.cli.context import Globals, globals_of, new_app
+from emq_ops.cli.context import CommandContext
+from emq_ops.cli.deploying import server_wiring
 from emq_ops.cli.exits import EXIT_ERROR
-from emq_ops.cli.output import emit_rows
-from emq_ops.cli.settings import loaded_of, wiring_of
+from emq_ops.cli.options import new_app
+from emq_ops.cli.stores import remote_of
 from emq_ops.config.loader import Loaded
 from emq_ops.config.windows import around, sections_of
 from emq_ops.config.wiring import Wiring
@@ -34,7 +34,6 @@ from emq_ops.deploy.revisions import Revision
 from emq_ops.deploy.session import Session, require_set
 from emq_ops.http.app import HttpServer, make_app
 from emq_ops.ledger.alerts import unsettled
-from emq_ops.ledger.ledger import Ledger, open_ledger
 from emq_ops.passes.events import Event
 from emq_ops.protocol import deadline
 from emq_ops.protocol.errors import BadInputError, EmqError
@@ -61,28 +60,18 @@ def up(
     """
     if log not in ("text", "json"):
         raise BadInputError(f"no log form '{log}'", where="--log", fix="text or json")
-    options = globals_of(ctx)
-    loaded = loaded_of(options)
-    wiring = wiring_of(options, loaded)
+    context = CommandContext.of(ctx)
     written = Log(log, verbose=verbose)
-    with open_ledger(wiring.state_url) as ledger:
-        where = _server_wiring(options, loaded, wiring, ledger)
+    with context.ledger() as ledger:
+        where = server_wiring(context, revisions.current(ledger))
         with where.connect("up") as server:
-            session = Session(server, ledger, wiring)
+            session = Session(server, ledger, context.wiring)
             if apply:
-                _apply(session, loaded, written, allow_loss=allow_loss)
+                _apply(session, context.loaded, written, allow_loss=allow_loss)
             if once:
-                raise typer.Exit(_once(session, options, where, written))
-            follow = FileFollower(options, session, written, allow_loss) if watch else None
+                raise typer.Exit(_once(session, context, where, written))
+            follow = FileFollower(context, session, written, allow_loss) if watch else None
             _serve(session, where, written, ready_file, follow)
-
-
-def _server_wiring(options: Globals, loaded: Loaded, wiring: Wiring, ledger: Ledger) -> Wiring:
-    """The server of the file or of ``--url``; without either, the applied revision's."""
-    if loaded.sources or options.url is not None:
-        return wiring
-    applied = revisions.current(ledger)
-    return wiring if applied is None else applied.document.wiring(os.environ)
 
 
 def _apply(session: Session, loaded: Loaded, log: Log, *, allow_loss: bool) -> None:
@@ -105,7 +94,7 @@ def _stores(where: Wiring) -> Callable[[Revision], Stores]:
     return make
 
 
-def _once(session: Session, options: Globals, where: Wiring, log: Log) -> int:
+def _once(session: Session, context: CommandContext, where: Wiring, log: Log) -> int:
     revision = session.current()
     if revision is None:
         raise NothingAppliedError(session.ledger.where)
@@ -121,7 +110,7 @@ def _once(session: Session, options: Globals, where: Wiring, log: Log) -> int:
     rows += [
         {"queue": q, "task": "*", "status": "failed", "late_ms": 0, "error": str(f)} for q, f in found.faults.items()
     ]
-    emit_rows(rows, options.output, COLUMNS)
+    context.emit_rows(rows, COLUMNS)
     return EXIT_ERROR if any(row["status"] == "failed" for row in rows) else 0
 
 
@@ -148,9 +137,9 @@ def _watched(loaded: Loaded) -> list[Path]:
 class FileFollower:
     """Applies the config file whenever it changes. What is wrong with it is said once, and nothing changes."""
 
-    def __init__(self, options: Globals, session: Session, log: Log, allow_loss: bool) -> None:
-        self._options, self._session, self._log, self._allow_loss = options, session, log, allow_loss
-        self._seen = self._last = _stamps(_watched(loaded_of(options)))
+    def __init__(self, context: CommandContext, session: Session, log: Log, allow_loss: bool) -> None:
+        self._context, self._session, self._log, self._allow_loss = context, session, log, allow_loss
+        self._seen = self._last = _stamps(_watched(context.read_config()))
 
     def __call__(self) -> None:
         """Looks at the file. Raises nothing: a fault is logged."""
@@ -160,7 +149,7 @@ class FileFollower:
             if now == self._seen or (None in now.values() and now != before):
                 return  # a file that is gone may be about to be replaced: it is looked at once more
             self._seen = now
-            loaded = loaded_of(self._options)
+            loaded = self._context.read_config()
             # What changed while it was read is seen the next time.
             self._seen = {path: now.get(path, found) for path, found in _stamps(_watched(loaded)).items()}
             _apply(self._session, loaded, self._log, allow_loss=self._allow_loss)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import typer
 
-from emq_ops.cli.context import globals_of, new_app
+from emq_ops.cli.context import CommandContext
 from emq_ops.cli.exits import EXIT_BAD_INPUT
-from emq_ops.cli.output import counted, emit_one, say
-from emq_ops.cli.settings import required
-from emq_ops.config.effective import Layers
+from emq_ops.cli.options import new_app
+from emq_ops.cli.output import counted, say
 from emq_ops.config.errors import ConfigError
 from emq_ops.config.loader import unset_references
 from emq_ops.config.wiring import Wiring
@@ -22,11 +21,11 @@ def validate(
     allow_unset: bool = typer.Option(False, "--allow-unset", help="Environment variables may be unset here."),
 ) -> None:
     """Check the config: every fault in a line of its own. Connects to nothing."""
-    options = globals_of(ctx)
+    context = CommandContext.of(ctx)
     faults: list[ConfigError] = []
     try:
-        loaded = required(options)
-        layers = Layers(loaded)
+        loaded = context.require_config()
+        layers = context.layers
         layers.check()
         faults = [] if allow_unset else unset_references(loaded.tree, loaded.env) or Wiring.of(loaded).faults()
     except ConfigError as fault:
@@ -42,5 +41,5 @@ def validate(
         "globs": layers.patterns,
         "sha256": loaded.sha256,
     }
-    emit_one(row, options.output)
+    context.emit_one(row)
     say(f"emq-ops: no fault; {counted(len(layers.literals), 'queue')} and {counted(len(layers.patterns), 'glob')}")

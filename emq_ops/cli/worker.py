@@ -6,11 +6,11 @@ from typing import Annotated, Literal
 
 import typer
 
-from emq_ops.cli.context import globals_of, new_app
-from emq_ops.cli.output import emit_one, emit_rows, say
-from emq_ops.cli.settings import wiring_of
+from emq_ops.cli.context import CommandContext
+from emq_ops.cli.options import new_app
+from emq_ops.cli.output import say
+from emq_ops.cli.values import duration_ms
 from emq_ops.cli.worker_enqueue import enqueue_job
-from emq_ops.policy.scalars import parse_duration
 from emq_ops.protocol.errors import BadInputError, one_line
 from emq_ops.protocol.ids import job_id
 from emq_ops.protocol.queue import Queue
@@ -22,14 +22,6 @@ app.command(name="enqueue")(enqueue_job)
 
 QueueName = Annotated[str, typer.Option("--queue", help="The queue.", metavar="QUEUE")]
 Duration = str
-
-
-def _ms(text: str, option: str) -> int:
-    """`text` (``30s``) in ms. Raises BadInputError that names the option."""
-    try:
-        return parse_duration(text)
-    except ValueError as fault:
-        raise BadInputError(f"'{one_line(text)}' is no duration", where=option, fix=str(fault)) from fault
 
 
 @app.command()
@@ -73,10 +65,10 @@ def run(
     """
     if give_up is not None and not until_idle:
         raise BadInputError("without --until-idle nothing is given up", where="--give-up", fix="add --until-idle")
-    patience = None if give_up is None else _ms(give_up, "--give-up")
-    given = globals_of(ctx)
+    patience = duration_ms(give_up, "--give-up")
+    context = CommandContext.of(ctx)
     function = load_handler(handler)
-    longest = max(_ms(backoff, "--backoff"), 300_000)
+    longest = max(duration_ms(backoff, "--backoff"), 300_000)
 
     def tell(event: Event) -> None:
         if not isinstance(event, Started | Report):
@@ -84,7 +76,7 @@ def run(
             hint = " (--give-up DURATION would leave them)" if isinstance(event, Silent) and not event.left else ""
             say(text + hint)
 
-    with wiring_of(given).connect("worker") as server:
+    with context.places.connect("worker") as server:
         report = Consumer(
             Queue(server, queue),
             function,
@@ -92,11 +84,11 @@ def run(
             serve=serve,
             recovery=recovery,
             max_stalled=max_stalled,
-            lease=_ms(lease, "--lease"),
-            beat=_ms(beat, "--beat"),
+            lease=duration_ms(lease, "--lease"),
+            beat=duration_ms(beat, "--beat"),
             max_attempts=max_attempts,
-            backoff=Backoff(base=_ms(backoff, "--backoff"), longest=longest),
-            stop_deadline=_ms(stop, "--stop"),
+            backoff=Backoff(base=duration_ms(backoff, "--backoff"), longest=longest),
+            stop_deadline=duration_ms(stop, "--stop"),
             executor=executor,
             keep=keep,
             cancel=listen,
@@ -104,7 +96,7 @@ def run(
             on_event=tell,
         ).run(signals=True, until_idle=until_idle, give_up=patience)
     names = ("queue", "completed", "cancelled", "scheduled", "dead", "lost", "recovered", "abandoned")
-    emit_one({name: getattr(report, name) for name in names}, given.output)
+    context.emit_one({name: getattr(report, name) for name in names})
     if report.abandoned:
         raise typer.Exit(1)
 
@@ -120,9 +112,9 @@ def cancel_jobs(
 
     Answers: removed; signalled (lost where no worker listens; the handler may choose to go on); gone; not cancellable.
     """
-    given = globals_of(ctx)
+    context = CommandContext.of(ctx)
     wanted = [job_id(job) for job in jobs]
-    with wiring_of(given).connect("worker") as server:
+    with context.places.connect("worker") as server:
         q = Queue(server, queue)
         rows = [{"job": job, "answer": cancel.request(q, job, reason).value} for job in wanted]
-    emit_rows(rows, given.output, ["job", "answer"])
+    context.emit_rows(rows, ["job", "answer"])

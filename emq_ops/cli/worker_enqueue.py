@@ -9,10 +9,10 @@ from typing import Annotated
 
 import typer
 
-from emq_ops.cli.context import globals_of
+from emq_ops.cli.context import CommandContext
 from emq_ops.cli.output import emit_one
-from emq_ops.cli.passing import span, warn_of_absence
-from emq_ops.cli.settings import loaded_of, wiring_of
+from emq_ops.cli.passing import warn_of_absence
+from emq_ops.cli.values import duration_ms
 from emq_ops.protocol import ids
 from emq_ops.protocol.errors import BadInputError, EmqError
 from emq_ops.protocol.ids import group_id, job_id
@@ -31,27 +31,26 @@ def enqueue_job(
     id: Annotated[str | None, typer.Option("--id", help="Its id, JOB...; minted unless given.", metavar="JOB")] = None,
 ) -> None:
     """Put a job into a queue, and print its id. Exit 1 where there is a job of that id: nothing was changed."""
-    options, queue = globals_of(ctx), queue_name(queue)
+    context, queue = CommandContext.of(ctx), queue_name(queue)
     job = ids.mint() if id is None else job_id(id)
     lane = None if group is None else group_id(group)
-    delay_ms = span(delay, "--delay")
+    delay_ms = duration_ms(delay, "--delay")
     body = _bytes(payload, file)
-    loaded = loaded_of(options)
-    with wiring_of(options, loaded).connect("worker") as server:
-        warn_of_absence(server, queue, loaded)
+    with context.server("worker") as server:
+        warn_of_absence(context, server, queue)
         q = Queue(server, queue)
         made = (
             enqueue(q, job, body, group=lane) if delay_ms is None else schedule_in(q, job, body, delay_ms, group=lane)
         )
     if not made:
         raise EmqError("there is a job of this id; nothing was changed", where=job, fix="another --id, or none")
-    if options.output == "table":
+    if context.output == "table":
         sys.stdout.write(f"{job}\n")
         return
     state = "pending" if delay_ms is None else "scheduled"
     emit_one(
         {"job": job, "queue": queue, "state": state, "group": lane, "delay_ms": delay_ms, "bytes": len(body)},
-        options.output,
+        context.output,
     )
 
 

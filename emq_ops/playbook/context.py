@@ -76,12 +76,6 @@ class Context:
         """What the config says of the queue."""
         return self.ops.policy(self.queue.name)
 
-    def is_there(self) -> bool:
-        """Whether the server has any key of the queue but rows and lanes, which never stand alone."""
-        k = self.queue.keys
-        keys = (k.pending, k.active, k.schedule, k.dead, k.ring, k.meta, k.completed, k.failed, k.repeat, k.lease)
-        return int(self.queue.server.read("EXISTS", *keys)) > 0
-
     def go_on(self) -> None:
         """Raises Stopped when the run is to end. Called between requests."""
         if self.stopping.is_set():

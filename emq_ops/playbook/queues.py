@@ -9,8 +9,9 @@ from emq_ops.playbook.errors import Pos, wrong
 from emq_ops.policy.words import nearest
 from emq_ops.protocol import globs
 from emq_ops.protocol.errors import BadInputError, one_line
-from emq_ops.protocol.keyspace import keys_of
+from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import Server
+from emq_ops.protocol.transitions.reads import is_there
 
 
 class Finder:
@@ -51,8 +52,7 @@ class Finder:
 
     def _exists(self, name: str, pos: Pos | str) -> bool:
         try:
-            k = keys_of(name)
+            queue = Queue(self._server, name)
         except BadInputError as fault:
             wrong(pos, fault.what, fault.fix)
-        keys = [k.pending, k.active, k.schedule, k.dead, k.meta, k.ring, k.completed, k.failed, k.lease]
-        return int(self._server.read("EXISTS", *keys)) > 0
+        return is_there(queue)

@@ -14,7 +14,7 @@ from emq_archive.errors import DiskFullError, StoreRefusedError, StoreUnreachabl
 from emq_archive.local import open_local
 from emq_archive.remote import open_remote
 from emq_archive.remote.s3 import S3Options, S3Remote
-from emq_ops.cli.archive_parts import remote_of
+from emq_ops.cli.stores import remote_of
 from emq_ops.config.loader import load
 from emq_ops.config.wiring import Wiring
 from emq_ops.protocol.errors import BadInputError, DeadlineError, EmqError

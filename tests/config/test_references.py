@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from emq_archive.remote.s3 import S3Remote
-from emq_ops.cli.archive_parts import remote_of
+from emq_ops.cli.stores import remote_of
 from emq_ops.config import secrets
 from emq_ops.config.effective import Layers
 from emq_ops.config.errors import ConfigError

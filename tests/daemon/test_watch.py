@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from emq_ops.cli.context import Globals
-from emq_ops.cli.settings import loaded_of, wiring_of
+from emq_ops.cli.context import CommandContext
+from emq_ops.cli.options import Options
 from emq_ops.cli.up import FileFollower
 from emq_ops.daemon.log import Log
 from emq_ops.deploy.session import Session
@@ -37,10 +37,10 @@ class Heard(Log):
 class Followed:
     """A folder of config files, and what follows them."""
 
-    def __init__(self, folder: Path, session: Session, options: Globals) -> None:
+    def __init__(self, folder: Path, session: Session, context: CommandContext) -> None:
         self.folder, self._session = folder, session
         self.log = Heard()
-        self.look = FileFollower(options, session, self.log, allow_loss=False)
+        self.look = FileFollower(context, session, self.log, allow_loss=False)
 
     def write(self, name: str, queue: str, every: str = "1h") -> None:
         """Replaces a file as editors do."""
@@ -59,9 +59,9 @@ def followed(tmp_path: Path, valkey: Valkey, server: Server) -> Iterator[Followe
     (tmp_path / "config.yaml").write_text(HEAD.format(socket=valkey.socket))
     for name, queue in (("conf.d/a.yaml", "a"), ("more.yaml", "m")):
         (tmp_path / name).write_text(f"queues: {{{queue}: {{stalled: {{every: 1h}}}}}}\n")
-    options = Globals(configs=[tmp_path / "config.yaml"])
+    context = CommandContext(Options(configs=[tmp_path / "config.yaml"]))
     with open_ledger(f"sqlite:///{tmp_path}/state.db") as ledger:
-        yield Followed(tmp_path, Session(server, ledger, wiring_of(options, loaded_of(options))), options)
+        yield Followed(tmp_path, Session(server, ledger, context.wiring), context)
 
 
 def test_files_that_come_and_go_in_a_folder_of_includes(followed: Followed) -> None:

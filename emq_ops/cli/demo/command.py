@@ -10,10 +10,11 @@ from typing import Annotated
 
 import typer
 
-from emq_ops.cli.context import globals_of, new_app
+from emq_ops.cli.context import CommandContext
 from emq_ops.cli.demo.stage import QUEUES, Stage, feed
 from emq_ops.cli.demo.summary import summary
 from emq_ops.cli.demo.view import Tally, View, rows
+from emq_ops.cli.options import new_app
 from emq_ops.protocol.errors import EmqError
 from emq_ops.protocol.server import Server, connect
 
@@ -30,8 +31,8 @@ def demo(
     seed: Annotated[int, typer.Option(help="Which jobs come.")] = 7,
 ) -> None:
     """Show it all in half a minute: workers that succeed, fail, hang and are killed, the daemon at work."""
-    options = globals_of(ctx)
-    files = options.config_files()
+    context = CommandContext.of(ctx)
+    files = context.options.config_files()
     stage = Stage(folder.absolute(), files[0] if files else None)
     view = View()
     # Our own connection keeps the embedded server for the whole demo.

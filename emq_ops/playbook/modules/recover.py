@@ -17,6 +17,7 @@ from emq_ops.playbook.registry import CHANGE, SAME, Module, Plan, Result
 from emq_ops.policy.models import StalledPolicy, as_row
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.transitions import recover
+from emq_ops.protocol.transitions.reads import is_there
 
 NAMED = 1000
 
@@ -64,7 +65,7 @@ class Sweep(Module):
     def inspect(self, ctx: Context, options: dict[str, Any]) -> Plan:
         """What the pass would do now."""
         policy = with_options(ctx.policy.stalled, options, self._fields)
-        if not ctx.is_there() and not interruptions.knows(ctx.ops.ledger, ctx.queue.name):
+        if not is_there(ctx.queue) and not interruptions.knows(ctx.ops.ledger, ctx.queue.name):
             return Plan(returns=self._returns({}) | {"active": 0})
         report = predict_sweep(ctx.queue.server, ctx.queue.name, policy, ctx.ops.ledger, windows=ctx.ops.windows)
         row = report.as_row()

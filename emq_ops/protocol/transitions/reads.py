@@ -55,6 +55,14 @@ def counts(q: Queue) -> Counts:
     return Counts(*(int(r or 0) for r in replies))
 
 
+def is_there(q: Queue, *streams: str) -> bool:
+    """Returns whether the server has any key of the queue but rows and lanes, which never stand alone; or one of
+    `streams`."""
+    k = q.keys
+    keys = (k.pending, k.active, k.schedule, k.dead, k.ring, k.meta, k.completed, k.failed, k.repeat, k.lease)
+    return int(q.server.read("EXISTS", *keys, *map(k.stream, streams))) > 0
+
+
 def job_state(q: Queue, job: str) -> JobState:
     """Where the job is, by membership first, then by its row."""
     reply = q.run("job_state", [q.keys.row(job)], q.keys.base, job_id(job), readonly=True)

@@ -1,0 +1,93 @@
+"""Options that every command accepts, before or after its noun: file, server, state, archive and output form."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from emq_ops.protocol.errors import BadInputError
+
+OUTPUTS = ("table", "json", "jsonl", "csv")
+
+
+@dataclass
+class Options:
+    """The global options as given. `output` is one of OUTPUTS."""
+
+    configs: list[Path] = field(default_factory=list)
+    url: str | None = None
+    state: str | None = None
+    local: str | None = None
+    remote: str | None = None
+    output: str = "table"
+    quiet: bool = False
+
+    def config_files(self) -> list[Path]:
+        """Returns the config files to read, lowest first: those given, else ``config.yaml`` here if it exists, else
+        none. With ``--url`` and no ``-c`` no file is read. Raises BadInputError for a file that is not there."""
+        if self.configs:
+            for path in self.configs:
+                if not os.path.isfile(path):
+                    raise BadInputError("no such config file", where=str(path), fix="check the path after -c")
+            return self.configs
+        default = Path("config.yaml")
+        return [default] if self.url is None and os.path.isfile(default) else []
+
+
+def options_of(ctx: typer.Context) -> Options:
+    """Returns the global options of this run, wherever on the line they stood."""
+    root = ctx.find_root()
+    if not isinstance(root.obj, Options):
+        root.obj = Options()
+    return root.obj
+
+
+def _store(name: str) -> Callable[..., Any]:
+    def callback(ctx: typer.Context, value: Any) -> Any:
+        if value not in (None, (), []):
+            if name == "output" and value not in OUTPUTS:
+                raise BadInputError(f"no output form '{value}'", where="--output", fix=f"one of {', '.join(OUTPUTS)}")
+            setattr(options_of(ctx), name, [Path(v) for v in value] if name == "configs" else value)
+        return value
+
+    return callback
+
+
+def _option(text: str, metavar: str, field_name: str, *names: str) -> Any:
+    return typer.Option(*names, help=text, metavar=metavar, callback=_store(field_name), rich_help_panel="Everywhere")
+
+
+_pattern = typer.Typer(add_completion=False)
+
+
+@_pattern.command()
+def _accept(
+    global_configs: Annotated[
+        list[str] | None,
+        _option("Config file; may be repeated, later ones overlay.", "FILE", "configs", "-c", "--config"),
+    ] = None,
+    global_url: Annotated[str | None, _option("Server, instead of the config's.", "URL", "url", "--url")] = None,
+    global_state: Annotated[str | None, _option("State database.", "URL", "state", "--state")] = None,
+    global_local: Annotated[str | None, _option("The archive's local database.", "URL", "local", "--local")] = None,
+    global_remote: Annotated[str | None, _option("The archive's object store.", "URL", "remote", "--remote")] = None,
+    global_output: Annotated[str | None, _option("table, json, jsonl or csv.", "FORM", "output", "--output")] = None,
+) -> None:
+    pass
+
+
+def new_app(text: str | None = None) -> typer.Typer:
+    """A Typer for one noun's module."""
+    return typer.Typer(help=text, add_completion=False, no_args_is_help=text is not None, rich_markup_mode=None)
+
+
+def global_options() -> list[Any]:
+    """Fresh option objects, one set a command; their callbacks store what was given, so commands don't see them."""
+    options = [p for p in typer.main.get_command(_pattern).params if (p.name or "").startswith("global_")]
+    for option in options:
+        option.expose_value = False
+    return options

@@ -1,0 +1,45 @@
+"""The archive's local database and object store: imported when one of them is opened, since much hangs on it."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from collections.abc import Iterator
+from typing import Any
+
+from emq_archive.local.store import SqlStore, open_local
+from emq_archive.ports import Remote
+from emq_archive.remote import open_remote
+from emq_ops.cli.state import is_absent
+from emq_ops.config.wiring import RemoteSettings
+
+
+@contextlib.contextmanager
+def local_for_a_look(url: str) -> Iterator[SqlStore]:
+    """Opens the archive's local database; where it is a file that nobody made yet an empty one, gone afterwards:
+    looking must not make one."""
+    if not is_absent(url):
+        with open_local(url) as store:
+            yield store
+        return
+    with tempfile.TemporaryDirectory(prefix="emq-ops-") as folder, open_local(f"sqlite:///{folder}/empty") as store:
+        yield store
+
+
+def remote_of(settings: RemoteSettings) -> Remote:
+    """Opens the object store of resolved settings. Raises BadInputError."""
+    options: dict[str, Any] = {}
+    if settings.url.startswith("s3:"):
+        options = {
+            "endpoint": settings.endpoint,
+            "region": settings.region,
+            "storage_class": settings.storage_class,
+            "path_style": None if settings.addressing == "auto" else settings.addressing == "path",
+            "access_key_id": settings.access_key_id,
+            "secret_access_key": settings.secret_access_key,
+            "session_token": settings.session_token,
+            "profile": settings.profile,
+            "ca": settings.ca,
+            "timeout_ms": settings.timeout_ms,
+        }
+    return open_remote(settings.url, **options)
