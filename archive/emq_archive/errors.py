@@ -11,8 +11,6 @@ __all__ = [
     "DeposedError",
     "DiskFullError",
     "ForeignStateError",
-    "LocalError",
-    "LocalUnreachableError",
     "LostRaceError",
     "StoreRefusedError",
     "StoreUnreachableError",
@@ -39,15 +37,7 @@ class StoreUnreachableError(UnreachableError):
 
 
 class DiskFullError(ArchiveError):
-    """No room on the disk of the local database or of a directory remote. Nothing of the batch was kept."""
-
-
-class LocalError(ArchiveError):
-    """The local database refuses: locked, read-only, of a newer schema, damaged."""
-
-
-class LocalUnreachableError(UnreachableError):
-    """The local database does not answer."""
+    """No room on the disk of a directory remote, or in the bucket. Nothing of the batch was kept."""
 
 
 class DamagedArchiveError(ArchiveError):

@@ -36,7 +36,7 @@ class Fence:
 
 
 class LocalStore(Protocol):
-    """The local database. Raises LocalError, LocalUnreachableError, DiskFullError; then nothing was changed."""
+    """The local database. Raises DatabaseError, DatabaseUnreachableError; then nothing was changed."""
 
     url: str
 

@@ -128,7 +128,7 @@ class CommandContext:
         return self.wiring.connect(verb)
 
     def ledger(self) -> Ledger:
-        """Opens the state database. Raises LedgerError, LedgerUnreachableError."""
+        """Opens the state database. Raises DatabaseError, DatabaseUnreachableError."""
         from emq_ops.ledger.ledger import open_ledger
 
         return open_ledger(self.wiring.state_url)

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection, select, text, update
 
+from emq_ops.database.statements import insert
 from emq_ops.deploy.model import instant
 from emq_ops.ledger.deploy_schema import state_lock
-from emq_ops.ledger.ledger import Ledger, host_ms, insert
+from emq_ops.ledger.ledger import Ledger, host_ms
 from emq_ops.passes.lease.holder import Holder
 from emq_ops.protocol.errors import EmqError
 

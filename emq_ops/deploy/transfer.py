@@ -17,12 +17,11 @@ from typing import IO, Any
 from sqlalchemy import Connection, MetaData, Table, func, insert, inspect, select, text
 
 from emq_ops.config import files
+from emq_ops.database.errors import DatabaseError
 from emq_ops.deploy.lock import StateLock
 from emq_ops.ledger import schema
 from emq_ops.ledger.deploy_schema import revisions, state_lock
-from emq_ops.ledger.errors import LedgerError
-from emq_ops.ledger.ledger import Ledger
-from emq_ops.ledger.migrate import STATE
+from emq_ops.ledger.ledger import STATE, Ledger
 from emq_ops.ledger.schema import deaths, runs
 from emq_ops.protocol.errors import BadInputError
 
@@ -76,8 +75,11 @@ def _export(ledger: Ledger, path: Path) -> dict[str, int]:
 
 
 def load(ledger: Ledger, path: Path) -> dict[str, int]:
-    """Fills a fresh state from an export, in one transaction; answers rows a table. The ledger must be opened anew
-    afterwards: it is another state then. Raises BadInputError for a file that is none, LedgerError for a used state."""
+    """Fills a fresh state from an export, in one transaction; returns rows a table. The ledger must be opened anew
+    afterwards: it is another state then.
+
+    Raises BadInputError for a file that is none, DatabaseError for a used state.
+    """
     where = str(path)
     try:
         with path.open(encoding="utf-8") as file, ledger.write() as connection:
@@ -109,7 +111,7 @@ def _head(line: str, where: str) -> dict[str, Any]:
 def _require_fresh(ledger: Ledger, connection: Connection) -> None:
     for table in (revisions, runs, deaths):
         if connection.execute(select(func.count()).select_from(table)).scalar():
-            raise LedgerError(
+            raise DatabaseError(
                 f"the state has {table.name} already", where=ledger.where, fix="import into a new, empty database"
             )
 

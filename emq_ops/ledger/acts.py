@@ -22,7 +22,8 @@ from sqlalchemy import (
     update,
 )
 
-from emq_ops.ledger.ledger import Ledger, insert, pages
+from emq_ops.database.statements import insert, pages
+from emq_ops.ledger.ledger import Ledger
 from emq_ops.ledger.schema import metadata, runs
 from emq_ops.ledger.whole import Whole, pack, unpack
 

@@ -9,8 +9,9 @@ from typing import Any
 
 from sqlalchemy import Connection, delete, select
 
+from emq_ops.database.statements import among, insert
 from emq_ops.ledger import deaths
-from emq_ops.ledger.ledger import Ledger, among, insert
+from emq_ops.ledger.ledger import Ledger
 from emq_ops.ledger.schema import alerts, competitors, contacts, watches
 
 RECOVERER, SWEEPER, ARCHIVER = "recoverer", "sweeper", "archiver"

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection, bindparam, delete, select
 
+from emq_ops.database.statements import among, insert
 from emq_ops.ledger.deploy_schema import bounds
-from emq_ops.ledger.ledger import among, insert
 
 DEAD = "dead"
 """The task name of the dead trim."""

@@ -8,7 +8,8 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, bindparam, exists, func, outerjoin, select, update
 
-from emq_ops.ledger.ledger import Ledger, among, insert, pages
+from emq_ops.database.statements import among, insert, pages
+from emq_ops.ledger.ledger import Ledger
 from emq_ops.ledger.schema import deaths, snapshots
 from emq_ops.ledger.snapshot import Snapshot, unpack
 

@@ -8,7 +8,8 @@ from typing import Any
 
 from sqlalchemy import Connection, delete, select, update
 
-from emq_ops.ledger.ledger import Ledger, insert
+from emq_ops.database.statements import insert
+from emq_ops.ledger.ledger import Ledger
 from emq_ops.ledger.schema import holds, windows
 from emq_ops.protocol.errors import BadInputError
 from emq_ops.protocol.globs import matches

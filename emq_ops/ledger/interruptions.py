@@ -10,7 +10,8 @@ from typing import Any
 
 from sqlalchemy import Connection, RowMapping, bindparam, case, func, select, update
 
-from emq_ops.ledger.ledger import Ledger, among, insert, pages
+from emq_ops.database.statements import among, insert, pages
+from emq_ops.ledger.ledger import Ledger
 from emq_ops.ledger.schema import census, contacts, interruptions, vanished
 
 RESTART, FAILOVER, OUTAGE, REWIND = "restart", "failover", "outage", "rewind"

@@ -9,8 +9,9 @@ from typing import Any
 
 from sqlalchemy import delete, select
 
+from emq_ops.database.statements import insert, pages
 from emq_ops.ledger.daemon_schema import daemons, task_marks
-from emq_ops.ledger.ledger import Ledger, insert, pages
+from emq_ops.ledger.ledger import Ledger
 
 ALIVE_MS = 30_000
 """A daemon that said nothing for so long is not shown as living."""

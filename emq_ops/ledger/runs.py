@@ -9,7 +9,8 @@ from typing import Any
 
 from sqlalchemy import Connection, RowMapping, select, update
 
-from emq_ops.ledger.ledger import Ledger, host_ms, insert
+from emq_ops.database.statements import insert
+from emq_ops.ledger.ledger import Ledger, host_ms
 from emq_ops.ledger.schema import runs
 from emq_ops.protocol.errors import BadInputError
 from emq_ops.protocol.ids import mint, require

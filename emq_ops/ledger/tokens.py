@@ -6,7 +6,8 @@ from collections.abc import Mapping
 
 from sqlalchemy import Connection, case, select
 
-from emq_ops.ledger.ledger import Ledger, insert
+from emq_ops.database.statements import insert
+from emq_ops.ledger.ledger import Ledger
 from emq_ops.ledger.schema import tokens
 
 

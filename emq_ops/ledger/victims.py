@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import BigInteger, ColumnElement, Connection, and_, delete, func, or_, select, type_coerce, update
 
+from emq_ops.database.sqlite import roomy
+from emq_ops.database.statements import insert
 from emq_ops.ledger.deaths import TRIMMED, close, count_open
-from emq_ops.ledger.engine import roomy
-from emq_ops.ledger.ledger import insert
 from emq_ops.ledger.schema import deaths, listings
 
 _NAMED = 500

@@ -17,8 +17,9 @@ from typing import Any
 
 from sqlalchemy import update
 
+from emq_ops.database.statements import pages
 from emq_ops.ledger import acts, deaths, runs
-from emq_ops.ledger.ledger import Ledger, host_ms, pages
+from emq_ops.ledger.ledger import Ledger, host_ms
 from emq_ops.ledger.schema import runs as runs_table
 from emq_ops.ledger.whole import Whole
 from emq_ops.passes.deadset import DeadJob

@@ -8,8 +8,9 @@ from typing import Any
 
 from sqlalchemy import select
 
+from emq_ops.database.statements import pages
 from emq_ops.ledger.deaths import NO_ATTEMPTS, cause_of
-from emq_ops.ledger.ledger import Ledger, pages
+from emq_ops.ledger.ledger import Ledger
 from emq_ops.ledger.schema import deaths
 from emq_ops.passes.errortext import READ, group_of, normalise
 from emq_ops.protocol.ids import is_valid

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from emq_ops.database.statements import pages
 from emq_ops.ledger import acts
-from emq_ops.ledger.ledger import Ledger, pages
+from emq_ops.ledger.ledger import Ledger
 from emq_ops.passes.acts import ActReport, Chosen, unended
 from emq_ops.protocol.keyspace import keys_of
 from emq_ops.protocol.server import Server

@@ -95,7 +95,7 @@ def prepare(
 ) -> Prepared:
     """A new run of the playbook `name`. Nothing is changed but the ledger, which gets the run.
 
-    Raises PlaybookError for whatever is wrong with the playbook or the options; UnreachableError, LedgerError.
+    Raises PlaybookError for whatever is wrong with the playbook or the options; UnreachableError, DatabaseError.
     """
     playbook, path, compiler = read(name)
     extra = extra_vars(options.extra, compiler)

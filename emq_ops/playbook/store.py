@@ -15,8 +15,9 @@ from typing import Any
 
 from sqlalchemy import BigInteger, Column, Connection, ForeignKey, String, Table, Text, bindparam, select, update
 
+from emq_ops.database.statements import insert
 from emq_ops.ledger import runs as words
-from emq_ops.ledger.ledger import Ledger, host_ms, insert
+from emq_ops.ledger.ledger import Ledger, host_ms
 from emq_ops.ledger.schema import metadata, runs
 from emq_ops.passes.lease.holder import Holder, machine_id, who
 from emq_ops.playbook.outcome import CHANGED, Outcome
@@ -242,7 +243,7 @@ class Recorder:
             self._waiting[step.key] = step
 
     def now(self, *steps: Step) -> None:
-        """Writes `steps` and all that waits; returns when they are kept. Raises TakenOverError, LedgerError."""
+        """Writes `steps` and all that waits; returns when they are kept. Raises TakenOverError, DatabaseError."""
         for step in steps:
             self.later(step)
         self._flush()

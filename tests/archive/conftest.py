@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from emq_archive.local import SqlStore, open_local
-from emq_archive.local.migrate import LOCAL
+from emq_archive.local.store import LOCAL
 from emq_archive.ports import Remote
 from emq_archive.remote import open_remote
 from tests.support.postgres import Postgres

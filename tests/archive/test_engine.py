@@ -15,11 +15,10 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import Engine, event, inspect, text
 
 from emq_archive.deadline import Deadline
-from emq_archive.errors import DiskFullError, LocalError, LocalUnreachableError
 from emq_archive.local import open_local, tables
-from emq_archive.local.engine import open_engine, transaction
-from emq_archive.local.migrate import LOCAL
-from emq_archive.local.store import SqlStore
+from emq_archive.local.store import LOCAL, PROFILE, SqlStore
+from emq_ops.database.engine import open_database
+from emq_ops.database.errors import DatabaseError, DatabaseFullError, DatabaseUnreachableError
 from emq_ops.protocol.errors import BadInputError, DeadlineError
 from tests.archive.making import REF, add, plain, settled
 
@@ -52,9 +51,9 @@ RUN = """
 import sys
 from alembic.config import Config
 from alembic.script import ScriptDirectory
-from emq_archive.local.migrate import LOCAL
-from emq_archive.local.engine import open_engine
-LOCAL.upgrade(open_engine(sys.argv[1]), ScriptDirectory(sys.argv[2]))
+from emq_archive.local.store import LOCAL, PROFILE
+from emq_ops.database.engine import open_database
+LOCAL.upgrade(open_database(sys.argv[1], PROFILE), ScriptDirectory(sys.argv[2]))
 """
 
 
@@ -66,16 +65,16 @@ def test_c21_a_migration_killed_half_way_did_not_happen(new_local_url: Callable[
     url = new_local_url()
     killed = subprocess.run([sys.executable, "-c", RUN, url, str(scripts)], env={**os.environ, "KILL": "1"})
     assert killed.returncode == -9
-    engine = open_engine(url)
-    with transaction(engine, writes=False) as connection:
+    database = open_database(url, PROFILE)
+    with database.read() as connection:
         assert LOCAL.current(connection) is None
         assert not [t for t in inspect(connection).get_table_names() if t.startswith(("step", "half"))]
-    LOCAL.upgrade(engine, ScriptDirectory(str(scripts)))
-    with transaction(engine, writes=False) as connection:
+    LOCAL.upgrade(database, ScriptDirectory(str(scripts)))
+    with database.read() as connection:
         assert LOCAL.current(connection) == "s3"
         assert {"step_s1", "step_s2", "step_s3"} <= set(inspect(connection).get_table_names())
         assert "half" not in inspect(connection).get_table_names()
-    engine.dispose()
+    database.close()
 
 
 def test_the_migrations_make_what_the_tables_say(new_local_url: Callable[[], str]) -> None:
@@ -110,7 +109,7 @@ def test_a_newer_schema_is_refused(new_local_url: Callable[[], str]) -> None:
     url = new_local_url()
     with open_local(url) as store, store.write() as connection:
         connection.execute(text(f"UPDATE {LOCAL.version_table} SET version_num = '9999'"))
-    with pytest.raises(LocalError, match="newer version"):
+    with pytest.raises(DatabaseError, match="newer version"):
         open_local(url)
 
 
@@ -122,7 +121,7 @@ def test_a_database_that_was_deleted_in_use_is_not_made_anew(tmp_path: Path, poo
             store.engine.dispose()
         for file in tmp_path.iterdir():
             file.unlink()
-        with pytest.raises(LocalError, match="deleted or replaced"):
+        with pytest.raises(DatabaseError, match="deleted or replaced"):
             add(store, settled(3))
         assert list(tmp_path.iterdir()) == []
 
@@ -197,7 +196,7 @@ def test_c15_a_full_disk_keeps_nothing_of_the_batch(tmp_path: Path) -> None:
         _limited(store.engine, limit)
         # Incompressible, so that a hundred of them do not fit.
         entries = [[e[0], [*e[1], b"noise", os.urandom(2000)]] for e in settled(100, first=10)]
-        with pytest.raises(DiskFullError, match="no room on the disk") as caught:
+        with pytest.raises(DatabaseFullError, match="no room on the disk") as caught:
             add(store, entries)
         assert str(path) in str(caught.value)
         assert plain(store.records(REF)) == before
@@ -214,15 +213,15 @@ def test_a_read_only_folder_says_so(tmp_path: Path) -> None:
     folder = tmp_path / "ro"
     folder.mkdir()
     (folder / "file").write_bytes(b"")
-    with pytest.raises(LocalError, match="can't make the folder"):
+    with pytest.raises(DatabaseError, match="can't make the folder"):
         open_local(f"sqlite:///{folder}/file/x.db")
-    with pytest.raises(LocalError, match="can't open the database file"):
+    with pytest.raises(DatabaseError, match="can't open the database file"):
         open_local(f"sqlite:///{folder}")
 
 
 def test_a_file_that_is_no_database_says_so(tmp_path: Path) -> None:
     (tmp_path / "x.db").write_bytes(b"no database at all, but long enough to be looked at" * 100)
-    with pytest.raises(LocalError, match="no SQLite database"):
+    with pytest.raises(DatabaseError, match="no SQLite database"):
         open_local(f"sqlite:///{tmp_path}/x.db")
 
 
@@ -231,7 +230,7 @@ def test_a_locked_database_is_told_within_the_deadline(tmp_path: Path) -> None:
     with open_local(f"sqlite:///{path}") as store:
         other = sqlite3.connect(path, isolation_level=None)
         other.execute("BEGIN IMMEDIATE")
-        with pytest.raises(LocalError, match="locked"), store.write(Deadline.after(0.2)):
+        with pytest.raises(DatabaseError, match="locked"), store.write(Deadline.after(0.2)):
             pass
         with pytest.raises(DeadlineError), store.write(Deadline.after(0)):
             pass
@@ -240,7 +239,7 @@ def test_a_locked_database_is_told_within_the_deadline(tmp_path: Path) -> None:
 
 
 def test_a_database_that_does_not_answer_is_unreachable() -> None:
-    with pytest.raises(LocalUnreachableError, match="does not answer"):
+    with pytest.raises(DatabaseUnreachableError, match="does not answer"):
         open_local("postgresql://127.0.0.1:1/none")
 
 
@@ -256,6 +255,6 @@ def test_a_hung_postgres_is_cut_at_the_deadline(new_local_url: Callable[[], str]
         return  # a file answers or fails; there is nobody to hang
     with open_local(url) as store:
         assert isinstance(store, SqlStore)
-        with pytest.raises((LocalError, LocalUnreachableError)), store.write(Deadline.after(0.3)) as connection:
+        with pytest.raises((DatabaseError, DatabaseUnreachableError)), store.write(Deadline.after(0.3)) as connection:
             connection.execute(text("SELECT pg_sleep(30)"))
         assert add(store, settled(1)).new == 1

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from sqlalchemy import MetaData, select
 
+from emq_ops.database.errors import DatabaseError
 from emq_ops.deploy import transfer
 from emq_ops.ledger import runs, tokens
 from emq_ops.ledger.deaths import Death, record
-from emq_ops.ledger.errors import LedgerError
 from emq_ops.ledger.ledger import Ledger, open_ledger
 from emq_ops.protocol import ids
 from emq_ops.protocol.errors import BadInputError
@@ -82,7 +82,7 @@ def test_a_used_state_takes_no_import(server: Server, sqlite_url: str, tmp_path:
         fill(ledger, server, tmp_path)
         transfer.export(ledger, tmp_path / "one")
         before = rows(ledger)
-        with pytest.raises(LedgerError, match="the state has revisions already"):
+        with pytest.raises(DatabaseError, match="the state has revisions already"):
             transfer.load(ledger, tmp_path / "one")
         assert rows(ledger) == before
 

@@ -17,9 +17,8 @@ import psycopg
 import pytest
 from sqlalchemy import Connection, event, text
 
-from emq_archive import postgres as driving
 from emq_archive.local import open_local
-from emq_ops.ledger.errors import LedgerError, LedgerLockedError, LedgerUnreachableError
+from emq_ops.database.errors import DatabaseError, DatabaseLockedError, DatabaseUnreachableError
 from emq_ops.ledger.ledger import Ledger, open_ledger
 from emq_ops.ledger.schema import deaths, runs
 from emq_ops.ledger.tokens import next_token, next_tokens
@@ -133,11 +132,11 @@ def test_killed_under_a_daemon_at_work(tmp_path: Path, valkey: Valkey, server: S
 @pytest.mark.parametrize(
     ("change", "kind", "says"),
     [
-        ("ALTER DATABASE {db} SET default_transaction_read_only = on", LedgerError, "takes no writes .*primary"),
-        ("DROP DATABASE {db}", LedgerUnreachableError, "refuses us: database .* does not exist .*make it"),
-        ("ALTER DATABASE {db} ALLOW_CONNECTIONS false", LedgerUnreachableError, "refuses us: .*not currently accept"),
-        ("ALTER DATABASE {db} CONNECTION LIMIT 0", LedgerUnreachableError, "refuses us: too many .*max_connections"),
-        ("REVOKE ALL ON DATABASE {db} FROM PUBLIC", LedgerUnreachableError, "refuses us: permission denied"),
+        ("ALTER DATABASE {db} SET default_transaction_read_only = on", DatabaseError, "takes no writes .*primary"),
+        ("DROP DATABASE {db}", DatabaseUnreachableError, "refuses us: database .* does not exist .*make it"),
+        ("ALTER DATABASE {db} ALLOW_CONNECTIONS false", DatabaseUnreachableError, "refuses us: .*not currently accept"),
+        ("ALTER DATABASE {db} CONNECTION LIMIT 0", DatabaseUnreachableError, "refuses us: too many .*max_connections"),
+        ("REVOKE ALL ON DATABASE {db} FROM PUBLIC", DatabaseUnreachableError, "refuses us: permission denied"),
     ],
 )
 def test_what_it_refuses_is_one_line_that_says_what_to_do(
@@ -152,7 +151,7 @@ def test_what_it_refuses_is_one_line_that_says_what_to_do(
     try:
         with pytest.raises(kind, match=says) as told, open_ledger(url) as ledger:
             next_token(ledger, "mail")
-        assert isinstance(told.value, UnreachableError) == (kind is LedgerUnreachableError)
+        assert isinstance(told.value, UnreachableError) == (kind is DatabaseUnreachableError)
         with pytest.raises(EmqError, match=says), open_local(url) as store, store.write() as connection:
             connection.execute(text("CREATE TABLE mine (id integer)"))
     finally:
@@ -163,7 +162,7 @@ def test_a_role_without_rights(postgres: Postgres) -> None:
     url = postgres.fresh()
     open_ledger(url).close()
     alter(postgres, "CREATE ROLE guest LOGIN")
-    with pytest.raises(LedgerError, match=r"permission denied .*grant our role"):
+    with pytest.raises(DatabaseError, match=r"permission denied .*grant our role"):
         open_ledger(url.replace("postgres@", "guest@"))
     alter(postgres, "DROP ROLE guest")
 
@@ -219,7 +218,7 @@ def test_what_two_sessions_do_to_each_other_says_to_try_again(postgres: Postgres
         for thread in threads:
             thread.join()
         (fault,) = told
-        assert isinstance(fault, LedgerLockedError)
+        assert isinstance(fault, DatabaseLockedError)
         assert "at the same time" in str(fault)
         assert "try again" in str(fault)
 
@@ -259,7 +258,7 @@ def test_a_server_that_hangs_is_left(
     postgres: Postgres, monkeypatch: pytest.MonkeyPatch, opening: Callable[[str], Any]
 ) -> None:
     """Its own timeouts are kept by a server that does not hang; the driver has none."""
-    monkeypatch.setattr(driving, "GRACE_SECONDS", 0.2)
+    monkeypatch.setattr("emq_ops.database.postgres.GRACE_SECONDS", 0.2)
     opened, write = opening(postgres.fresh())
     pids: list[int] = []
     try:
@@ -280,7 +279,7 @@ def test_a_server_that_hangs_is_left(
 def test_a_session_that_hangs_in_the_pool_is_replaced(
     postgres: Postgres, monkeypatch: pytest.MonkeyPatch, opening: Callable[[str], Any]
 ) -> None:
-    monkeypatch.setattr(driving, "GRACE_SECONDS", 0.2)
+    monkeypatch.setattr("emq_ops.database.postgres.GRACE_SECONDS", 0.2)
     opened, write = opening(postgres.fresh())
     opened.engine.dispose()  # so that the pool holds one session, not those of the opening
     with write() as connection:
@@ -301,7 +300,7 @@ def test_a_lost_session_is_told_by_us_alone(
 ) -> None:
     monkeypatch.setattr(logging.root, "handlers", [])  # as in a process that configured no logging
     with open_ledger(postgres.fresh()) as ledger:
-        with pytest.raises(LedgerUnreachableError), ledger.write() as connection:  # noqa: PT012
+        with pytest.raises(DatabaseUnreachableError), ledger.write() as connection:  # noqa: PT012
             alter(postgres, f"SELECT pg_terminate_backend({pid_of(connection)})")
             rows = [{"queue": f"q{n}", "token": n} for n in range(3)]
             connection.execute(text("INSERT INTO fencing_tokens (queue, token) VALUES (:queue, :token)"), rows)

@@ -10,23 +10,22 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from alembic.autogenerate import compare_metadata
-from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import inspect, text
 
-from emq_archive.database import Migrations
-from emq_archive.local.migrate import LOCAL
-from emq_archive.migrating import scripts
+from emq_archive.local.store import LOCAL
+from emq_ops.database.engine import open_database
+from emq_ops.database.errors import DatabaseError, DatabaseFullError, DatabaseLockedError, DatabaseUnreachableError
+from emq_ops.database.migrations import Migrations
+from emq_ops.database.scripts import directory_of
 from emq_ops.ledger import acts, deaths, stalls  # noqa: F401  # their tables are on the metadata
-from emq_ops.ledger.engine import BUSY_MS, open_engine, transaction
-from emq_ops.ledger.errors import LedgerError, LedgerFullError, LedgerLockedError, LedgerUnreachableError
-from emq_ops.ledger.ledger import Ledger, open_ledger
-from emq_ops.ledger.migrate import STATE
+from emq_ops.ledger.ledger import PROFILE, STATE, Ledger, open_ledger
 from emq_ops.ledger.schema import metadata
 from emq_ops.ledger.snapshot import pack
 from emq_ops.ledger.tokens import last_token, next_token
@@ -68,7 +67,7 @@ def test_migrations_end_in_the_models(ledger: Ledger) -> None:
 
 @pytest.mark.parametrize("migrations", [STATE, LOCAL], ids=["state", "archive"])
 def test_the_head_that_is_looked_for_is_that_of_the_scripts(migrations: Migrations) -> None:
-    assert migrations.head == scripts(migrations).get_current_head()
+    assert migrations.head == directory_of(str(migrations.folder)).get_current_head()
 
 
 def older(tmp_path: Path, last: str) -> ScriptDirectory:
@@ -78,23 +77,20 @@ def older(tmp_path: Path, last: str) -> ScriptDirectory:
     for script in folder.glob("versions/v*.py"):
         if script.name[1:5] > last:
             script.unlink()
-    config = Config()
-    config.set_main_option("script_location", str(folder))
-    config.set_main_option("path_separator", "newline")
-    return ScriptDirectory.from_config(config)
+    return directory_of(str(folder))
 
 
 def test_rows_that_were_kept_before_there_were_seals_stay_as_they_are(url: str, tmp_path: Path) -> None:
-    engine = open_engine(url)
-    STATE.upgrade(engine, older(tmp_path, "0005"))
+    database = open_database(url, PROFILE)
+    STATE.upgrade(database, older(tmp_path, "0005"))
     body = pack([b"payload", b"\xff\x00"], [b"line"])
-    with transaction(engine, writes=True) as connection:
+    with database.write() as connection:
         assert "seal" not in {column["name"] for column in inspect(connection).get_columns("death_rows")}
         told = {"queue": "mail", "job": "JOB0STBBIRAKHo", "body": body}
         said = "(queue, job, attempts, stalls, first_seen_ms, cause) VALUES (:queue, :job, 1, 0, 5, 'error')"
         connection.execute(text(f"INSERT INTO deaths {said}"), told)
         connection.execute(text("INSERT INTO death_rows (death, body) SELECT id, :body FROM deaths"), told)
-    engine.dispose()
+    database.close()
     with open_ledger(url) as ledger:
         with ledger.read() as connection:
             assert deaths.kept(connection, "mail", ["JOB0STBBIRAKHo"]) == {"JOB0STBBIRAKHo": body}
@@ -138,7 +134,7 @@ def test_c21_pragmas_of_every_pooled_connection(tmp_path: Path) -> None:
             assert raw is not None
             values = [raw.execute(f"PRAGMA {name}").fetchone()[0] for name in ("synchronous", "journal_mode")]
             assert values == [2, "wal"]
-            assert raw.execute("PRAGMA busy_timeout").fetchone()[0] == BUSY_MS
+            assert raw.execute("PRAGMA busy_timeout").fetchone()[0] == 1000 * PROFILE.busy
             assert raw.execute("PRAGMA foreign_keys").fetchone()[0] == 1
         for connection in opened:
             connection.close()
@@ -147,18 +143,18 @@ def test_c21_pragmas_of_every_pooled_connection(tmp_path: Path) -> None:
 KILLED_MIGRATION = """
 import os, signal, sys
 from sqlalchemy import event
-from emq_ops.ledger.engine import open_engine
-from emq_ops.ledger.migrate import STATE
-engine = open_engine(sys.argv[1])
+from emq_ops.database.engine import open_database
+from emq_ops.ledger.ledger import PROFILE, STATE
+database = open_database(sys.argv[1], PROFILE)
 seen = 0
-@event.listens_for(engine, "before_cursor_execute")
+@event.listens_for(database.engine, "before_cursor_execute")
 def count(connection, cursor, statement, *rest):
     global seen
     if statement.lstrip().upper().startswith(("CREATE TABLE", "CREATE INDEX", "CREATE UNIQUE")):
         seen += 1
         if seen == int(sys.argv[2]):
             os.kill(os.getpid(), signal.SIGKILL)
-STATE.upgrade(engine)
+STATE.upgrade(database)
 """
 
 
@@ -166,9 +162,8 @@ STATE.upgrade(engine)
 def test_c21_a_migration_killed_in_the_middle_leaves_nothing(url: str, step: int) -> None:
     done = subprocess.run([sys.executable, "-c", KILLED_MIGRATION, url, str(step)], check=False, env=dict(os.environ))
     assert done.returncode == -signal.SIGKILL
-    engine = open_engine(url)
-    assert inspect(engine).get_table_names() == []
-    engine.dispose()
+    with open_database(url, PROFILE) as database:
+        assert inspect(database.engine).get_table_names() == []
     with open_ledger(url) as ledger:
         assert next_token(ledger, "mail") == 1
 
@@ -176,7 +171,7 @@ def test_c21_a_migration_killed_in_the_middle_leaves_nothing(url: str, step: int
 def test_a_newer_schema_is_refused(url: str) -> None:
     with open_ledger(url) as ledger, ledger.write() as connection:
         connection.execute(text(f"UPDATE {STATE.version_table} SET version_num = '9999'"))
-    with pytest.raises(LedgerError, match=r"newer version of emq-ops \(schema 9999\)"):
+    with pytest.raises(DatabaseError, match=r"newer version of emq-ops \(schema 9999\)"):
         open_ledger(url)
 
 
@@ -190,15 +185,15 @@ def test_a_read_only_database_is_one_clear_error(tmp_path: Path) -> None:
     read_only = f"sqlite:///file:{path}?mode=ro&uri=true"
     with open_ledger(read_only) as ledger:
         assert ledger.state == state
-        with pytest.raises(LedgerError, match="read-only"):
+        with pytest.raises(DatabaseError, match="read-only"):
             next_token(ledger, "mail")
 
 
 def test_a_locked_database_is_one_clear_error(tmp_path: Path) -> None:
-    with open_ledger(f"sqlite:///{tmp_path}/s.db", busy_ms=50) as ledger:
+    with open_ledger(f"sqlite:///{tmp_path}/s.db", replace(PROFILE, busy=0.05)) as ledger:
         other = sqlite3.connect(tmp_path / "s.db", isolation_level=None)
         other.execute("BEGIN IMMEDIATE")
-        with pytest.raises(LedgerLockedError, match="locked"):
+        with pytest.raises(DatabaseLockedError, match="locked"):
             next_token(ledger, "mail")
         other.execute("ROLLBACK")
         other.close()
@@ -212,7 +207,7 @@ def test_a_full_disk_is_one_clear_error_and_nothing_is_kept(tmp_path: Path) -> N
             connection.execute(text(f"PRAGMA max_page_count={pages}"))
         # The limit belongs to the connection; the pool hands the same one out again.
         rows = [{"name": f"n{number}", "value": "x" * 500} for number in range(2000)]
-        with pytest.raises(LedgerFullError, match="no room"), ledger.write() as connection:
+        with pytest.raises(DatabaseFullError, match="no room"), ledger.write() as connection:
             connection.execute(text("INSERT INTO ledger_identity VALUES (:name, :value)"), rows)
         with ledger.write() as connection:
             connection.execute(text("PRAGMA max_page_count=1000000"))
@@ -221,9 +216,9 @@ def test_a_full_disk_is_one_clear_error_and_nothing_is_kept(tmp_path: Path) -> N
 
 def test_no_database_at_all(tmp_path: Path) -> None:
     (tmp_path / "s.db").write_bytes(b"this is no database, but long enough to be looked at" * 100)
-    with pytest.raises(LedgerError, match="no SQLite database"):
+    with pytest.raises(DatabaseError, match="no SQLite database"):
         open_ledger(f"sqlite:///{tmp_path}/s.db")
-    with pytest.raises(LedgerError, match="can't make the folder"):
+    with pytest.raises(DatabaseError, match="can't make the folder"):
         open_ledger(f"sqlite:///{tmp_path}/s.db/below/s.db")
 
 
@@ -240,7 +235,7 @@ def test_a_database_that_was_deleted_or_replaced_in_use(tmp_path: Path, pooled: 
         if replaced:
             open_ledger(f"sqlite:///{path}").close()
         before = sorted(tmp_path.iterdir())
-        with pytest.raises(LedgerError, match="was it deleted or replaced in use"):
+        with pytest.raises(DatabaseError, match="was it deleted or replaced in use"):
             next_token(ledger, "mail")
         assert sorted(tmp_path.iterdir()) == before  # nothing was made in its place
         for file in tmp_path.glob("*.away"):
@@ -255,7 +250,7 @@ def test_options_that_cant_be_taken(tmp_path: Path, option: str) -> None:
 
 
 def test_a_server_that_is_not_there() -> None:
-    with pytest.raises(LedgerUnreachableError, match="does not answer"):
+    with pytest.raises(DatabaseUnreachableError, match="does not answer"):
         open_ledger("postgresql://nobody:secret@127.0.0.1:1/none")
 
 
@@ -276,7 +271,7 @@ def test_the_callers_deadline_bounds_a_wait_for_a_lock(tmp_path: Path) -> None:
     with open_ledger(f"sqlite:///{tmp_path}/s.db") as ledger:
         other = sqlite3.connect(tmp_path / "s.db", isolation_level=None)
         other.execute("BEGIN IMMEDIATE")
-        with deadline.deadline(0.5), pytest.raises(LedgerLockedError):
+        with deadline.deadline(0.5), pytest.raises(DatabaseLockedError):
             next_token(ledger, "mail")
         with deadline.deadline(0), pytest.raises(DeadlineError):
             next_token(ledger, "mail")
@@ -296,7 +291,7 @@ def test_a_writer_takes_the_lock_before_it_reads(tmp_path: Path) -> None:
 
         thread = threading.Thread(target=other)
         thread.start()
-        with transaction(ledger.engine, writes=True) as connection:
+        with ledger.write() as connection:
             connection.execute(text("SELECT count(*) FROM fencing_tokens")).scalar_one()
             reading.set()
             assert not done.wait(0.05)  # it waits for us

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from emq_ops.database.errors import DatabaseLockedError
 from emq_ops.ledger import alerts, deaths, holds, interruptions, requests, retention, runs, snapshot, victims
 from emq_ops.ledger.deaths import Death
-from emq_ops.ledger.errors import LedgerLockedError
 from emq_ops.ledger.holds import Hold, Window
 from emq_ops.ledger.interruptions import Counted, Interruption
-from emq_ops.ledger.ledger import Ledger, host_ms, open_ledger
+from emq_ops.ledger.ledger import PROFILE, Ledger, host_ms, open_ledger
 from emq_ops.protocol.errors import BadInputError
 from emq_ops.protocol.ids import mint
 
@@ -64,16 +64,16 @@ def test_runs_on_their_way_are_kept_while_the_ledger_refuses_and_are_there_once(
         "policy": {},
         "status": "done",
     }
-    with open_ledger(f"sqlite:///{tmp_path}/s.db", busy_ms=1) as ledger:
+    with open_ledger(f"sqlite:///{tmp_path}/s.db", dataclasses.replace(PROFILE, busy=0.001)) as ledger:
         outbox, idle = runs.Outbox(ledger), runs.IdleBook(ledger, "me")
         rows = [runs.whole("archive", "mail", **facts, counts={"folded": n}, error=None) for n in (1, 2, 3)]
         idle.note("sweep", 4)
         other = sqlite3.connect(tmp_path / "s.db", isolation_level=None)
         other.execute("BEGIN IMMEDIATE")
         for row in rows[:2]:
-            with pytest.raises(LedgerLockedError):
+            with pytest.raises(DatabaseLockedError):
                 outbox.put(row)
-        with pytest.raises(LedgerLockedError):
+        with pytest.raises(DatabaseLockedError):
             idle.flush()
         other.execute("ROLLBACK")
         outbox.put(rows[2])

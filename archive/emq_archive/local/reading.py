@@ -6,16 +6,16 @@ from collections.abc import Iterator
 from typing import Any, Literal
 
 import sqlalchemy as sa
-from sqlalchemy import Connection, Engine
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy import Connection
 
 from emq_archive.chunk import Chunk
 from emq_archive.codec import id_key, id_of
 from emq_archive.deadline import NEVER, Deadline
 from emq_archive.local import tables
-from emq_archive.local.engine import shown, transaction
 from emq_archive.merge import Run, merge, order
 from emq_archive.model import LAST_ID, Record, StreamId, StreamRef
+from emq_ops.database.engine import Database
+from emq_ops.database.statements import insert
 
 streams, chunks = tables.streams, tables.chunks
 _PAGE = 200
@@ -31,17 +31,18 @@ _ROW_LOCKED = ROW.with_for_update()
 class ChunkReader:
     """An open database, as readers see it."""
 
-    def __init__(self, engine: Engine) -> None:
-        self.engine = engine
-        self.url = shown(engine.url)
+    def __init__(self, database: Database) -> None:
+        self.database = database
+        self.engine = database.engine
+        self.url = database.where
 
     def read(self, deadline: Deadline = NEVER) -> Any:
         """A reading transaction (context manager): one consistent sight."""
-        return transaction(self.engine, writes=False, deadline=deadline)
+        return self.database.read(_seconds(deadline))
 
     def write(self, deadline: Deadline = NEVER) -> Any:
         """A writing transaction; holds the write lock from its beginning on SQLite."""
-        return transaction(self.engine, writes=True, deadline=deadline)
+        return self.database.write(_seconds(deadline))
 
     def row(self, connection: Connection, ref: StreamRef, *, lock: bool = False) -> Any:
         """The row of a stream, None where it was never heard of. `lock`: made if need be, and held (PostgreSQL)."""
@@ -143,6 +144,7 @@ def again_when_moved(read: Any, start: StreamId, limit: int | None) -> Iterator[
             continue
 
 
-def insert(connection: Connection, table: sa.Table) -> Any:
-    """An INSERT that can say ON CONFLICT, whichever of the two databases it is."""
-    return (postgresql if connection.dialect.name == "postgresql" else sqlite).insert(table)
+def _seconds(deadline: Deadline) -> float | None:
+    deadline.check("the local database was asked")
+    left = deadline.left()
+    return None if left == float("inf") else left

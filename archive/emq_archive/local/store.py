@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-import uuid
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import Any
@@ -17,9 +16,7 @@ from emq_archive.chunk import Batch, Chunk
 from emq_archive.codec import id_key, id_of
 from emq_archive.deadline import NEVER, Deadline
 from emq_archive.local import settle, tables
-from emq_archive.local.engine import open_engine, scrub
-from emq_archive.local.migrate import LOCAL
-from emq_archive.local.reading import ROW, ChunkReader, insert, names_of
+from emq_archive.local.reading import ROW, ChunkReader, names_of
 from emq_archive.local.rows import rows_of
 from emq_archive.model import (
     Added,
@@ -33,6 +30,11 @@ from emq_archive.model import (
     StreamRef,
     Unstorable,
 )
+from emq_ops.database.engine import Database, open_database
+from emq_ops.database.migrations import Migrations
+from emq_ops.database.profile import Profile
+from emq_ops.database.sqlite import empty_wal
+from emq_ops.database.statements import insert
 
 streams, chunks, segments = tables.streams, tables.chunks, tables.segments
 _OUTBOX = sa.select(
@@ -61,8 +63,28 @@ _LET_GO = sa.select(tables.let_go.c.identities).where(
 _FOLDED = sa.update(streams).where(streams.c.id == sa.bindparam("which")).values(frontier=sa.bindparam("text"))
 
 
+PROFILE = Profile(
+    name="local database",
+    option="--local",
+    application="emq-ops archive",
+    when_lost="move it away and run `emq-ops archive restore`",
+    busy=30,
+    statement=120,
+    idle=600,  # a segment is sent inside
+)
+LOCAL = Migrations("emq_archive.local", "archive_version", 7_305_601_120, tables.metadata, tables.identity)
+
+
 class SqlStore(ChunkReader):
     """`LocalStore` on SQLAlchemy. Thread-safe. A forked child must open its own."""
+
+    def __init__(self, database: Database, state: str) -> None:
+        super().__init__(database)
+        self._state = state
+
+    def state(self) -> str:
+        """The UUID of this database, for use where it is the state (no other state database is named)."""
+        return self._state
 
     def by_bytes(self, column: sa.Column[Any]) -> sa.ColumnElement[Any]:
         """A column of texts, to be compared byte by byte; PostgreSQL goes by the database's own language."""
@@ -70,7 +92,7 @@ class SqlStore(ChunkReader):
 
     def scrub(self) -> None:
         """What was erased leaves SQLite's write-ahead log too, as far as nobody reads in it right now."""
-        scrub(self.engine)
+        empty_wal(self.engine, self.database.profile)
 
     # --- writing
 
@@ -270,21 +292,9 @@ class SqlStore(ChunkReader):
             found = connection.execute(sa.select(streams.c.queue, streams.c.stream, streams.c.kind)).all()
         return sorted(StreamRef(row.queue, row.stream, row.kind) for row in found)
 
-    def state(self) -> str:
-        """The UUID of this database, for use where it is the state (no other state database is named)."""
-        wanted = sa.select(tables.identity.c.value).where(tables.identity.c.name == "state")
-        with self.read() as connection:
-            found = connection.execute(wanted).scalar()
-        if found is None:
-            with self.write() as connection:
-                fresh = insert(connection, tables.identity).values(name="state", value=str(uuid.uuid4()))
-                connection.execute(fresh.on_conflict_do_nothing())
-                found = connection.execute(wanted).scalar_one()
-        return str(found)
-
     def close(self) -> None:
         """Gives back every connection."""
-        self.engine.dispose()
+        self.database.close()
 
     def __enter__(self) -> SqlStore:
         return self
@@ -295,14 +305,13 @@ class SqlStore(ChunkReader):
 
 def open_local(url: str) -> SqlStore:
     """Opens the local database at `url` (``sqlite:///file``, ``postgresql://...``), making it or bringing it up to this
-    version where needed. Raises BadInputError, LocalError, LocalUnreachableError, DiskFullError."""
-    engine = open_engine(url)
+    version where needed. Raises BadInputError, DatabaseError, DatabaseUnreachableError."""
+    database = open_database(url, PROFILE)
     try:
-        LOCAL.upgrade(engine)
+        return SqlStore(database, LOCAL.open(database))
     except BaseException:
-        engine.dispose()
+        database.close()
         raise
-    return SqlStore(engine)
 
 
 def _frontier(text: str | None) -> Frontier | None:

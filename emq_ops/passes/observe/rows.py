@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from emq_ops.ledger.ledger import pages
+from emq_ops.database.statements import pages
 from emq_ops.protocol.keyspace import Keys
 from emq_ops.protocol.scripts import load
 from emq_ops.protocol.server import Server

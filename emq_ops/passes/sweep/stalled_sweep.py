@@ -89,7 +89,7 @@ def sweep(
     `fence`: the queue's lease; `windows`: maintenance windows of the config, beside those of the ledger. What an
     earlier pass did and could not record is recorded first. Facts and slices are of one life of the server: where the
     connection ends in between, the pass begins again. Raises FenceError (the lease is lost; nothing more was written),
-    DamagedError, UnreachableError, LedgerError.
+    DamagedError, UnreachableError, DatabaseError.
     """
     for life in range(_LIVES):
         try:

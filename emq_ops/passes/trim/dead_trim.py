@@ -103,7 +103,7 @@ def trim(
 
     `fence`: the queue's lease; `archiver`: where dead jobs go with ``archive: true``; `only`: ids that bound this pass
     (it may remove fewer, never others); `lease_ms`: the queue's longest lease, for the census of an interruption.
-    Raises what `check_policy` raises, FenceError, DamagedError, UnreachableError, LedgerError, and what the archive
+    Raises what `check_policy` raises, FenceError, DamagedError, UnreachableError, DatabaseError, and what the archive
     raises.
     """
     check_policy(queue, policy, archived=archiver is not None)

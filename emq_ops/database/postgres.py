@@ -1,4 +1,4 @@
-"""Connections to PostgreSQL, for the local archive and the ledger: none of their waits is without a bound.
+"""Connections to PostgreSQL: none of their waits is without a bound.
 
 The driver waits for ever for a server that hangs (a frozen host, a cut cable), and a statement's own timeout is kept by
 the server that hangs.
@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Generator, Mapping
+from collections.abc import Generator
 from typing import Any, ClassVar, TypeVar
 
 import psycopg
-from sqlalchemy import Engine, create_engine, event
+from sqlalchemy import Engine, ExceptionContext, create_engine, event
 from sqlalchemy.engine import URL
 
+from emq_ops.database.faults import ends_session
+from emq_ops.database.profile import Profile
 from emq_ops.protocol.deadline import remaining
 
 CONNECT_SECONDS = 10
@@ -63,19 +65,31 @@ class Bounded(psycopg.Connection[Any]):
             return result
 
 
-def open_postgres(url: URL, name: str, *, most: float, settings: Mapping[str, object], **pool: Any) -> Engine:
-    """An engine for `url`; no connection is made yet. `name`: as pg_stat_activity shows it; `most`: seconds for any
-    answer; `settings`: of each session, before those of the URL's own ``options``; `pool`: for create_engine."""
-    kind: Any = type("Bounded", (Bounded,), {"most": most})
-    ours = " ".join(f"-c {setting}={value}" for setting, value in settings.items())
+def open_postgres(url: URL, profile: Profile) -> Engine:
+    """An engine for `url`; no connection is made yet. The session's settings are ours, before those of the URL's own
+    ``options``."""
+    kind: Any = type("Bounded", (Bounded,), {"most": profile.statement})
+    ours = {
+        "statement_timeout": int(1000 * profile.statement),
+        "lock_timeout": int(1000 * min(profile.busy, profile.statement)),
+        "idle_in_transaction_session_timeout": int(1000 * profile.idle),
+        "default_transaction_isolation": "read\\ committed",
+    }
     own = url.query.get("options", "")
-    defaults: dict[str, Any] = {"connect_timeout": CONNECT_SECONDS, "application_name": name}
+    defaults: dict[str, Any] = {"connect_timeout": CONNECT_SECONDS, "application_name": profile.application}
     arguments = {key: value for key, value in defaults.items() if key not in url.query}
-    arguments["options"] = " ".join([ours, *([own] if isinstance(own, str) else own)]).strip()
-    engine = create_engine(url, pool_pre_ping=True, connect_args=arguments, **pool)
+    said = [*(f"-c {name}={value}" for name, value in ours.items()), *([own] if isinstance(own, str) else own)]
+    arguments["options"] = " ".join(said).strip()
+    engine = create_engine(url, pool_pre_ping=True, connect_args=arguments, **profile.pool)
 
     @event.listens_for(engine, "do_connect")
     def _connect(_dialect: Any, _record: Any, words: Any, named: Any) -> Any:
         return kind.connect(*words, **named)
+
+    @event.listens_for(engine, "handle_error")
+    def _judge(context: ExceptionContext) -> None:
+        # The pool then ends every session that it opened before: after a failover all of them are of the old primary.
+        if ends_session(context.original_exception):
+            context.is_disconnect = True
 
     return engine

@@ -1,0 +1,99 @@
+"""`Database`: an open database and its transactions."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import time
+from collections.abc import Iterator
+from typing import Any, Self
+
+from sqlalchemy import Connection, Engine
+from sqlalchemy.exc import SQLAlchemyError
+
+from emq_ops.database.faults import as_ours
+from emq_ops.database.profile import Profile, shown
+from emq_ops.database.sqlite import open_sqlite
+from emq_ops.protocol.deadline import check, within
+from emq_ops.protocol.errors import BadInputError
+
+
+class Database:
+    """A database that is open. `where`: its URL without secrets.
+
+    Thread-safe. A forked child must open its own.
+    """
+
+    def __init__(self, engine: Engine, profile: Profile) -> None:
+        self.engine = engine
+        self.profile = profile
+        self.where = shown(engine.url)
+
+    @property
+    def shared(self) -> bool:
+        """Whether several hosts can use it."""
+        return self.engine.dialect.name == "postgresql"
+
+    def read(self, seconds: float | None = None) -> contextlib.AbstractContextManager[Connection]:
+        """A reading transaction: one consistent sight."""
+        return self._transaction(False, seconds)
+
+    def write(self, seconds: float | None = None) -> contextlib.AbstractContextManager[Connection]:
+        """A writing transaction; on SQLite it holds the write lock from its beginning."""
+        return self._transaction(True, seconds)
+
+    @contextlib.contextmanager
+    def _transaction(self, writes: bool, seconds: float | None) -> Iterator[Connection]:
+        """Committed at the end, rolled back on any error, which leaves as one of ours. It waits no longer than
+        `seconds` and the caller's deadline (`emq_ops.protocol.deadline`)."""
+        check(self.where)
+        options = {"emq_writes": writes} if seconds is None else {"emq_writes": writes, "emq_wait": seconds}
+        try:
+            with self.engine.connect() as connection, self._cut_after(connection, seconds):
+                connection = connection.execution_options(**options)
+                with connection.begin():
+                    left = within(seconds)
+                    if left is not None and self.shared:
+                        limit = max(1, int(1000 * min(left, self.profile.statement)))
+                        connection.exec_driver_sql(f"SET LOCAL statement_timeout = {limit}")
+                    yield connection
+        except SQLAlchemyError as fault:
+            raise as_ours(fault, self.where, self.profile) from fault
+        except OverflowError:  # SQLite's driver, of a number beyond 64 bits
+            raise BadInputError(f"a number is too large for the {self.profile.name}", where=self.where) from None
+
+    @contextlib.contextmanager
+    def _cut_after(self, connection: Connection, seconds: float | None) -> Iterator[None]:
+        """The session to PostgreSQL ends once an answer takes longer; see `postgres.Bounded`."""
+        if seconds is None or not self.shared:
+            yield
+            return
+        raw: Any = connection.connection.dbapi_connection
+        raw.until = time.monotonic() + seconds
+        try:
+            yield
+        finally:
+            raw.until = None
+
+    def close(self) -> None:
+        """Gives back every connection."""
+        self.engine.dispose()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def open_database(url: str, profile: Profile) -> Database:
+    """The database at `url`; makes the folder of a SQLite file. No connection is tried yet.
+
+    Raises BadInputError, DatabaseError.
+    """
+    parsed = profile.parse(url)
+    if parsed.get_backend_name() == "sqlite":
+        return Database(open_sqlite(parsed, profile), profile)
+    # The driver takes long to import, and SQLite is the usual case.
+    postgres = importlib.import_module("emq_ops.database.postgres")
+    return Database(postgres.open_postgres(parsed, profile), profile)
