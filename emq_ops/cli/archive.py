@@ -21,7 +21,7 @@ from emq_ops.passes.archive.status import status_of
 from emq_ops.passes.archive.stream import StreamArchive
 from emq_ops.passes.frame.once import run_once
 from emq_ops.passes.lease.holder import who
-from emq_ops.policy.models import as_row
+from emq_ops.policy.rows import as_row
 from emq_ops.protocol.errors import BadInputError, EmqError
 from emq_ops.protocol.keyspace import queue_name, stream_name
 

@@ -11,8 +11,8 @@ from emq_ops.cli.context import CommandContext
 from emq_ops.cli.options import new_app
 from emq_ops.cli.output import emit_one, say
 from emq_ops.cli.values import file_of
-from emq_ops.config.secrets import hide
 from emq_ops.deploy.importer import as_yaml, read_queues
+from emq_ops.policy.secrets import hide
 from emq_ops.protocol.errors import BadInputError
 
 app = new_app()

@@ -16,7 +16,8 @@ from emq_ops.passes.frame.once import run_once
 from emq_ops.passes.predict import predict_sweep
 from emq_ops.passes.report import SweepReport
 from emq_ops.passes.sweep.stalled_sweep import sweep as sweep_pass
-from emq_ops.policy.models import StalledPolicy, as_row
+from emq_ops.policy.models import StalledPolicy
+from emq_ops.policy.rows import as_row
 from emq_ops.protocol.keyspace import queue_name
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.transitions.reads import is_there

@@ -21,7 +21,8 @@ from emq_ops.passes.predict import predict_trim
 from emq_ops.passes.report import TrimReport
 from emq_ops.passes.trim.dead_trim import check_policy
 from emq_ops.passes.trim.dead_trim import trim as trim_pass
-from emq_ops.policy.models import DeadPolicy, as_row
+from emq_ops.policy.models import DeadPolicy
+from emq_ops.policy.rows import as_row
 from emq_ops.protocol.fence import Fence
 from emq_ops.protocol.keyspace import queue_name
 from emq_ops.protocol.queue import Queue

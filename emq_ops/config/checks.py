@@ -10,10 +10,10 @@ from emq_ops.config.errors import ConfigError, shown
 from emq_ops.config.explain import dotted, locate
 from emq_ops.config.messenger import messenger_of, says_a_secret
 from emq_ops.config.models import Archive, Config, Window
-from emq_ops.config.references import has_reference
-from emq_ops.config.secrets import hide
 from emq_ops.config.yamltree import Mapping
-from emq_ops.policy.schedule import Cron, parse_every
+from emq_ops.policy.references import has_reference
+from emq_ops.policy.secrets import hide
+from emq_ops.policy.triggers import Cron, parse_every
 from emq_ops.policy.words import nearest
 from emq_ops.protocol import globs
 from emq_ops.protocol.connection.url import parse
@@ -127,7 +127,7 @@ def _scheme(path: Path, url: str, schemes: tuple[str, ...], word: str | None) ->
 
 def _archive(archive: Archive, state: str) -> Iterator[Found]:
     yield from database_faults(("archive", "local"), archive.local)
-    if archive.trim_after == "local" and state.startswith("postgres"):
+    if archive.usual.get("trim_after") == "local" and state.startswith("postgres"):
         yield ("archive", "trim_after"), "remote, since the state is PostgreSQL and hosts may be several", "local", None
     remote = archive.remote
     if remote is None:

@@ -10,16 +10,14 @@ from typing import Any
 from emq_ops.config.errors import BUILT_IN, ConfigError, Mark
 from emq_ops.config.explain import dotted
 from emq_ops.config.loader import Loaded, overlay
-from emq_ops.config.models import Dead, QueueSection, Stalled, StreamSection
-from emq_ops.config.references import has_reference
+from emq_ops.config.models import ARCHIVE_FIELDS, PASSES, QueuePass, QueueSection, archived
 from emq_ops.config.sections import Alike, Fields, Sections
 from emq_ops.config.yamltree import Mapping, Scalar, Tree, plain
-from emq_ops.policy.scalars import parse_duration
-from emq_ops.policy.schedule import Interval, parse_every
+from emq_ops.policy.options import keys
 from emq_ops.protocol import globs
 
 Items = dict[str, tuple[Mark, Tree]]
-ARCHIVE_FIELDS = ("segment", "ship_after", "trim_after", "local_keep", "expire_after", "compact_grace")
+_ARCHIVED = frozenset(one.section for one in PASSES if archived(one.policy))
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,26 +31,49 @@ class Value:
 
 @dataclass(frozen=True, slots=True)
 class Effective:
-    """The policies and settings of one queue. A pass that is absent or not enabled is None or left out. `layers`: what
-    the files say for it, one over the other; `archive`: what they say for every archived section."""
+    """The policies and settings of one queue. `passes`: section -> fields, or name -> fields where a section holds
+    several; what is absent or not enabled is left out. `layers`: what the files say for it, one over the other;
+    `archive`: what they say for every archived section."""
 
     queue: str
-    stalled: Fields | None
-    dead: Fields | None
-    streams: dict[str, Fields]
+    passes: dict[str, Any]
     settings: Fields
     protect: bool
     selectors: tuple[str, ...]
     layers: Mapping = field(repr=False)
     archive: Items = field(repr=False)
 
+    @property
+    def stalled(self) -> Fields | None:
+        """The fields of the sweep."""
+        return self.passes.get("stalled")
+
+    @property
+    def dead(self) -> Fields | None:
+        """The fields of the dead trim."""
+        return self.passes.get("dead")
+
+    @property
+    def streams(self) -> dict[str, Fields]:
+        """The fields of each stream's archive."""
+        return self.passes.get("streams") or {}
+
+    def sections(self) -> list[tuple[QueuePass, tuple[str, ...], Fields]]:
+        """Every pass that is on, the path of its section, and its fields."""
+        found: list[tuple[QueuePass, tuple[str, ...], Fields]] = []
+        for one in PASSES:
+            said = self.passes.get(one.section)
+            if one.many:
+                found += [(one, (one.section, name), fields) for name, fields in (said or {}).items()]
+            elif said is not None:
+                found.append((one, (one.section,), said))
+        return found
+
     def values(self) -> list[Value]:
         """Every value with its place, by path."""
         out: list[Value] = []
-        sections: list[tuple[tuple[str, ...], Fields | None]] = [(("stalled",), self.stalled), (("dead",), self.dead)]
-        sections += [(("streams", name), fields) for name, fields in self.streams.items()]
-        for head, fields in sections:
-            out += [self._value((*head, name), value) for name, value in (fields or {}).items()]
+        for _, head, fields in self.sections():
+            out += [self._value((*head, name), value) for name, value in fields.items()]
         out += [self._value(("settings", *path), value) for path, value in flat_settings(self.settings)]
         out.append(self._value(("protect",), self.protect))
         return out
@@ -66,7 +87,7 @@ class Effective:
         found = BUILT_IN
         for part in path:
             if not isinstance(here, Mapping) or part not in here.items:
-                said = self.archive.get(path[-1]) if path[0] in ("dead", "streams") else None
+                said = self.archive.get(path[-1]) if path[0] in _ARCHIVED else None
                 return _place(*said) if said else BUILT_IN
             key, here = here.items[part]
             found = _place(key, here)
@@ -192,80 +213,45 @@ class Layers:
         return known if known.layers is merged else replace(known, queue=queue, selectors=selectors, layers=merged)
 
     def _checked(self, queue: str, selectors: tuple[str, ...], merged: Mapping) -> Effective:
-        sections = {key: value for key, (_, value) in merged.items.items()}
         build = Sections(queue, self._loaded.env, self._alike)
-        streams: dict[str, Fields] = {}
-        found = sections.get("streams")
-        for name, (_, tree) in found.items.items() if isinstance(found, Mapping) else ():
-            fields = build.task(StreamSection, f"streams.{name}", self._below(tree))
-            if fields is not None:
-                streams[name] = fields
-        stalled = build.task(Stalled, "stalled", sections.get("stalled"))
-        dead = build.task(Dead, "dead", self._below(sections.get("dead"), archived=True))
-        settings = build.settings(sections.get("settings"))
+        passes: dict[str, Any] = {}
+        for one in PASSES:
+            at, said = merged.items.get(one.section, (BUILT_IN, None))
+            if one.many and isinstance(said, Mapping):
+                parts = {
+                    name: self._task(build, one, f"{one.section}.{name}", *item) for name, item in said.items.items()
+                }
+                found: Any = {name: fields for name, fields in parts.items() if fields is not None}
+            else:
+                found = None if said is None or one.many else self._task(build, one, one.section, at, said)
+            if found:
+                passes[one.section] = found
+        settings = build.settings(merged.items["settings"][1] if "settings" in merged.items else None)
         protect = merged.items.get("protect")
-        whole = build.checked(QueueSection, "", Mapping(BUILT_IN, {"protect": protect}, 1)) if protect else None
-        protected = bool(whole and whole.protect)
-        effective = Effective(queue, stalled, dead, streams, settings, protected, selectors, merged, self._archive)
+        whole = Mapping(BUILT_IN, {"protect": protect} if protect else {}, 1)
+        protected = bool(build.checked(QueueSection, "", whole).get("protect"))
+        effective = Effective(queue, passes, settings, protected, selectors, merged, self._archive)
         self._check(effective)
         return effective
 
-    def _below(self, tree: Tree | None, *, archived: bool = False) -> Tree | None:
-        """A section over what `archive` says for all of them. `archived`: and over whether there is an archive."""
-        if tree is None:
-            return None
-        items = dict(self._archive)
-        if archived:
+    def _task(self, build: Sections, one: QueuePass, path: str, at: Mark, tree: Tree) -> Fields | None:
+        """The fields of one pass, over what `archive` says for all that is archived."""
+        items: Items = dict(self._archive) if archived(one.policy) else {}
+        if "archive" in keys(one.policy):
             items["archive"] = (BUILT_IN, Scalar(BUILT_IN, self._loaded.config.archive is not None))
-        return overlay(Mapping(BUILT_IN, items, 1), tree)
+        return build.task(one.policy, path, at, overlay(Mapping(BUILT_IN, items, 1), tree) if items else tree)
 
     def _check(self, effective: Effective) -> None:
-        queue, stalled, dead = effective.queue, effective.stalled, effective.dead
-        streams = ((("streams", name), fields) for name, fields in effective.streams.items())
-        for path, fields in ((("stalled",), stalled), (("dead",), dead), *streams):
-            if fields and _put_off_too_long(fields):
-                raise ConfigError(
-                    "",
-                    effective.mark((*path, "jitter")),
-                    path=dotted(["queues", queue, *path, "jitter"]),
-                    expected=f"at most the interval ({fields['every']})",
-                    got=fields["jitter"],
-                )
-        if stalled and stalled["executor"] == "native" and stalled["restart"] == "count":
-            raise ConfigError(
-                "the native executor can't count leases of an earlier server life",
-                effective.mark(("stalled", "executor")),
-                path=dotted(["queues", queue, "stalled"]),
-                fix="restart: exempt, or executor: script",
-            )
-        if dead and dead["keep"] is None and dead["max_age"] is None:
-            raise ConfigError(
-                "",
-                effective.mark(("dead",)),
-                path=dotted(["queues", queue, "dead"]),
-                expected="keep or max_age, or both",
-                got="neither",
-                fix="or enabled: false",
-            )
         if str(self._loaded.config.state.url).startswith("postgres"):
             for name, fields in effective.streams.items():
                 if fields["trim_after"] == "local":
                     raise ConfigError(
                         "",
                         effective.mark(("streams", name, "trim_after")),
-                        path=dotted(["queues", queue, "streams", name, "trim_after"]),
+                        path=dotted(["queues", effective.queue, "streams", name, "trim_after"]),
                         expected="remote, since the state is PostgreSQL and hosts may be several",
                         got="local",
                     )
-
-
-def _put_off_too_long(fields: Fields) -> bool:
-    """Whether jitter would make runs fewer than the interval promises."""
-    every, jitter = str(fields["every"]), str(fields["jitter"])
-    if has_reference(every) or has_reference(jitter):
-        return False
-    trigger = parse_every(every)
-    return isinstance(trigger, Interval) and parse_duration(jitter) > trigger.ms
 
 
 __all__ = ["Effective", "Fields", "Layers", "Value", "flat_settings"]

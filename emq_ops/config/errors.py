@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from emq_ops.protocol.errors import BadInputError, one_line
@@ -37,7 +36,6 @@ class ConfigError(BadInputError):
         got: str | None = None,
         nearest: str | None = None,
         fix: str | None = None,
-        others: Sequence[ConfigError] = (),
     ) -> None:
         if expected is not None:
             wanted = f"expected {expected}" + (f", got {got}" if got is not None else "")
@@ -52,7 +50,7 @@ class ConfigError(BadInputError):
         self.expected = expected
         self.got = got
         self.nearest = nearest
-        self.others = tuple(others)
+        self.others: tuple[ConfigError, ...] = ()
 
     def __str__(self) -> str:
         text = super().__str__()

@@ -10,15 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
 from emq_ops.config import yamltree
 from emq_ops.config.checks import check
 from emq_ops.config.errors import ConfigError, Mark
 from emq_ops.config.explain import combine, dotted, explain
-from emq_ops.config.models import Config
-from emq_ops.config.references import unset
+from emq_ops.config.models import PASSES, Config
 from emq_ops.config.yamltree import Mapping, Scalar, Sequence, Tree
+from emq_ops.policy.reading import Reader
+from emq_ops.policy.references import unset
 
 MAX_FILES = 1000
 
@@ -60,21 +59,21 @@ def load(files: Several[Path], env: Env[str, str], *, only: Several[str] | None 
 
     Raises ConfigError: the first fault in front, further ones in `others`.
     """
-    reader = _Reader()
+    files_read = _Files()
     tree: Tree = Mapping(Mark(str(files[0]) if files else "no file", 0, 0), {}, 1)
     for path in files:
-        tree = overlay(tree, reader.read(path, ()))
+        tree = overlay(tree, files_read.read(path, ()))
     filled = _fill(tree)
     if only is not None:
         filled = Mapping(filled.mark, {k: v for k, v in filled.items.items() if k in only}, filled.size)
-    try:
-        config = Config.model_validate(yamltree.plain(filled), context={"env": env})
-    except ValidationError as problem:
-        raise explain(problem, filled) from None
+    reader = Reader(env)
+    config = reader.section(Config, yamltree.plain(filled))
+    if config is None:
+        raise explain(reader.faults, filled)
     faults = check(config, filled)
     if faults:
         raise combine(faults)
-    return Loaded(config, filled, tuple(reader.sources), env, tuple(dict.fromkeys(reader.folders)))
+    return Loaded(config, filled, tuple(files_read.sources), env, tuple(dict.fromkeys(files_read.folders)))
 
 
 def overlay(low: Tree, high: Tree) -> Tree:
@@ -105,9 +104,11 @@ def _fill(tree: Tree) -> Mapping:
             sections = {
                 key: (mark, filled(below, 0) if key in _FILLED else below) for key, (mark, below) in value.items.items()
             }
-            if (streams := sections.get("streams")) and isinstance(streams[1], Mapping):
-                below = {name: (mark, filled(stream, 0)) for name, (mark, stream) in streams[1].items.items()}
-                sections["streams"] = (streams[0], Mapping(streams[1].mark, below, streams[1].size))
+            for name in _MANY & sections.keys():
+                at, several = sections[name]
+                if isinstance(several, Mapping):
+                    below = {key: (mark, filled(one, 0)) for key, (mark, one) in several.items.items()}
+                    sections[name] = (at, Mapping(several.mark, below, several.size))
             return Mapping(value.mark, sections, value.size)
         return value
 
@@ -125,7 +126,8 @@ def _fill(tree: Tree) -> Mapping:
     return Mapping(tree.mark, items, tree.size)
 
 
-_FILLED = ("stalled", "dead", "streams", "settings")
+_FILLED = (*(one.section for one in PASSES), "settings")
+_MANY = {one.section for one in PASSES if one.many}
 
 
 def unset_references(tree: Mapping, env: Env[str, str]) -> list[ConfigError]:
@@ -155,7 +157,7 @@ def _referring(tree: Mapping | Sequence, path: tuple[str | int, ...], found: lis
             found.append(((*path, key), value))
 
 
-class _Reader:
+class _Files:
     def __init__(self) -> None:
         self.sources: list[Source] = []
         self.folders: list[Path] = []

@@ -8,13 +8,14 @@ from __future__ import annotations
 from collections.abc import Mapping as Env
 from typing import Any
 
-from pydantic import BaseModel, ValidationError
-
-from emq_ops.config.errors import BUILT_IN
-from emq_ops.config.explain import explain
-from emq_ops.config.models import QueueSection, Redact
-from emq_ops.config.references import has_reference
+from emq_ops.config.errors import BUILT_IN, ConfigError, Mark
+from emq_ops.config.explain import dotted, explain, locate
+from emq_ops.config.models import PassSection, QueueSection
 from emq_ops.config.yamltree import Mapping, Tree, plain
+from emq_ops.policy.options import build, written
+from emq_ops.policy.reading import Reader
+from emq_ops.policy.references import has_reference
+from emq_ops.protocol.errors import BadInputError
 
 Fields = dict[str, Any]
 """Field -> value as the YAML would say it: numbers, switches, text (a duration is ``30s``), references as written.
@@ -29,33 +30,40 @@ class Sections:
     def __init__(self, queue: str, env: Env[str, str], alike: Alike) -> None:
         self._queue, self._env, self._alike = queue, env, alike
 
-    def checked(self, model: type[Any], path: str, tree: Tree, data: Any = None) -> Any:
-        """The model of `tree`. Raises ConfigError."""
-        try:
-            return model.model_validate(plain(tree) if data is None else data, context={"env": self._env})
-        except ValidationError as problem:
-            prefix = ("queues", self._queue, *(path.split(".", 1) if path else ()))
-            raise explain(problem, tree, model, prefix) from None
+    def checked(self, kind: type[Any], path: str, tree: Tree, *, beside: type[Any] | None = None) -> dict[str, Any]:
+        """The values that `tree` says for a `kind`. Raises ConfigError."""
+        reader = Reader(self._env)
+        values = reader.values(kind, plain(tree), beside=beside)
+        if values is None:
+            raise explain(reader.faults, tree, ("queues", self._queue, *(path.split(".", 1) if path else ())))
+        return values
 
-    def task(self, model: type[BaseModel], path: str, tree: Tree | None) -> Fields | None:
-        """A pass's fields; None where there is no such section, or it is not enabled. Raises ConfigError."""
+    def task(self, policy: type[Any], path: str, at: Mark, tree: Tree) -> Fields | None:
+        """A pass's fields; None where it is not enabled. `at`: the place of the section's key. Raises ConfigError."""
         if not isinstance(tree, Mapping):
             return None
         data = plain(tree)
-        key = (model.__name__, repr(data))
+        key = (policy.__name__, repr(data))
         if key not in self._alike:
-            checked = self.checked(model, path, tree, data)
-            self._alike[key] = self._fields(checked, data) if getattr(checked, "enabled", True) else None
+            values = self.checked(policy, path, tree, beside=PassSection)
+            on = values.get("enabled", True)
+            self._alike[key] = self._fields(policy, path, at, tree, values) if on else None
         return self._alike[key]
 
-    @staticmethod
-    def _fields(checked: BaseModel, data: Fields) -> Fields:
-        values = checked.model_dump(exclude={"note", "enabled"})
-        values.update({name: data[name] for name in values if has_reference(data.get(name))})
-        redact = getattr(checked, "redact", None)
-        if isinstance(redact, Redact):
-            values["redact"] = {"drop": list(redact.drop), "hash": list(redact.hash), "salt": redact.salt}
-        return values
+    def _fields(self, policy: type[Any], path: str, at: Mark, tree: Mapping, values: Fields) -> Fields:
+        where = dotted(["queues", self._queue, *path.split(".", 1)])
+        try:
+            built = build(policy, values)
+        except BadInputError as fault:
+            mark = locate(tree, (fault.where,))[0] if fault.where else at
+            raise ConfigError(fault.what, mark, path=where, fix=fault.fix) from None
+        unfit = built.unfit()
+        if unfit is not None:
+            mark = locate(tree, (unfit.key,))[0] if unfit.key else at
+            path = f"{where}.{unfit.key}" if unfit.key else where
+            raise ConfigError("", mark, path=path, expected=unfit.expected, got=unfit.got, fix=unfit.fix)
+        data = plain(tree)
+        return {name: _kept(data, name, value) for name, value in written(built).items()}
 
     def settings(self, tree: Tree | None) -> Fields:
         """Only what is written: ``{paused, concurrency, rate, lanes: {...}, repeatables: {...}}``."""
@@ -65,19 +73,20 @@ class Sections:
         key = ("Settings", repr(data))
         if key not in self._alike:
             whole = Mapping(BUILT_IN, {"settings": (tree.mark, tree)}, 1)
-            checked = self.checked(QueueSection, "", whole, {"settings": data}).settings
-            self._alike[key] = _settings(checked.model_dump(exclude_none=True, exclude={"note"}), data)
+            found = self.checked(QueueSection, "", whole)["settings"]
+            self._alike[key] = _settings(written(found), data)
         return self._alike[key] or {}
 
 
 def _settings(values: Fields, data: Fields) -> Fields:
     out: Fields = {
-        name: _kept(data, name, values[name]) for name in ("paused", "concurrency", "rate") if name in values
+        name: _kept(data, name, values[name]) for name in ("paused", "concurrency", "rate") if values[name] is not None
     }
     for group in ("lanes", "repeatables"):
-        for name, fields in values.get(group, {}).items():
+        for name, fields in values[group].items():
             below = data[group][name]
-            entry = {key: _kept(below, key, value) for key, value in fields.items() if key != "note"}
+            said = {key: value for key, value in fields.items() if key != "note" and value is not None}
+            entry = {key: _kept(below, key, value) for key, value in said.items()}
             if entry:
                 out.setdefault(group, {})[name] = entry
     return out

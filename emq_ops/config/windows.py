@@ -10,7 +10,7 @@ from emq_ops.config.checks import instant, opening
 from emq_ops.config.models import Window as Section
 from emq_ops.config.policies import checked
 from emq_ops.ledger.holds import Window
-from emq_ops.policy.schedule import between
+from emq_ops.policy.triggers import between
 
 LOOK_BACK_MS = 7 * 86_400_000
 """Windows that ended longer ago are not looked for: whatever lapsed in them was swept long since."""

@@ -19,7 +19,8 @@ from emq_ops.config.explain import dotted, locate
 from emq_ops.config.loader import Loaded
 from emq_ops.config.models import Archive, Remote, Section, Server, State
 from emq_ops.config.policies import checked
-from emq_ops.config.references import ReferenceFault, has_reference, references, resolve
+from emq_ops.policy.options import keys, show, written
+from emq_ops.policy.references import ReferenceFault, has_reference, references, resolve
 from emq_ops.protocol.connection.options import Options
 from emq_ops.protocol.server import Server as OpenServer
 from emq_ops.protocol.server import connect
@@ -79,18 +80,18 @@ class Wiring:
     @classmethod
     def of_urls(cls, env: Mapping[str, str], base: Path) -> Wiring:
         """All defaults: what there is without a file."""
-        return cls(Server().model_dump(), State().model_dump(), None, base.absolute(), env)
+        return cls(written(Server()), written(State()), None, base.absolute(), env)
 
     def with_urls(self, *, server: str | None, state: str | None, local: str | None, remote: str | None) -> Wiring:
         """With the command line's URLs over it; relative paths in those start from the working folder."""
         here = Path.cwd()
         new = self
         if server is not None:
-            new = replace(new, server={**Server().model_dump(), "url": anchored(server, here)})
+            new = replace(new, server={**written(Server()), "url": anchored(server, here)})
         if state is not None:
             new = replace(new, state={**new.state, "url": anchored(state, here)})
         if local is not None or remote is not None:
-            archive = dict(new.archive or Archive().model_dump())
+            archive = dict(new.archive or written(Archive()))
             if local is not None:
                 archive["local"] = anchored(local, here)
             if remote is not None:
@@ -275,11 +276,10 @@ def section_json(loaded: Loaded, path: tuple[str | int, ...], model: Any, marks:
     """A section as plain JSON: built-in defaults filled in, references as written, relative file URLs made absolute;
     `marks` gets the places."""
     out: Json = {}
-    for name, info in type(model).model_fields.items():
-        key = info.alias or name
-        if name == "note":
+    for key, info in keys(type(model)).items():
+        if key == "note":
             continue
-        value = getattr(model, name)
+        value = info.of(model)
         here = (*path, key)
         mark, tree = locate(loaded.tree, here)
         marks[dotted(here)] = mark
@@ -287,11 +287,7 @@ def section_json(loaded: Loaded, path: tuple[str | int, ...], model: Any, marks:
             out[key] = section_json(loaded, here, value, marks)
             continue
         raw = getattr(tree, "value", None)
-        written = isinstance(raw, str) and has_reference(raw) and bool(references(raw))
-        dumped = raw if written else model.model_dump(include={name})[name]
-        if isinstance(dumped, str) and mark.line:
-            dumped = anchored(dumped, Path(mark.file).absolute().parent)
-        elif isinstance(dumped, tuple):
-            dumped = list(dumped)
-        out[key] = dumped
+        is_reference = isinstance(raw, str) and has_reference(raw) and bool(references(raw))
+        said = raw if is_reference else show(info.shape, value)
+        out[key] = anchored(said, Path(mark.file).absolute().parent) if isinstance(said, str) and mark.line else said
     return out

@@ -1,4 +1,4 @@
-"""YAML 1.2 text as a tree in which every value knows its file, line and column.
+"""YAML 1.2 text as a tree in which every value knows its file, line and column. Scalars are of the core schema.
 
 Built from the parser's events rather than from constructed objects: keys stay the text that was written, a key given
 twice is refused with both lines, aliases share one immutable value (overriding one user of an alias never touches
@@ -16,6 +16,7 @@ from ruamel.yaml.error import YAMLError, YAMLStreamError
 
 from emq_ops.config.errors import ConfigError, Mark
 from emq_ops.config.yamlevents import Event, UnsureError, fast, sure
+from emq_ops.protocol.errors import one_line
 
 MAX_BYTES = 4 << 20
 MAX_VALUES = 250_000
@@ -24,24 +25,11 @@ MAX_DEPTH = 60
 _PREFIX = "tag:yaml.org,2002:"
 _NULL = frozenset(("", "~", "null", "Null", "NULL"))
 _BOOL = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
-_INT = re.compile(r"-?(?:0|[1-9][0-9]*)")
-_FLOAT = re.compile(r"-?(?:0|[1-9][0-9]*)\.[0-9]+")
-_NUMBER = re.compile(
-    r"[-+]?(?:0b[01_]+|0o[0-7_]+|0x[0-9a-fA-F_]+|[0-9][0-9_]*(?:\.[0-9_]*)?(?:[eE][-+]?[0-9]+)?"
-    r"|\.[0-9_]+(?:[eE][-+]?[0-9]+)?|\.(?:inf|Inf|INF))|\.(?:nan|NaN|NAN)"
+_INT = re.compile(r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+")
+_FLOAT = re.compile(
+    r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)"
 )
-"""What YAML 1.2, 1.1 or a common reader takes for a number."""
-
-
-@dataclass(frozen=True, slots=True)
-class OddNumber:
-    """A plain scalar that different readers take for different numbers (``010000``, ``0o10``, ``1e3``): no field
-    takes it; as a key it is the text as written."""
-
-    text: str
-
-    def __str__(self) -> str:
-        return self.text
+_MAX_DIGITS = 400
 
 
 @dataclass(slots=True)
@@ -49,7 +37,7 @@ class Scalar:
     """Like every tree, not to be changed once it is built: it may be shared."""
 
     mark: Mark
-    value: str | int | float | bool | OddNumber | None
+    value: str | int | float | bool | None
     size: int = 1
 
 
@@ -83,6 +71,17 @@ def plain(tree: Tree) -> Any:
     if isinstance(tree, Sequence):
         return [plain(value) for value in tree.items]
     return tree.value
+
+
+def _number(text: str) -> int | float | None:
+    """The number that YAML 1.2's core schema takes a plain scalar for, None where it is none."""
+    if not text or len(text) > _MAX_DIGITS or text[0] not in "0123456789+-.":
+        return None
+    if _INT.fullmatch(text):
+        return int(text, 8 if text[1:2] == "o" else 16) if text[1:2] in ("o", "x") else int(text)
+    if _FLOAT.fullmatch(text):
+        return float(text.replace(".inf", "inf").replace(".nan", "nan").replace(".I", "I").replace(".N", "N"))
+    return None
 
 
 def parse(text: bytes, file: str) -> Tree:
@@ -214,13 +213,10 @@ class _Builder:
             return Scalar(mark, None)
         if kind == "bool" or (kind is None and text in _BOOL):
             return Scalar(mark, text.lower() == "true")
-        if kind is None and not _NUMBER.fullmatch(text):
-            return Scalar(mark, self._whole(text, mark, path))
-        if _INT.fullmatch(text) and len(text) <= 20:
-            return Scalar(mark, int(text))
-        if _FLOAT.fullmatch(text) and len(text) <= 40:
-            return Scalar(mark, float(text))
-        return Scalar(mark, OddNumber(text))
+        number = _number(text)
+        if number is None and kind in ("int", "float"):
+            raise ConfigError(f"'{one_line(text[:40])}' is no number", mark, path=path, fix="take the tag out")
+        return Scalar(mark, self._whole(text, mark, path) if number is None else number)
 
     @staticmethod
     def _whole(text: str, mark: Mark, path: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from emq_ops.daemon.tasks import Task
-from emq_ops.policy.schedule import Interval
+from emq_ops.policy.triggers import Interval
 
 CRON_FIRST_MS = 30_000
 

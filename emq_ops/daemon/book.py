@@ -13,7 +13,7 @@ from emq_ops.ledger import marks as store
 from emq_ops.ledger.ledger import Ledger
 from emq_ops.ledger.marks import Mark
 from emq_ops.passes.lease.holder import who
-from emq_ops.policy.schedule import Cron
+from emq_ops.policy.triggers import Cron
 
 if TYPE_CHECKING:  # the scheduler is the daemon's alone; `ps` does without
     from emq_ops.daemon.timers import Cue

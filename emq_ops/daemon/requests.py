@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from emq_ops.config.policies import timetable
 from emq_ops.daemon.dispatch import Dispatcher
 from emq_ops.daemon.tasks import DEAD, STALLED, STREAM, Task
 from emq_ops.daemon.work import Worker
@@ -15,7 +14,8 @@ from emq_ops.ledger import requests
 from emq_ops.ledger.ledger import Ledger
 from emq_ops.ledger.requests import Request
 from emq_ops.passes.lease.holder import who
-from emq_ops.policy.models import DeadPolicy, Policy, StalledPolicy, StreamPolicy, from_row
+from emq_ops.policy.models import DeadPolicy, Policy, StalledPolicy, StreamPolicy
+from emq_ops.policy.rows import from_row
 from emq_ops.protocol.errors import BadInputError, EmqError
 from emq_ops.protocol.fence import Fence
 
@@ -52,7 +52,7 @@ def serve(
             if requests.take(ledger, request.id, who()):
                 requests.answer(ledger, request.id, error=str(fault))
             continue
-        task = Task(request.queue, name, policy, replace(timetable(policy.schedule), timeout_ms=None))
+        task = Task(request.queue, name, policy, replace(policy.schedule, timeout_ms=None))
         fence = fence_of(request.queue)
         if fence is None or not dispatcher.occupy(task.key):
             continue

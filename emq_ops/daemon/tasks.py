@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from emq_ops.config.policies import dead_policy, stalled_policy, stream_policy, timetable
+from emq_ops.config.policies import dead_policy, stalled_policy, stream_policy
 from emq_ops.deploy.document import Document
 from emq_ops.policy.models import DeadPolicy, Policy, StalledPolicy, StreamPolicy
 from emq_ops.policy.schedule import Schedule
@@ -51,7 +51,7 @@ class Task:
 
 
 def _task(queue: str, name: str, policy: Policy) -> Task:
-    return Task(queue, name, policy, timetable(policy.schedule))
+    return Task(queue, name, policy, policy.schedule)
 
 
 def _policies(

@@ -10,6 +10,7 @@ from emq_ops.config.models import State, Window
 from emq_ops.config.policies import checked
 from emq_ops.config.windows import sections_of
 from emq_ops.deploy.document import Document
+from emq_ops.policy.options import written
 
 _AT_START = ("threads", "archive_threads", "lease", "ready_file")
 """Settings of the daemon that it takes when it starts; the others it follows."""
@@ -42,5 +43,5 @@ def at_next_start(before: Document, after: Document) -> list[str]:
 
 
 def _said(section: Mapping[str, object], name: str) -> object:
-    usual: object = Settings().model_dump()[name]
+    usual: object = written(Settings())[name]
     return section.get(name, usual)

@@ -20,7 +20,7 @@ from apscheduler.triggers.base import BaseTrigger
 from emq_ops.daemon import clock
 from emq_ops.daemon.tasks import Task
 from emq_ops.ledger.marks import Mark
-from emq_ops.policy.schedule import Interval
+from emq_ops.policy.triggers import Interval
 
 SPREAD_MS = 2_000
 """The first runs of tasks that never ran are spread over so long, so that a start does not do all at once."""

@@ -24,7 +24,8 @@ from emq_ops.passes.lease.holder import who
 from emq_ops.passes.observe.queue_state import QueueState, observe
 from emq_ops.passes.sweep.stalled_sweep import sweep
 from emq_ops.passes.trim.dead_trim import trim
-from emq_ops.policy.models import DeadPolicy, Policy, StalledPolicy, StreamPolicy, as_row
+from emq_ops.policy.models import DeadPolicy, Policy, StalledPolicy, StreamPolicy
+from emq_ops.policy.rows import as_row
 from emq_ops.protocol import deadline
 from emq_ops.protocol.errors import BadInputError, EmqError
 from emq_ops.protocol.fence import Fence

@@ -20,15 +20,19 @@ from typing import Any
 
 from emq_ops.config.effective import Effective, Layers
 from emq_ops.config.errors import Mark
+from emq_ops.config.explain import explain
 from emq_ops.config.loader import Loaded
-from emq_ops.config.models import Config, Section, State
+from emq_ops.config.models import PASSES, Config, Section, State
 from emq_ops.config.wiring import Wiring, section_json
 from emq_ops.config.yamltree import Mapping as TreeMapping
 from emq_ops.config.yamltree import Scalar, Sequence, Tree, plain
+from emq_ops.policy.options import written
+from emq_ops.policy.reading import Reader
 from emq_ops.protocol.errors import BadInputError
 
 FORMAT = 1
-_SHARED = ("stalled", "dead", "settings")
+_MANY = frozenset(one.section for one in PASSES if one.many)
+_SHARED = frozenset(one.section for one in PASSES if not one.many) | {"settings"}
 _ENTRIES = ("queues", "globs")
 GLOBALS = ("server", "state", "archive", "maintenance", "daemon", "http", "alerts")
 
@@ -144,7 +148,10 @@ class Document:
         tree = _tree(self.data["config"])
         assert isinstance(tree, TreeMapping)
         # A variable that is not set here is the fault of the queues that use it, not of all.
-        config = Config.model_validate(self.data["config"], context={"env": env, "defer": True})
+        reader = Reader(env, defer=True)
+        config = reader.section(Config, self.data["config"])
+        if config is None:
+            raise explain(reader.faults, tree)
         return Layers(Loaded(config, tree, (), env))
 
 
@@ -153,7 +160,7 @@ def _each(entries: Json, do: Callable[[Any], Any]) -> Json:
     return {
         name: {
             key: {stream: do(fields) for stream, fields in value.items()}
-            if key == "streams"
+            if key in _MANY
             else do(value)
             if key in _SHARED
             else value
@@ -166,7 +173,7 @@ def _each(entries: Json, do: Callable[[Any], Any]) -> Json:
 def _retention(section: Json) -> Json | None:
     """What a daemon follows of ``state:``; where the state lies is not in it."""
     kept = {"retain": section["retain"]}
-    return None if kept["retain"] == State().model_dump()["retain"] else kept
+    return None if kept["retain"] == written(State())["retain"] else kept
 
 
 def _unless_default(model: Section, section: Json) -> Json | None:
@@ -174,13 +181,7 @@ def _unless_default(model: Section, section: Json) -> Json | None:
 
 
 def _queue(effective: Effective) -> Json:
-    out: Json = {}
-    if effective.stalled is not None:
-        out["stalled"] = effective.stalled
-    if effective.dead is not None:
-        out["dead"] = effective.dead
-    if effective.streams:
-        out["streams"] = effective.streams
+    out: Json = dict(effective.passes)
     if effective.settings:
         out["settings"] = effective.settings
     if effective.protect:

@@ -8,8 +8,9 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from emq_ops.config.models import Archive, Daemon, Dead, Server, Stalled, StreamSection
+from emq_ops.config.models import PASSES, Archive, Daemon, Server
 from emq_ops.deploy.model import SIGNS, Plan, Step, instant
+from emq_ops.policy.options import written
 from emq_ops.protocol.errors import one_line
 
 VERSION = 1
@@ -135,10 +136,8 @@ def _shown_fields(step: Step) -> Iterator[str]:
 
 
 _ESSENTIAL = ("every", "max_stalled", "restart", "keep", "max_age", "archive")
-_MODELS = {
-    "stalled": Stalled,
-    "dead": Dead,
-    "stream": StreamSection,
+_MODELS: dict[str, type[Any]] = {
+    **{one.kind: one.policy for one in PASSES},
     "server": Server,
     "archive": Archive,
     "daemon": Daemon,
@@ -149,8 +148,7 @@ _MODELS = {
 def _defaults(kind: str) -> dict[str, Any]:
     """The built-in values of a resource's fields: a new resource need not list them."""
     model = _MODELS.get(kind)
-    values = model().model_dump() if model is not None else {}
-    return {name: list(found) if isinstance(found, tuple) else found for name, found in values.items()}
+    return written(model()) if model is not None else {}
 
 
 def as_json(plan: Plan) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from emq_ops.config.references import ReferenceFault, has_reference, resolve
+from emq_ops.policy.references import ReferenceFault, has_reference, resolve
 from emq_ops.policy.scalars import format_duration, parse_duration
 from emq_ops.protocol.errors import BadInputError
 

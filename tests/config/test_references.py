@@ -10,14 +10,13 @@ from hypothesis import strategies as st
 
 from emq_archive.remote.s3 import S3Remote
 from emq_ops.cli.stores import remote_of
-from emq_ops.config import secrets
 from emq_ops.config.effective import Layers
 from emq_ops.config.errors import ConfigError
 from emq_ops.config.loader import Loaded, load, unset_references
-from emq_ops.config.references import ReferenceFault, resolve, unset
 from emq_ops.config.wiring import Wiring, anchored, resolve_url
 from emq_ops.deploy.session import require_set
-from emq_ops.policy import scalars
+from emq_ops.policy import scalars, secrets
+from emq_ops.policy.references import ReferenceFault, resolve, unset
 from emq_ops.protocol.connection.url import parse
 
 P = "p$4:x # y${HOME}"

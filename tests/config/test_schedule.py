@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from emq_ops.config.windows import sections_of, windows
-from emq_ops.policy.schedule import Cron, Interval, Schedule, Trigger, between, parse_every
+from emq_ops.policy.schedule import Schedule
+from emq_ops.policy.triggers import Cron, Interval, Trigger, between, parse_every
 
 NEW_YORK = "America/New_York"
 

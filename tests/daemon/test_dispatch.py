@@ -23,7 +23,8 @@ from emq_ops.ledger.ledger import Ledger, open_ledger
 from emq_ops.ledger.runs import IdleBook
 from emq_ops.passes.events import nowhere
 from emq_ops.passes.observe.mark_idle import mark_idle_queues
-from emq_ops.policy.models import DeadPolicy, as_row
+from emq_ops.policy.models import DeadPolicy
+from emq_ops.policy.rows import as_row
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import Server
 from emq_ops.protocol.transitions.reads import JobState, job_state

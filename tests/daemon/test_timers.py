@@ -14,7 +14,8 @@ from emq_ops.daemon.tasks import Task
 from emq_ops.daemon.timers import Cue, Timers, due_now
 from emq_ops.ledger.marks import Mark
 from emq_ops.policy.models import StalledPolicy
-from emq_ops.policy.schedule import Schedule, parse_every
+from emq_ops.policy.schedule import Schedule
+from emq_ops.policy.triggers import parse_every
 from tests.support.daemons import wait_for
 
 

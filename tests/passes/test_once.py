@@ -16,7 +16,8 @@ from emq_ops.passes.lease.holder import DAEMON
 from emq_ops.passes.lease.queue_lease import HeldQueueError, QueueLease
 from emq_ops.passes.report import SweepReport
 from emq_ops.passes.sweep.stalled_sweep import sweep
-from emq_ops.policy.models import DeadPolicy, StalledPolicy, StreamPolicy, as_row, from_row
+from emq_ops.policy.models import DeadPolicy, StalledPolicy, StreamPolicy
+from emq_ops.policy.rows import as_row, from_row
 from emq_ops.protocol.errors import BadInputError, EmqError, FenceError
 from emq_ops.protocol.fence import Fence
 from emq_ops.protocol.queue import Queue

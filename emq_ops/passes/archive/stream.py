@@ -10,7 +10,7 @@ from emq_archive.model import Policy, Redact, Report, StreamId
 from emq_archive.ports import Fence as Writer
 from emq_archive.ports import LocalStore, Remote
 from emq_archive.source import StreamSource
-from emq_ops.policy.models import ArchivePolicy, StreamPolicy
+from emq_ops.policy.models import ArchivePolicy, Redaction, StreamPolicy
 from emq_ops.protocol.fence import Fence
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import Server
@@ -18,6 +18,7 @@ from emq_ops.protocol.server import Server
 
 def archiving(policy: ArchivePolicy) -> Policy:
     """What streams and dead jobs have in common, as the driver takes it."""
+    redact = policy.redact or Redaction()
     return Policy(
         segment_bytes=policy.segment_bytes,
         ship_after_ms=policy.ship_after_ms,
@@ -25,7 +26,7 @@ def archiving(policy: ArchivePolicy) -> Policy:
         local_keep_ms=policy.local_keep_ms,
         expire_after_ms=policy.expire_after_ms,
         compact_grace_ms=policy.compact_grace_ms,
-        redact=Redact(policy.redact_drop, policy.redact_hash, policy.redact_salt),
+        redact=Redact(redact.drop, redact.hash, redact.salt or ""),
     )
 
 

@@ -33,7 +33,8 @@ from emq_ops.passes.sweep.slices import (
     record_slice,
     run_slice,
 )
-from emq_ops.policy.models import StalledPolicy, as_row
+from emq_ops.policy.models import StalledPolicy
+from emq_ops.policy.rows import as_row
 from emq_ops.protocol.errors import EmqError, OutcomeUnknownError, ReconnectedError
 from emq_ops.protocol.fence import Fence
 from emq_ops.protocol.scores import score_ms

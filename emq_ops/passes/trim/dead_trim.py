@@ -24,7 +24,8 @@ from emq_ops.passes.observe.reconcile import agreed, reconcile
 from emq_ops.passes.report import NAMED, TrimReport, name_some
 from emq_ops.passes.snapshots import facts_and_seals, renew
 from emq_ops.passes.trim.archiver import ArchivedJob, DeadArchiver
-from emq_ops.policy.models import DeadPolicy, as_row
+from emq_ops.policy.models import DeadPolicy
+from emq_ops.policy.rows import as_row
 from emq_ops.protocol.errors import BadInputError, EmqError, OutcomeUnknownError, ReconnectedError
 from emq_ops.protocol.fence import Fence
 from emq_ops.protocol.ids import min_id

@@ -19,7 +19,8 @@ from emq_ops.playbook.errors import TaskFailure
 from emq_ops.playbook.modules.recover import NAMED, check_report, with_options
 from emq_ops.playbook.options import BOOLEAN, COUNT, DURATION, JOBS, TEXT, TEXTS, Option
 from emq_ops.playbook.registry import CHANGE, SAME, Module, Plan, Result
-from emq_ops.policy.models import DeadPolicy, StreamPolicy, as_row
+from emq_ops.policy.models import DeadPolicy, StreamPolicy
+from emq_ops.policy.rows import as_row
 from emq_ops.protocol.fence import Fence
 
 

@@ -14,7 +14,8 @@ from emq_ops.playbook.errors import TaskFailure
 from emq_ops.playbook.modules.facts import look
 from emq_ops.playbook.options import COUNT, GROUP, POSITIVE, SPAN, TEXT, Option
 from emq_ops.playbook.registry import CHANGE, SAME, Module, Plan, Result
-from emq_ops.policy.models import StalledPolicy, as_row
+from emq_ops.policy.models import StalledPolicy
+from emq_ops.policy.rows import as_row
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.transitions import recover
 from emq_ops.protocol.transitions.reads import is_there

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from urllib.parse import parse_qsl, urlsplit
 
-from emq_ops.config.references import has_reference, references
+from emq_ops.policy.references import has_reference, references
 
 _QUERY_NAMES = ("password", "passwd", "pass", "pwd", "secret", "token", "key", "sslpassword", "signature")
 _KNOWN = re.compile(r"\b(?:AKIA|ASIA)[0-9A-Z]{16}\b|-----BEGIN [A-Z ]*PRIVATE KEY-----")

@@ -1,0 +1,76 @@
+"""What earlier versions stored still says the same: revisions, policies of requests, and where each value is said.
+
+`stored/*.json` was written by the code of b9c2e06 from the YAML beside it.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from emq_ops.config.effective import Layers
+from emq_ops.config.loader import load
+from emq_ops.config.policies import dead_policy, stalled_policy, stream_policy
+from emq_ops.daemon.tasks import task_set
+from emq_ops.deploy.document import Document
+from emq_ops.policy.models import DeadPolicy, Policy, StalledPolicy, StreamPolicy
+from emq_ops.policy.rows import as_row, from_row
+
+STORED = Path(__file__).parent / "stored"
+ENV = {"CC": "7", "SALT": "pepper", "KEEP": "12", "EVERY": "45s", "S3": "k", "LOCAL": "remote"}
+LIVE = ["orders", "mail-1", "mail-2", "other"]
+
+
+@pytest.fixture(params=["plain", "whole"])
+def stored(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, dict[str, Any]]:
+    monkeypatch.chdir(STORED)
+    return Path(f"{request.param}.yaml"), json.loads((STORED / f"{request.param}.json").read_text())
+
+
+def test_the_same_file_makes_the_same_revision(stored: tuple[Path, dict[str, Any]]) -> None:
+    path, then = stored
+    loaded = load([path], ENV)
+    layers = Layers(loaded)
+    now = Document.of(loaded, layers, layers.queues(LIVE))
+    data = json.dumps({**json.loads(now.text), "base": "."}, sort_keys=True)
+    assert json.loads(data.replace(f"{Path.cwd()}/", "")) == then["revision"]
+    shown = {
+        queue: [[v.path, v.value, f"{Path(v.mark.file).name}:{v.mark.line}"] for v in layers.effective(queue).values()]
+        for queue in now.queues
+    }
+    assert shown == then["shown"]
+
+
+def test_a_stored_revision_gives_the_same_policies(stored: tuple[Path, dict[str, Any]]) -> None:
+    _, then = stored
+    document = Document.from_compact(then["revision"])
+    assert json.loads(document.text) == then["revision"]
+    found = {
+        queue: {path: as_row(policy) for path, policy in policies(wanted).items()}
+        for queue, wanted in document.queues.items()
+    }
+    assert found == then["policies"]
+    assert not task_set(document, [*document.queues, "mail-new"], ENV).faults
+
+
+def policies(wanted: dict[str, Any]) -> dict[str, Policy]:
+    protect = bool(wanted.get("protect"))
+    found: dict[str, Policy] = {}
+    if "stalled" in wanted:
+        found["stalled"] = stalled_policy(wanted["stalled"], ENV, protect=protect)
+    if "dead" in wanted:
+        found["dead"] = dead_policy(wanted["dead"], ENV, protect=protect)
+    for name, fields in wanted.get("streams", {}).items():
+        found[f"streams.{name}"] = stream_policy(fields, ENV, protect=protect)
+    return found
+
+
+def test_the_policy_of_a_stored_request_is_read_back(stored: tuple[Path, dict[str, Any]]) -> None:
+    _, then = stored
+    kinds: dict[str, type[Policy]] = {"stalled": StalledPolicy, "dead": DeadPolicy, "streams": StreamPolicy}
+    for rows in then["policies"].values():
+        for path, row in rows.items():
+            assert as_row(from_row(kinds[path.split(".")[0]], row)) == row
