@@ -15,11 +15,11 @@ from pathlib import Path
 
 from trim import job_ids, seed
 
-from emq_archive.dead import DeadArchive
 from emq_archive.local import open_local
 from emq_archive.model import Policy
 from emq_archive.ports import Fence as Writer
 from emq_archive.remote import open_remote
+from emq_archive.write.dead import DeadArchive
 from emq_ops.cli.main import collect_seldom
 from emq_ops.ledger.ledger import open_ledger
 from emq_ops.passes.lease.queue_lease import QueueLease

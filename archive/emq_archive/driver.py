@@ -13,13 +13,13 @@ import socket
 from collections.abc import Callable
 
 from emq_archive.deadline import NEVER, Deadline
-from emq_archive.facts import Facts, Group
 from emq_archive.model import Outbox, Policy, Report, Shipped, StreamId, next_id, show_id
 from emq_archive.ports import Fence as LogFence
 from emq_archive.ports import LocalStore, Remote, Shipper
-from emq_archive.ship import open_shipper
 from emq_archive.source import StreamSource
-from emq_archive.trim import Trimmed, set_watermark, trim_slice
+from emq_archive.write.facts import Facts, Group
+from emq_archive.write.ship import open_shipper
+from emq_archive.write.trim import Trimmed, set_watermark, trim_slice
 from emq_ops.protocol.deadline import deadline as socket_deadline
 from emq_ops.protocol.errors import DamagedError, EmqError, ServerError
 from emq_ops.protocol.fence import Fence

@@ -130,7 +130,7 @@ class Remote(Protocol):
 
 
 class Shipper(Protocol):
-    """Brings what is in the outbox into the remote, and proves it (``emq_archive.ship.open_shipper``). `fence`: who
+    """Brings what is in the outbox into the remote, and proves it (`open_shipper`). `fence`: who
     writes; set it anew when the lease was taken anew."""
 
     fence: Fence

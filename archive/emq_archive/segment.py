@@ -13,9 +13,9 @@ import pyarrow.parquet as pq
 
 from emq_archive.chunk import Chunk
 from emq_archive.columns import Picker, as_evt, as_number, as_text, times_of
-from emq_archive.commit import Segment, day_text, folder
 from emq_archive.errors import DamagedArchiveError
 from emq_archive.local.rows import day_of
+from emq_archive.log.commit import Segment, day_text, folder
 from emq_archive.model import StreamId, StreamRef, show_id
 
 ROW_GROUP = 65_536

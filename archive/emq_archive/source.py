@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 
 from emq_archive.chunk import Batch
 from emq_archive.deadline import NEVER, Deadline
-from emq_archive.facts import Facts
-from emq_archive.marks import Marks
 from emq_archive.model import FIRST_ID, LAST_ID, Frontier, RawEntry, StreamId, StreamRef, next_id, parse_id, show_id
+from emq_archive.write.facts import Facts
+from emq_archive.write.marks import Marks
 from emq_ops.protocol.queue import Queue
 
 PAGE = 128

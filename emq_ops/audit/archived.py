@@ -8,7 +8,7 @@ from emq_archive.live import LiveStream
 from emq_archive.local.store import SqlStore
 from emq_archive.model import Record, StreamRef
 from emq_archive.ports import Remote
-from emq_archive.read import Archive
+from emq_archive.read.archive import Archive
 from emq_ops.audit.life import TEXT, Event
 from emq_ops.ledger.whole import Whole
 from emq_ops.passes.books import of_facts

@@ -11,13 +11,13 @@ from typing import Annotated, Any
 
 import typer
 
-from emq_archive.commit import time_text
 from emq_archive.live import LiveStream
+from emq_archive.log.commit import time_text
 from emq_archive.model import DEAD, Record, StreamId, StreamRef, parse_id
-from emq_archive.query import Query
-from emq_archive.read import Archive
-from emq_archive.restore import restore as restore_archive
-from emq_archive.verify import verify as verify_archive
+from emq_archive.read.archive import Archive
+from emq_archive.read.query import Query
+from emq_archive.upkeep.restore import restore as restore_archive
+from emq_archive.upkeep.verify import verify as verify_archive
 from emq_ops.cli.context import CommandContext
 from emq_ops.cli.exits import EXIT_ERROR
 from emq_ops.cli.output import say

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from emq_archive.model import DEAD
-from emq_archive.read import Archive
+from emq_archive.read.archive import Archive
 from emq_ops.audit.archived import Archived
 from emq_ops.cli.archive_read import QueueArg, StreamArg, point, ref_of
 from emq_ops.cli.audit_parts import tell

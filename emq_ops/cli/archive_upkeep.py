@@ -8,15 +8,15 @@ from typing import Annotated, Any
 
 import typer
 
-from emq_archive.adopt import adopt as adopt_stream
-from emq_archive.adopt import after_watermark
-from emq_archive.compact import compact as compact_archive
-from emq_archive.compact import expire as expire_archive
-from emq_archive.erase import erase as erase_job
 from emq_archive.model import FIRST_ID, LAST_ID, Policy, StreamId, StreamRef
 from emq_archive.ports import Fence
-from emq_archive.ship import LogShipper
 from emq_archive.source import StreamSource
+from emq_archive.upkeep.adopt import adopt as adopt_stream
+from emq_archive.upkeep.adopt import after_watermark
+from emq_archive.upkeep.compact import compact as compact_archive
+from emq_archive.upkeep.compact import expire as expire_archive
+from emq_archive.upkeep.erase import erase as erase_job
+from emq_archive.write.ship import LogShipper
 from emq_ops.cli.archive_read import QueueArg, StreamArg, job_text, point, ref_of
 from emq_ops.cli.context import CommandContext
 from emq_ops.cli.deploying import ask

@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 
-from emq_archive.dead import DeadArchive
 from emq_archive.ports import Fence as Writer
+from emq_archive.write.dead import DeadArchive
 from emq_ops.cli.context import CommandContext
 from emq_ops.passes.archive.stream import archiving
 from emq_ops.passes.lease.holder import who

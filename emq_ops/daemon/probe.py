@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from emq_archive.facts import Facts
 from emq_archive.model import Report
+from emq_archive.write.facts import Facts
 from emq_ops.daemon import clock
 from emq_ops.daemon.tasks import DEAD, STALLED, Task
 from emq_ops.passes.observe.queue_state import QueueState, observe_many

@@ -8,12 +8,12 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from emq_archive.dead import DeadArchive
 from emq_archive.deadline import Deadline
 from emq_archive.local.store import SqlStore, open_local
 from emq_archive.model import Report as StreamReport
 from emq_archive.ports import Fence as Writer
 from emq_archive.ports import Remote
+from emq_archive.write.dead import DeadArchive
 from emq_ops.daemon.tasks import Task
 from emq_ops.ledger import bounds, holds, runs
 from emq_ops.ledger.holds import Window

@@ -9,7 +9,7 @@ from emq_archive.chunk import Batch
 from emq_archive.local import SqlStore
 from emq_archive.model import Added, Frontier, Policy, RawEntry, Record, StreamRef, parse_id
 from emq_archive.ports import Fence, Remote
-from emq_archive.ship import LogShipper
+from emq_archive.write.ship import LogShipper
 from emq_ops.protocol.ids import LOW_BITS, BrandedId
 
 REF = StreamRef("mail", "completions")

@@ -7,19 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from emq_archive.adopt import adopt, after_watermark
-from emq_archive.commit import checkpoint_key, commit_key
-from emq_archive.compact import compact
 from emq_archive.errors import ForeignStateError
 from emq_archive.local import SqlStore, open_local
 from emq_archive.local.catalog import Catalog
-from emq_archive.log import Log
+from emq_archive.log.commit import checkpoint_key, commit_key
+from emq_archive.log.log import Log
 from emq_archive.model import RawEntry, Redact, StreamId, parse_id
 from emq_archive.ports import Fence, Remote
-from emq_archive.read import Archive
+from emq_archive.read.archive import Archive
 from emq_archive.remote import open_remote
 from emq_archive.remote.directory import DirectoryRemote
-from emq_archive.verify import verify
+from emq_archive.upkeep.adopt import adopt, after_watermark
+from emq_archive.upkeep.compact import compact
+from emq_archive.upkeep.verify import verify
 from emq_ops.protocol.errors import EmqError
 from tests.archive.making import (
     REF,

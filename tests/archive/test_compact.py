@@ -10,20 +10,20 @@ from typing import Any
 import pytest
 
 from emq_archive.chunk import Chunk
-from emq_archive.commit import Segment, commit_key
-from emq_archive.compact import compact, expire
-from emq_archive.erase import erase
 from emq_archive.local import SqlStore, open_local
 from emq_archive.local.catalog import Catalog, segments
+from emq_archive.log.commit import Segment, commit_key
 from emq_archive.model import LAST_ID, parse_id
 from emq_archive.ports import Remote
-from emq_archive.query import Query
-from emq_archive.read import Archive
+from emq_archive.read.archive import Archive
+from emq_archive.read.query import Query
 from emq_archive.remote import open_remote
-from emq_archive.restore import restore
 from emq_archive.segment import write_segment
-from emq_archive.ship import store_segment
-from emq_archive.verify import verify
+from emq_archive.upkeep.compact import compact, expire
+from emq_archive.upkeep.erase import erase
+from emq_archive.upkeep.restore import restore
+from emq_archive.upkeep.verify import verify
+from emq_archive.write.ship import store_segment
 from emq_ops.protocol.errors import BadInputError
 from tests.archive.making import (
     DAY_MS,

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from emq_archive.dead import DeadArchive
 from emq_archive.dead_digest import dead_digest
 from emq_archive.errors import DamagedArchiveError
 from emq_archive.local import SqlStore, open_local
 from emq_archive.model import Policy
 from emq_archive.ports import Fence, Remote
 from emq_archive.remote import open_remote
+from emq_archive.write.dead import DeadArchive
 from emq_ops.protocol import ids
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.scripts import load

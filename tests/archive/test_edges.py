@@ -11,8 +11,8 @@ import pytest
 from emq_archive.deadline import NEVER
 from emq_archive.local import open_local
 from emq_archive.remote import open_remote
-from emq_archive.restore import restore
 from emq_archive.source import PAGE_BYTES
+from emq_archive.upkeep.restore import restore
 from emq_ops.passes.archive.status import status_of
 from emq_ops.protocol.errors import BadInputError
 from emq_ops.protocol.server import Server

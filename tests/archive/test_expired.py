@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from emq_archive.compact import expire
 from emq_archive.errors import DamagedArchiveError
 from emq_archive.local import SqlStore
-from emq_archive.log import Log
+from emq_archive.log.log import Log
 from emq_archive.model import FIRST_ID, Redact, StreamId
 from emq_archive.ports import Remote
-from emq_archive.restore import restore
-from emq_archive.ship import LogShipper
-from emq_archive.verify import verify
+from emq_archive.upkeep.compact import expire
+from emq_archive.upkeep.restore import restore
+from emq_archive.upkeep.verify import verify
+from emq_archive.write.ship import LogShipper
 from emq_ops.cli.main import main
 from emq_ops.protocol.server import Server
 from tests.archive.folding import Host

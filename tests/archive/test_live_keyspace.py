@@ -9,9 +9,9 @@ import pytest
 from emq_archive.live import LiveStream
 from emq_archive.local import open_local
 from emq_archive.model import StreamRef, show_id
-from emq_archive.read import Archive
-from emq_archive.restore import restore
-from emq_archive.verify import verify
+from emq_archive.read.archive import Archive
+from emq_archive.upkeep.restore import restore
+from emq_archive.upkeep.verify import verify
 from emq_ops.protocol.server import Server
 from tests.archive.folding import Host
 from tests.support.keyspace import dump, live_keyspace, load_live

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from emq_archive.dead import DeadArchive
 from emq_archive.model import Policy
 from emq_archive.ports import Fence
+from emq_archive.write.dead import DeadArchive
 from emq_ops.protocol.errors import ServerError
 from emq_ops.protocol.server import Server, connect
 from tests.archive.folding import STATE, Host

@@ -15,8 +15,8 @@ from emq_archive.live import LiveStream
 from emq_archive.local import SqlStore, open_local
 from emq_archive.model import FIRST_ID, LAST_ID, Policy, RawEntry, Redact, StreamId, StreamRef, dead_entry, parse_id
 from emq_archive.ports import Remote
-from emq_archive.query import Query, job_asked_for
-from emq_archive.read import Archive
+from emq_archive.read.archive import Archive
+from emq_archive.read.query import Query, job_asked_for
 from emq_archive.remote import open_remote
 from emq_ops.protocol.errors import BadInputError
 from emq_ops.protocol.ids import LOW_BITS, BrandedId

@@ -10,9 +10,9 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from emq_archive.commit import commit_key
 from emq_archive.errors import DamagedArchiveError, DeposedError, ForeignStateError, LostRaceError
 from emq_archive.local import SqlStore
+from emq_archive.log.commit import commit_key
 from emq_archive.model import FIRST_ID, Policy, Redact, StreamRef, next_id, parse_id
 from emq_archive.ports import Remote
 from emq_archive.remote import open_remote

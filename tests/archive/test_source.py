@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from emq_archive.deadline import Deadline
-from emq_archive.marks import Marks
 from emq_archive.model import Frontier, StreamId, show_id
 from emq_archive.source import BATCH_BYTES, PAGE, StreamSource
+from emq_archive.write.marks import Marks
 from emq_ops.protocol.errors import DamagedError
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import Server

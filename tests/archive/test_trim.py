@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from emq_archive.facts import Facts
 from emq_archive.model import StreamId
 from emq_archive.source import StreamSource
-from emq_archive.trim import Trimmed, set_watermark, trim_slice
+from emq_archive.write.facts import Facts
+from emq_archive.write.trim import Trimmed, set_watermark, trim_slice
 from emq_ops.protocol.errors import DamagedError, FenceError, ServerError
 from emq_ops.protocol.fence import Fence
 from emq_ops.protocol.queue import Queue

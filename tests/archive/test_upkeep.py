@@ -6,14 +6,14 @@ from collections.abc import Callable
 
 import pytest
 
-from emq_archive.commit import commit_key
 from emq_archive.errors import ArchiveError, DamagedArchiveError
 from emq_archive.local import SqlStore
+from emq_archive.log.commit import commit_key
 from emq_archive.model import parse_id
 from emq_archive.ports import Remote
-from emq_archive.read import Archive
-from emq_archive.restore import restore
-from emq_archive.verify import verify
+from emq_archive.read.archive import Archive
+from emq_archive.upkeep.restore import restore
+from emq_archive.upkeep.verify import verify
 from tests.archive.making import (
     DAY_MS,
     REF,

@@ -12,12 +12,12 @@ from sqlalchemy import Connection
 from emq_archive import redact
 from emq_archive.chunk import Chunk
 from emq_archive.codec import id_key, id_of
-from emq_archive.commit import Commit, LetGo, Segment
 from emq_archive.local import tables
 from emq_archive.local.outbox import OutboxRows, Waiting, ordered
 from emq_archive.local.reading import ROW, names_of
 from emq_archive.local.rows import rows_of
 from emq_archive.local.settle import places_left, places_not_of
+from emq_archive.log.commit import Commit, LetGo, Segment
 from emq_archive.model import FIRST_ID, LAST_ID, StreamId
 from emq_ops.database.statements import insert
 

@@ -10,10 +10,10 @@ from sqlalchemy import Connection
 
 from emq_archive.chunk import Chunk
 from emq_archive.codec import id_of
-from emq_archive.commit import Segment
 from emq_archive.local import tables
 from emq_archive.local.rows import MAX_RECORDS, rows_of
 from emq_archive.local.store import SqlStore
+from emq_archive.log.commit import Segment
 from emq_archive.model import StreamId, StreamRef
 
 streams, chunks = tables.streams, tables.chunks

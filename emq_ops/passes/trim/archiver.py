@@ -1,4 +1,4 @@
-"""What the trim asks of an archive of dead jobs; `emq_archive.dead.DeadArchive` is one."""
+"""What the trim asks of an archive of dead jobs; `emq_archive.write.dead.DeadArchive` is one."""
 
 from __future__ import annotations
 

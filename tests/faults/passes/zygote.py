@@ -22,7 +22,7 @@ from tests.support.forks import Forks
 
 QUEUE = "mail"
 PRELOADED = (
-    "emq_archive.dead",
+    "emq_archive.write.dead",
     "emq_archive.local",
     "emq_archive.remote",
     "emq_ops.passes.frame.once",
@@ -57,11 +57,11 @@ def one_pass(what: str, server: Any, ledger: Any, lease_ms: int = 15_000, archiv
 @contextlib.contextmanager
 def archive_in(folder: Path, server: Any, effects: Effects | None = None) -> Iterator[Callable[[Any], Any]]:
     """The archive of the queue's dead jobs below a folder (a local database and a bucket), under a fence."""
-    from emq_archive.dead import DeadArchive
     from emq_archive.local import open_local
     from emq_archive.model import Policy
     from emq_archive.ports import Fence
     from emq_archive.remote import open_remote
+    from emq_archive.write.dead import DeadArchive
     from emq_ops.protocol.queue import Queue
 
     with open_local(f"sqlite:///{folder}/local.db") as local:

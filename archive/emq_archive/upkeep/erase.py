@@ -5,20 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from emq_archive.bloom import groups_with_job
 from emq_archive.chunk import Chunk
-from emq_archive.commit import Segment
-from emq_archive.compact import append, every_key, replace_segments
 from emq_archive.deadline import NEVER, Deadline
 from emq_archive.errors import DamagedArchiveError, LostRaceError
 from emq_archive.local.catalog import ordered
 from emq_archive.local.settle import places_left
-from emq_archive.manifest import write_manifest
+from emq_archive.log.commit import Segment
+from emq_archive.log.manifest import write_manifest
 from emq_archive.model import LAST_ID, StreamId
-from emq_archive.remotefile import RemoteFile
+from emq_archive.read.bloom import groups_with_job
+from emq_archive.remote.file import RemoteFile
 from emq_archive.segment import open_segment, row_groups, write_segment
-from emq_archive.ship import RACES, LogShipper
-from emq_archive.verify import Progress
+from emq_archive.upkeep.compact import append, every_key, replace_segments
+from emq_archive.upkeep.verify import Progress
+from emq_archive.write.ship import RACES, LogShipper
 
 
 @dataclass(slots=True)

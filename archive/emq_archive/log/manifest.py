@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from emq_archive.commit import day_text, folder
 from emq_archive.deadline import NEVER, Deadline
 from emq_archive.local.catalog import Catalog
+from emq_archive.log.commit import day_text, folder
 from emq_archive.model import StreamRef
 from emq_archive.ports import Remote
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
 from emq_archive.chunk import Chunk
-from emq_archive.commit import Segment
+from emq_archive.log.commit import Segment
 from emq_archive.model import Pair, Redact, StreamId
 from emq_archive.redact import same
 from emq_archive.segment import group_range, row_groups

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from emq_archive.facts import Facts, Group
 from emq_archive.model import StreamId, parse_id, show_id
+from emq_archive.write.facts import Facts, Group
 from emq_ops.protocol.fence import Fence
 from emq_ops.protocol.queue import Queue
 

@@ -7,13 +7,22 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from emq_archive.commit import Commit, Segment, checkpoint_folder, checkpoint_lsn, commit_key, folder, hash_of, lsn_of
 from emq_archive.deadline import NEVER, Deadline
 from emq_archive.errors import DamagedArchiveError
 from emq_archive.local.catalog import Catalog
 from emq_archive.local.rows import day_of
 from emq_archive.local.store import SqlStore
-from emq_archive.log import Log
+from emq_archive.log.commit import (
+    Commit,
+    Segment,
+    checkpoint_folder,
+    checkpoint_lsn,
+    commit_key,
+    folder,
+    hash_of,
+    lsn_of,
+)
+from emq_archive.log.log import Log
 from emq_archive.model import StreamId, StreamRef, show_id
 from emq_archive.ports import Fence, Remote
 from emq_archive.segment import open_segment, row_groups

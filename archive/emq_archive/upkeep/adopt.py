@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from emq_archive import redact
-from emq_archive.commit import LetGo
-from emq_archive.compact import append
 from emq_archive.deadline import NEVER, Deadline
+from emq_archive.log.commit import LetGo
 from emq_archive.model import FIRST_ID, Record, StreamId, parse_id, show_id
 from emq_archive.ports import LiveTail
-from emq_archive.ship import LogShipper
+from emq_archive.upkeep.compact import append
+from emq_archive.write.ship import LogShipper
 from emq_ops.protocol import ids
 from emq_ops.protocol.errors import BadInputError
 

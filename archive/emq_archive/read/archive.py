@@ -11,14 +11,14 @@ from itertools import islice
 from typing import Protocol
 
 from emq_archive import redact as redaction
-from emq_archive.bloom import groups_with_job
 from emq_archive.chunk import Chunk
-from emq_archive.commit import Segment
 from emq_archive.deadline import NEVER, Deadline
 from emq_archive.local.catalog import Catalog
 from emq_archive.local.reading import again_when_moved
 from emq_archive.local.store import SqlStore
-from emq_archive.log import Log
+from emq_archive.log.commit import Segment
+from emq_archive.log.log import Log
+from emq_archive.log.reconcile import Matches, compare
 from emq_archive.merge import Run, merge
 from emq_archive.model import (
     FIRST_ID,
@@ -31,8 +31,8 @@ from emq_archive.model import (
     next_id,
 )
 from emq_archive.ports import Fence, Remote
-from emq_archive.reconcile import Matches, compare
-from emq_archive.remotefile import RemoteFile
+from emq_archive.read.bloom import groups_with_job
+from emq_archive.remote.file import RemoteFile
 from emq_archive.segment import group_range, open_segment, row_groups
 from emq_ops.protocol import ids
 from emq_ops.protocol.errors import BadInputError

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from emq_archive.remotefile import RemoteFile
+from emq_archive.remote.file import RemoteFile
 from emq_archive.segment import SCHEMA
 
 _COLUMN = SCHEMA.get_field_index("job")

@@ -12,8 +12,8 @@ from emq_archive.local.store import SqlStore
 from emq_archive.model import Policy, Shipped, StreamRef
 from emq_archive.ports import Fence, Remote
 from emq_archive.segment import open_segment, row_groups
-from emq_archive.ship import LogShipper
-from emq_archive.verify import Progress
+from emq_archive.upkeep.verify import Progress
+from emq_archive.write.ship import LogShipper
 
 
 @dataclass(slots=True)

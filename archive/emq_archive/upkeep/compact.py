@@ -10,15 +10,15 @@ from typing import Any
 
 from emq_archive import redact
 from emq_archive.chunk import Chunk
-from emq_archive.commit import LetGo, Segment, folder
 from emq_archive.deadline import NEVER, Deadline
 from emq_archive.errors import DamagedArchiveError, LostRaceError
 from emq_archive.local.catalog import ordered
-from emq_archive.manifest import write_manifest
+from emq_archive.log.commit import LetGo, Segment, folder
+from emq_archive.log.manifest import write_manifest
 from emq_archive.model import FIRST_ID, StreamId
 from emq_archive.segment import open_segment, row_groups, write_segment
-from emq_archive.ship import RACES, LogShipper, store_segment
-from emq_archive.verify import Progress
+from emq_archive.upkeep.verify import Progress
+from emq_archive.write.ship import RACES, LogShipper, store_segment
 from emq_ops.protocol.errors import BadInputError
 
 STRAY_MS = 3_600_000

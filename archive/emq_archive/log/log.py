@@ -14,7 +14,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from emq_archive.commit import (
+from emq_archive.deadline import NEVER, Deadline
+from emq_archive.errors import DamagedArchiveError, DeposedError, ForeignStateError, LostRaceError
+from emq_archive.local.catalog import Catalog, Known
+from emq_archive.log.commit import (
     Commit,
     LetGo,
     Segment,
@@ -26,9 +29,6 @@ from emq_archive.commit import (
     log_folder,
     lsn_of,
 )
-from emq_archive.deadline import NEVER, Deadline
-from emq_archive.errors import DamagedArchiveError, DeposedError, ForeignStateError, LostRaceError
-from emq_archive.local.catalog import Catalog, Known
 from emq_archive.model import StreamId
 from emq_archive.ports import Fence, Remote
 

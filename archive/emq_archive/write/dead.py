@@ -15,7 +15,7 @@ from emq_archive.dead_digest import dead_digest
 from emq_archive.deadline import NEVER, Deadline
 from emq_archive.model import FIRST_ID, Pair, Policy, StreamId, StreamRef, dead_fields, dead_id, next_id
 from emq_archive.ports import Fence, LocalStore, Remote, Shipper
-from emq_archive.ship import open_shipper
+from emq_archive.write.ship import open_shipper
 from emq_ops.protocol import ids
 from emq_ops.protocol.errors import BadInputError
 from emq_ops.protocol.queue import Queue

@@ -14,16 +14,16 @@ from itertools import pairwise
 
 from emq_archive import redact
 from emq_archive.chunk import Chunk
-from emq_archive.commit import Commit, Segment, commit_key
 from emq_archive.deadline import NEVER, Deadline
 from emq_archive.errors import DamagedArchiveError, LostRaceError, StoreRefusedError
 from emq_archive.local.catalog import Catalog, Waiting, ordered
 from emq_archive.local.store import SqlStore
-from emq_archive.log import Log
-from emq_archive.manifest import write_manifest
+from emq_archive.log.commit import Commit, Segment, commit_key
+from emq_archive.log.log import Log
+from emq_archive.log.manifest import write_manifest
+from emq_archive.log.reconcile import Matches, compare
 from emq_archive.model import FIRST_ID, Outbox, Policy, Receipt, Redact, Shipped, StreamId, StreamRef
 from emq_archive.ports import Fence, LocalStore, Remote
-from emq_archive.reconcile import Matches, compare
 from emq_archive.segment import open_segment, write_segment
 from emq_ops.protocol.errors import BadInputError
 

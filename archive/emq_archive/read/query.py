@@ -16,17 +16,17 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 from pyarrow import fs
 
-from emq_archive.bloom import groups_with_job
 from emq_archive.chunk import Chunk
-from emq_archive.commit import Segment
 from emq_archive.deadline import Deadline
 from emq_archive.errors import DamagedArchiveError
+from emq_archive.log.commit import Segment
 from emq_archive.model import RawEntry, Record, StreamId
 from emq_archive.ports import Remote
-from emq_archive.read import Archive, Looked
+from emq_archive.read.archive import Archive, Looked
+from emq_archive.read.bloom import groups_with_job
 from emq_archive.remote.directory import DirectoryRemote
+from emq_archive.remote.file import RemoteFile
 from emq_archive.remote.s3 import S3Remote
-from emq_archive.remotefile import RemoteFile
 from emq_archive.segment import SCHEMA, table_of
 from emq_ops.protocol.errors import BadInputError, EmqError
 
