@@ -14,8 +14,8 @@ from emq_ops.cli.worker_enqueue import enqueue_job
 from emq_ops.protocol.errors import BadInputError, one_line
 from emq_ops.protocol.ids import job_id
 from emq_ops.protocol.queue import Queue
-from emq_ops.worker import Backoff, Consumer, cancel, load_handler
-from emq_ops.worker.events import Event, Report, Silent, Started, describe
+from emq_ops.worker import Backoff, Consumer, ConsumerSettings, cancel, load_handler
+from emq_ops.worker.events import ConsumerReport, Silent, Started, WorkerEvent, describe
 
 app = new_app("Put a job into a queue, work it from the shell, cancel a job.")
 app.command(name="enqueue")(enqueue_job)
@@ -70,8 +70,8 @@ def run(
     function = load_handler(handler)
     longest = max(duration_ms(backoff, "--backoff"), 300_000)
 
-    def tell(event: Event) -> None:
-        if not isinstance(event, Started | Report):
+    def tell(event: WorkerEvent) -> None:
+        if not isinstance(event, Started | ConsumerReport):
             text = one_line(describe(event))
             hint = " (--give-up DURATION would leave them)" if isinstance(event, Silent) and not event.left else ""
             say(text + hint)
@@ -80,19 +80,21 @@ def run(
         report = Consumer(
             Queue(server, queue),
             function,
+            ConsumerSettings(
+                serve=serve,
+                recovery=recovery,
+                max_stalled=max_stalled,
+                lease=duration_ms(lease, "--lease"),
+                beat=duration_ms(beat, "--beat"),
+                max_attempts=max_attempts,
+                backoff=Backoff(base=duration_ms(backoff, "--backoff"), longest=longest),
+                stop_deadline=duration_ms(stop, "--stop"),
+                executor=executor,
+                keep=keep,
+                cancel=listen,
+                record=record,
+            ),
             concurrency=concurrency,
-            serve=serve,
-            recovery=recovery,
-            max_stalled=max_stalled,
-            lease=duration_ms(lease, "--lease"),
-            beat=duration_ms(beat, "--beat"),
-            max_attempts=max_attempts,
-            backoff=Backoff(base=duration_ms(backoff, "--backoff"), longest=longest),
-            stop_deadline=duration_ms(stop, "--stop"),
-            executor=executor,
-            keep=keep,
-            cancel=listen,
-            record=record,
             on_event=tell,
         ).run(signals=True, until_idle=until_idle, give_up=patience)
     names = ("queue", "completed", "cancelled", "scheduled", "dead", "lost", "recovered", "abandoned")

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from emq_ops.protocol import deadline, keyspace
 from emq_ops.protocol.connection.calls import Call
-from emq_ops.protocol.connection.dispatch import Dispatcher
+from emq_ops.protocol.connection.dispatch import CommandDispatcher
 from emq_ops.protocol.connection.embedded import Embedded
 from emq_ops.protocol.connection.link import Arg, Link
 from emq_ops.protocol.connection.node import Node
@@ -30,7 +30,7 @@ from emq_ops.protocol.connection.url import parse
 from emq_ops.protocol.errors import EmqError, IncompatibleError, ReconnectedError, UnreachableError, one_line
 from emq_ops.protocol.scripts import Script
 
-__all__ = ["Arg", "Options", "Server", "Session", "connect", "reply_error"]
+__all__ = ["Arg", "Options", "Server", "ServerSession", "connect", "reply_error"]
 
 OUR_VERSION = "echomq:3.0.0"
 """What `claim_version` writes where nothing stands yet."""
@@ -121,7 +121,7 @@ class Server:
         return sorted(name for name in found if name is not None)
 
     @contextlib.contextmanager
-    def session(self, queue: str) -> Iterator[Session]:
+    def session(self, queue: str) -> Iterator[ServerSession]:
         """One connection to the node that owns the queue's slot, for calls that must see one life of the server.
 
         In it everything is sent over that connection or not at all: where it ends, a call raises ReconnectedError
@@ -185,11 +185,11 @@ class Server:
         return self._topology.node(_slot(queue))
 
     @contextlib.contextmanager
-    def _pinned(self, node: Node) -> Iterator[Session]:
+    def _pinned(self, node: Node) -> Iterator[ServerSession]:
         link = node.take()
         pinned = Pinned(link, self._options)
         try:
-            yield Session(pinned, self._topology, self._options, self.where)
+            yield ServerSession(pinned, self._topology, self._options, self.where)
         except BaseException:
             link.close()  # a reply may still be under way
             raise
@@ -209,11 +209,11 @@ class Server:
                     raise
 
 
-class Session(Server):
+class ServerSession(Server):
     """A server seen through one connection; see Server.session."""
 
     @contextlib.contextmanager
-    def session(self, queue: str) -> Iterator[Session]:
+    def session(self, queue: str) -> Iterator[ServerSession]:
         """Itself: a session within a session is the same one."""
         yield self
 
@@ -260,7 +260,7 @@ def connect(url: str, options: Options | None = None, *, base_dir: str | Path | 
         topology = Cluster(target)
     else:
         topology = Standalone(target)
-    plain = Dispatcher(topology, target.options)
+    plain = CommandDispatcher(topology, target.options)
 
     def look() -> None:
         [found] = plain.send([Call.of(("GET", keyspace.VERSION_KEY))], repeatable=True)
@@ -269,7 +269,7 @@ def connect(url: str, options: Options | None = None, *, base_dir: str | Path | 
         if found is not None:
             _accept(found.decode("utf-8", "replace"), target.options, target.where)
 
-    sender = Dispatcher(topology, target.options, look)
+    sender = CommandDispatcher(topology, target.options, look)
     try:
         sender.enter()
     except BaseException:

@@ -5,6 +5,7 @@ from emq_ops.worker.cancel import CancelAnswer, Cancelled, CancelToken, JobCance
 from emq_ops.worker.consumer import Consumer
 from emq_ops.worker.handlers import Handler, load_handler
 from emq_ops.worker.job import Job, LeaseLostError
+from emq_ops.worker.settings import ConsumerSettings
 
 __all__ = [
     "Backoff",
@@ -12,6 +13,7 @@ __all__ = [
     "CancelToken",
     "Cancelled",
     "Consumer",
+    "ConsumerSettings",
     "Handler",
     "Job",
     "JobCancelled",

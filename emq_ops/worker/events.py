@@ -13,14 +13,14 @@ Outcome = Literal["completed", "cancelled", "scheduled", "dead"]
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class WorkerEvent:
     """The base. `queue`: its name."""
 
     queue: str
 
 
 @dataclass(frozen=True, slots=True)
-class Started(Event):
+class Started(WorkerEvent):
     """A job was claimed and is handed to the handler."""
 
     job: str
@@ -29,7 +29,7 @@ class Started(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class Settled(Event):
+class Settled(WorkerEvent):
     """A job left our hands as it should. `detail`: result or error; ``scheduled`` means: it failed and comes again."""
 
     job: str
@@ -40,7 +40,7 @@ class Settled(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class Signalled(Event):
+class Signalled(WorkerEvent):
     """A job in hand was told to stop. Whether it does is the handler's choice."""
 
     job: str
@@ -49,7 +49,7 @@ class Signalled(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class Lost(Event):
+class LeaseLost(WorkerEvent):
     """A job is not ours any more, so nothing was written for it: lease gone, another claim, or the row removed."""
 
     job: str
@@ -58,7 +58,7 @@ class Lost(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class Recovered(Event):
+class Recovered(WorkerEvent):
     """Lapsed leases of whichever worker. `by`: ``reap`` (uncounted; `dead` empty) or ``stalled``."""
 
     by: Literal["reap", "stalled"]
@@ -67,17 +67,17 @@ class Recovered(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class Trouble(Event):
-    """`duty` could not be done; it is tried again after `wait_ms`. `again`: how often in a row before."""
+class Trouble(WorkerEvent):
+    """`task` could not be done; it is tried again after `wait_ms`. `again`: how often in a row before."""
 
-    duty: str
+    task: str
     error: EmqError
     wait_ms: int
     again: int
 
 
 @dataclass(frozen=True, slots=True)
-class Silent(Event):
+class Silent(WorkerEvent):
     """Nothing is left but `jobs` in hand, and none of them has shown a sign of life for `silent_ms`. `left`: that was
     enough; they are left as they are, and their leases lapse."""
 
@@ -87,7 +87,7 @@ class Silent(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class Report(Event):
+class ConsumerReport(WorkerEvent):
     """How a run went. `abandoned`: jobs that did not settle before the deadline; their leases lapse."""
 
     completed: int
@@ -99,13 +99,13 @@ class Report(Event):
     abandoned: tuple[str, ...] = field(default=())
 
 
-Listener = Callable[[Event], None]
+Listener = Callable[[WorkerEvent], None]
 
 _log = logging.getLogger("emq_ops.worker")
 
 
-def describe(event: Event) -> str:
-    """One line for an operator. May hold the text of strangers: escape it before it reaches a terminal."""
+def describe(event: WorkerEvent) -> str:
+    """Returns one line for an operator. May hold the text of strangers: escape it before it reaches a terminal."""
     match event:
         case Started(job=job, attempts=attempts):
             return f"{job} started, attempt {attempts}"
@@ -114,22 +114,22 @@ def describe(event: Event) -> str:
             return f"{job} {outcome} after {took} ms{text}"
         case Signalled(job=job, reason=reason):
             return f"{job} told to stop: {reason}"
-        case Lost(job=job, why=why):
+        case LeaseLost(job=job, why=why):
             return f"{job} lost: {why}"
         case Recovered(by=by, recovered=recovered, dead=dead):
             return f"{by}: {recovered} recovered" + (f", dead: {' '.join(dead)}" if dead else "")
-        case Trouble(duty=duty, error=error, wait_ms=wait):
-            return f"{duty}: {error}; again in {wait} ms"
+        case Trouble(task=task, error=error, wait_ms=wait):
+            return f"{task}: {error}; again in {wait} ms"
         case Silent(jobs=jobs, silent_ms=ms, left=left):
             text = f"{' '.join(jobs)}: no sign of life for {ms // 1000} s"
             return f"{text}; left: worked again once the lease has lapsed" if left else f"waiting for {text}"
-        case Report(abandoned=abandoned):
+        case ConsumerReport(abandoned=abandoned):
             return f"stopped; abandoned: {' '.join(abandoned)}" if abandoned else "stopped"
         case _:
             return repr(event)
 
 
-def log(event: Event) -> None:
+def log(event: WorkerEvent) -> None:
     """The listener of a consumer that was given none: what an operator must know, as warnings of ``logging``."""
-    if isinstance(event, Trouble | Lost | Silent) or (isinstance(event, Report) and event.abandoned):
+    if isinstance(event, Trouble | LeaseLost | Silent) or (isinstance(event, ConsumerReport) and event.abandoned):
         _log.warning("%s: %s", event.queue, describe(event))

@@ -14,9 +14,9 @@ from typing import Any
 
 from emq_ops.protocol.errors import BadInputError, StaleTokenError
 from emq_ops.worker.cancel import Cancelled, JobCancelled
-from emq_ops.worker.hands import Held
+from emq_ops.worker.held_jobs import HeldJob
 from emq_ops.worker.job import Job
-from emq_ops.worker.settle import Verdict, failure_of, verdict_of
+from emq_ops.worker.settle import HandlerResult, failure_of, verdict_of
 
 Handler = Callable[[Job], Any]
 """Takes a Job; answers None, bytes, text, anything that JSON can say, or Cancelled. May be async."""
@@ -78,7 +78,7 @@ async def _awaited(awaitable: Awaitable[Any]) -> Any:
     return await awaitable
 
 
-def call(handler: Handler, job: Job, held: Held, loop: AsyncLoop) -> Verdict | None:
+def call(handler: Handler, job: Job, held: HeldJob, loop: AsyncLoop) -> HandlerResult | None:
     """Runs the handler. None: it stopped because the job is not ours any more, so nothing is to be settled."""
     try:
         returned = handler(job)
@@ -102,16 +102,16 @@ class Pool:
     """Threads that are made when they are needed, at most `size`. They are daemons: a handler that hangs must not keep
     the process from ending."""
 
-    def __init__(self, size: int, work: Callable[[Held], None], name: str) -> None:
+    def __init__(self, size: int, work: Callable[[HeldJob], None], name: str) -> None:
         self._size = size
         self._work = work
         self._name = name
-        self._queue: queue.SimpleQueue[Held | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[HeldJob | None] = queue.SimpleQueue()
         self._threads: list[threading.Thread] = []
         self._busy = 0
         self._lock = threading.Lock()
 
-    def submit(self, held: Held) -> None:
+    def submit(self, held: HeldJob) -> None:
         with self._lock:
             self._busy += 1
             if self._busy > len(self._threads) and len(self._threads) < self._size:

@@ -11,7 +11,7 @@ from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.transitions import jobs
 from emq_ops.protocol.transitions.leases import Extended
 from emq_ops.worker.cancel import CancelToken
-from emq_ops.worker.hands import Held, lease_clock
+from emq_ops.worker.held_jobs import HeldJob, lease_clock
 
 
 class LeaseLostError(StaleTokenError):
@@ -27,7 +27,7 @@ class Job:
 
     __slots__ = ("_executor", "_held", "_lose", "_queue", "attempts", "claimed_ms", "group", "id", "payload", "token")
 
-    def __init__(self, queue: Queue, held: Held, executor: Executor, lose: Callable[[Held, str], None]) -> None:
+    def __init__(self, queue: Queue, held: HeldJob, executor: Executor, lose: Callable[[HeldJob, str], None]) -> None:
         claim = held.claim
         self.id: str = claim.job
         self.payload: bytes = claim.payload

@@ -8,34 +8,33 @@ from collections.abc import Callable, Sequence
 from emq_ops.protocol.errors import EmqError
 from emq_ops.protocol.native import Executor
 from emq_ops.protocol.queue import Queue
-from emq_ops.worker.duty import patience
 from emq_ops.worker.events import Listener, Trouble
-from emq_ops.worker.hands import Hands, Held, lease_clock
+from emq_ops.worker.held_jobs import HeldJob, HeldJobs, lease_clock
+from emq_ops.worker.retrying_task import patience
+from emq_ops.worker.settings import ConsumerSettings
 
 BEATS_A_LEASE = 3
 
 
 class Keeper:
-    """`lease`: ms. `lose` is called with each job whose lease is gone, and why. `extends`: else it only notices."""
+    """`lose` is called with each job whose lease is gone, and why. Without ``settings.keep`` it only notices."""
 
     def __init__(
         self,
         queue: Queue,
-        hands: Hands,
+        settings: ConsumerSettings,
+        held_jobs: HeldJobs,
         executor: Executor,
-        lease: int,
         emit: Listener,
-        lose: Callable[[Held, str], None],
-        *,
-        extends: bool = True,
+        lose: Callable[[HeldJob, str], None],
     ) -> None:
         self._queue = queue
-        self._hands = hands
+        self._held = held_jobs
         self._executor = executor
-        self._lease = lease
+        self._lease = settings.lease
         self._emit = emit
         self._lose = lose
-        self._extends = extends
+        self._extends = settings.keep
         self._failures = 0
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"emq-keeper-{queue.name}", daemon=True)
@@ -55,7 +54,7 @@ class Keeper:
             wait = self._beat()
 
     def _beat(self) -> float:
-        """Extends what is in hand; answers the ms until the next beat."""
+        """Extends what is in hand; returns the ms until the next beat."""
         pause = self._lease / BEATS_A_LEASE
         held = self._still_ours()
         if not held or not self._extends:
@@ -70,12 +69,12 @@ class Keeper:
         self._failures = 0
         return pause
 
-    def _still_ours(self) -> list[Held]:
+    def _still_ours(self) -> list[HeldJob]:
         """The leases that stand for certain. One that lapsed by our own clock, because the process was frozen or the
         server away for too long, is given up instead of being extended late: somebody may have the job by now."""
         now = lease_clock()
         kept = []
-        for held in self._hands.all():
+        for held in self._held.all():
             if held.lost:
                 continue
             if now < held.safe_until:
@@ -84,14 +83,14 @@ class Keeper:
                 self._lose(held, "it could not be extended in time")
         return kept
 
-    def stamp(self, held: Sequence[Held]) -> None:
+    def stamp(self, held: Sequence[HeldJob]) -> None:
         """Extends fresh claims at once; a failure is reported, and left to the next beat."""
         try:
             self.keep(held)
         except EmqError as fault:
             self._emit(Trouble(self._queue.name, "stamp leases", fault, self._lease // BEATS_A_LEASE, 0))
 
-    def keep(self, held: Sequence[Held]) -> None:
+    def keep(self, held: Sequence[HeldJob]) -> None:
         """Extends these leases. Raises EmqError."""
         sent = lease_clock()
         gone = set(self._executor.keep(self._queue, [(one.claim.job, one.claim.token) for one in held], self._lease))

@@ -11,9 +11,9 @@ from collections.abc import Callable
 from emq_ops.protocol.connection.subscription import Subscription
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.transitions.cancel import DEFAULT_REASON
-from emq_ops.worker.duty import Duty
 from emq_ops.worker.events import Listener
-from emq_ops.worker.hands import Hands, Held
+from emq_ops.worker.held_jobs import HeldJob, HeldJobs
+from emq_ops.worker.retrying_task import RetryingTask
 
 REMEMBERED, REMEMBER_S = 1_024, 30.0
 
@@ -34,11 +34,11 @@ class CancelListener:
     """`tell` is called with a claim in hand and the reason. An event may be here before the reply of the claim that it
     is for: so those without a claim are remembered for a while, and `catch_up` looks through them."""
 
-    def __init__(self, queue: Queue, hands: Hands, emit: Listener, tell: Callable[[Held, str], None]) -> None:
+    def __init__(self, queue: Queue, held_jobs: HeldJobs, emit: Listener, tell: Callable[[HeldJob, str], None]) -> None:
         self._queue = queue
-        self._hands = hands
+        self._held = held_jobs
         self._tell = tell
-        self._duty = Duty("listen for cancellations", queue.name, emit)
+        self._listening = RetryingTask("listen for cancellations", queue.name, emit)
         self._early: OrderedDict[str, tuple[str, float]] = OrderedDict()
         self._lock = threading.Lock()
         self._ended = threading.Event()
@@ -54,7 +54,7 @@ class CancelListener:
         if self._thread.is_alive():
             self._thread.join(1)
 
-    def catch_up(self, held: Held, asked: float) -> None:
+    def catch_up(self, held: HeldJob, asked: float) -> None:
         """Tells a claim that was just taken in hand, and asked for at `asked` (monotonic), what came since then."""
         with self._lock:
             reason, at = self._early.pop(held.claim.job, ("", 0.0))
@@ -63,9 +63,9 @@ class CancelListener:
 
     def _run(self) -> None:
         while not self._ended.is_set():
-            subscription = self._duty.attempt(lambda: self._queue.server.subscribe(self._queue.keys.events))
+            subscription = self._listening.attempt(lambda: self._queue.server.subscribe(self._queue.keys.events))
             if subscription is None:
-                self._ended.wait(min(max(self._duty.next - time.monotonic(), 0.01), 1))
+                self._ended.wait(min(max(self._listening.next - time.monotonic(), 0.01), 1))
                 continue
             with subscription:
                 self.ready.set()
@@ -73,18 +73,18 @@ class CancelListener:
 
     def _listen(self, subscription: Subscription) -> None:
         while not self._ended.is_set():
-            message = self._duty.attempt(lambda: subscription.get(0.1))
+            message = self._listening.attempt(lambda: subscription.get(0.1))
             if message is not None:
                 found = cancel_event(message.data)
                 if found is not None:
                     self._forward(*found)
-            elif time.monotonic() < self._duty.next:
-                self._ended.wait(min(self._duty.next - time.monotonic(), 1))
+            elif time.monotonic() < self._listening.next:
+                self._ended.wait(min(self._listening.next - time.monotonic(), 1))
 
     def _forward(self, job: str, reason: str) -> None:
         now = time.monotonic()
         with self._lock:
-            held = self._hands.latest(job)
+            held = self._held.latest(job)
             if held is None:
                 self._early[job] = (reason, now)
                 while len(self._early) > REMEMBERED or next(iter(self._early.values()))[1] < now - REMEMBER_S:

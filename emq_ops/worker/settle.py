@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import secrets
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,19 +12,19 @@ from typing import Any
 from emq_ops.protocol.errors import EmqError, OutcomeUnknownError, StaleTokenError, StateError
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.transitions import settle
-from emq_ops.protocol.transitions.settle import Record
-from emq_ops.worker.backoff import Backoff
+from emq_ops.protocol.transitions.settle import CompletionRecord
 from emq_ops.worker.cancel import Cancelled
 from emq_ops.worker.combine import CombiningQueue
-from emq_ops.worker.duty import patience
 from emq_ops.worker.events import Listener, Outcome, Settled, Trouble
-from emq_ops.worker.hands import Held
+from emq_ops.worker.held_jobs import HeldJob
+from emq_ops.worker.retrying_task import patience
+from emq_ops.worker.settings import ConsumerSettings
 
 MAX_ERROR_BYTES = 4_096
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class Returned:
     """The handler returned. `result`: for the record, or None."""
 
     result: bytes | None = None
@@ -36,23 +37,23 @@ class Failed:
     error: bytes
 
 
-Verdict = Done | Cancelled | Failed
+HandlerResult = Returned | Cancelled | Failed
 
 
-def verdict_of(returned: Any) -> Verdict:
+def verdict_of(returned: Any) -> HandlerResult:
     """What a handler's return value means: bytes and text as they are, None is no result, anything else becomes JSON.
     A value that JSON can't say is a failure of the handler."""
     match returned:
         case None:
-            return Done()
+            return Returned()
         case Cancelled():
             return returned
         case bytes() | bytearray() | memoryview():
-            return Done(bytes(returned))
+            return Returned(bytes(returned))
         case str():
-            return Done(returned.encode("utf-8", "backslashreplace"))
+            return Returned(returned.encode("utf-8", "backslashreplace"))
     try:
-        return Done(json.dumps(returned, ensure_ascii=False).encode("utf-8", "backslashreplace"))
+        return Returned(json.dumps(returned, ensure_ascii=False).encode("utf-8", "backslashreplace"))
     except (TypeError, ValueError) as fault:
         return Failed(f"the handler returned what can't be recorded: {fault}".encode("utf-8", "backslashreplace"))
 
@@ -66,30 +67,24 @@ def failure_of(fault: BaseException) -> Failed:
 
 class Settler:
     """Thread-safe. `lose` is told of jobs that turn out not to be ours any more; `halted`: set when nothing more may be
-    tried; `stream`: where completions are recorded, or None; `node`: 0..1023, our part of ``EVT`` ids."""
+    tried."""
 
     def __init__(
         self,
         queue: Queue,
+        settings: ConsumerSettings,
         emit: Listener,
-        lose: Callable[[Held, str], None],
+        lose: Callable[[HeldJob, str], None],
         halted: threading.Event,
-        *,
-        stream: str | None,
-        node: int,
-        max_attempts: int,
-        backoff: Backoff,
     ) -> None:
         self._queue = CombiningQueue(queue)
         self._emit = emit
         self._lose = lose
         self._halted = halted
-        self._stream = stream
-        self._node = node
-        self._max_attempts = max_attempts
-        self._backoff = backoff
+        self._settings = settings
+        self._node = secrets.randbelow(1024) if settings.node is None else settings.node
 
-    def settle(self, held: Held, verdict: Verdict) -> bool:
+    def settle(self, held: HeldJob, verdict: HandlerResult) -> bool:
         """Settles, however long the server is away or refuses. False: given up, since the consumer was halted."""
         held.settling = True
         failures, doubt = 0, False
@@ -111,10 +106,10 @@ class Settler:
                 self._emit(event)
             return True
 
-    def _once(self, held: Held, verdict: Verdict, doubt: bool) -> Settled | None:
+    def _once(self, held: HeldJob, verdict: HandlerResult, doubt: bool) -> Settled | None:
         """One attempt; None: the job was not ours any more. `doubt`: an earlier one may have been carried out."""
         match verdict:
-            case Done(result=result):
+            case Returned(result=result):
                 return self._complete(held, "completed", result, doubt)
             case Cancelled(reason=reason):
                 return self._complete(
@@ -123,7 +118,7 @@ class Settler:
             case Failed(error=error):
                 return self._retry(held, error, doubt)
 
-    def _complete(self, held: Held, outcome: Outcome, result: bytes | None, doubt: bool) -> Settled | None:
+    def _complete(self, held: HeldJob, outcome: Outcome, result: bytes | None, doubt: bool) -> Settled | None:
         claim = held.claim
         record = self._record(held, outcome, result=result)
         # Sent again after a lost reply, it finds no row where the first one was carried out: nothing happens twice.
@@ -132,7 +127,7 @@ class Settler:
         self._lose(held, "its row is gone")
         return None
 
-    def _retry(self, held: Held, error: bytes, doubt: bool) -> Settled | None:
+    def _retry(self, held: HeldJob, error: bytes, doubt: bool) -> Settled | None:
         claim = held.claim
         if doubt:
             state, attempts = self._queue.server.read("HMGET", self._queue.keys.row(claim.job), "state", "attempts")
@@ -145,23 +140,29 @@ class Settler:
             self._queue,
             claim.job,
             claim.token,
-            delay_ms=self._backoff.delay(claim.token),
-            max_attempts=self._max_attempts,
-            error=error,
+            settle.Failure(
+                error, delay_ms=self._settings.backoff.delay(claim.token), max_attempts=self._settings.max_attempts
+            ),
             release=True,
             record=self._record(held, "dead", error=error),
         )
         return self._settled(held, "dead" if went is settle.Retried.DEAD else "scheduled", error)
 
     def _record(
-        self, held: Held, outcome: Outcome, *, result: bytes | None = None, error: bytes | None = None
-    ) -> Record | None:
-        if self._stream is None:
+        self, held: HeldJob, outcome: Outcome, *, result: bytes | None = None, error: bytes | None = None
+    ) -> CompletionRecord | None:
+        if not self._settings.record:
             return None
         claim = held.claim
-        return Record(
-            outcome, claim.claimed_ms, self._node, result=result, error=error, group=claim.group, stream=self._stream
+        return CompletionRecord(
+            outcome,
+            claim.claimed_ms,
+            self._node,
+            result=result,
+            error=error,
+            group=claim.group,
+            stream=self._settings.stream,
         )
 
-    def _settled(self, held: Held, outcome: Outcome, detail: bytes | None) -> Settled:
+    def _settled(self, held: HeldJob, outcome: Outcome, detail: bytes | None) -> Settled:
         return Settled(self._queue.name, held.claim.job, held.claim.token, outcome, detail, held.took_ms)

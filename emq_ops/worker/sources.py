@@ -9,10 +9,10 @@ from emq_ops.protocol.errors import RateError, StateError, WireError
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.transitions.claims import Claim, claim_batch, claim_lane_batch
 from emq_ops.worker.backoff import Backoff
-from emq_ops.worker.duty import Duty
 from emq_ops.worker.events import Listener
+from emq_ops.worker.retrying_task import RetryingTask
+from emq_ops.worker.settings import ConsumerSettings
 
-SERVES = ("both", "flat", "lanes")
 BATCH = 100
 """Jobs a claim call at most."""
 _FLOWS = "let a worker that settles with flow parents take it; this one claims nothing past it meanwhile"
@@ -30,32 +30,32 @@ def _lanes(q: Queue, lease: int, count: int) -> list[Claim]:
 class _Source:
     """`rest`: until then it is known to be empty, monotonic seconds. `idle`: its last look found nothing to take."""
 
-    def __init__(self, duty: Duty, take: _Take) -> None:
-        self.duty = duty
+    def __init__(self, task: RetryingTask, take: _Take) -> None:
+        self.task = task
         self.take = take
         self.rest = 0.0
         self.idle = False
 
     @property
     def next(self) -> float:
-        return max(self.rest, self.duty.next)
+        return max(self.rest, self.task.next)
 
 
 class Sources:
-    """For one thread. `lease` and `beat`: ms."""
+    """For one thread."""
 
-    def __init__(self, queue: Queue, serve: str, lease: int, beat: int, emit: Listener) -> None:
+    def __init__(self, queue: Queue, settings: ConsumerSettings, emit: Listener) -> None:
         self._queue = queue
-        self._lease = lease
-        self._beat = beat
+        self._lease = settings.lease
+        self._beat = settings.beat
         self._sources = []
-        if serve != "lanes":
-            self._sources.append(_Source(Duty("claim", queue.name, emit), _flat))
-        if serve != "flat":
-            self._sources.append(_Source(Duty("claim from lanes", queue.name, emit), _lanes))
-        self.woken = serve != "flat"
+        if settings.serve != "lanes":
+            self._sources.append(_Source(RetryingTask("claim", queue.name, emit), _flat))
+        if settings.serve != "flat":
+            self._sources.append(_Source(RetryingTask("claim from lanes", queue.name, emit), _lanes))
+        self.woken = settings.serve != "flat"
         """Whether a token on ``wake`` says anything about them: flat jobs come without one."""
-        self._ceiling = Backoff(base=min(20, beat), longest=beat, jitter=0)
+        self._ceiling = Backoff(base=min(20, settings.beat), longest=settings.beat, jitter=0)
         self._refusals = 0
         self._closed_until = 0.0
 
@@ -85,7 +85,7 @@ class Sources:
                 break
             if time.monotonic() < source.next:
                 continue
-            claims = source.duty.attempt(lambda source=source, room=room: self._look(source, room))  # type: ignore[misc]  # defaults bind the loop's values
+            claims = source.task.attempt(lambda source=source, room=room: self._look(source, room))  # type: ignore[misc]  # defaults bind the loop's values
             if claims:
                 found += claims
                 self._sources.remove(source)

@@ -63,7 +63,7 @@ def make_dead(queue: Queue, *, group: str | None = None, payload: bytes = b"\x00
     assert claim is not None
     jobs.add_log(queue, job, b"first \xff")
     jobs.add_log(queue, job, b"second")
-    settle.retry(queue, job, claim.token, delay_ms=0, max_attempts=1, error=b"boom \x80")
+    settle.retry(queue, job, claim.token, settle.Failure(b"boom \x80", delay_ms=0, max_attempts=1))
     return job
 
 

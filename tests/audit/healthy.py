@@ -61,7 +61,7 @@ def build(server: Server, name: str = "orders", *, size: int = 100, lanes: int =
 
     put(2 * tenth)
     for claim in claims.claim_batch(q, LONG_MS, tenth):
-        settle.retry(q, claim.job, claim.token, delay_ms=0, max_attempts=1, error=f"HTTP 503 for {claim.job}")
+        settle.retry(q, claim.job, claim.token, settle.Failure(f"HTTP 503 for {claim.job}", delay_ms=0, max_attempts=1))
         world.dead.append(claim.job)
     world.active = [claim.job for claim in claims.claim_batch(q, LONG_MS, tenth)]
     for _ in range(tenth):
@@ -145,7 +145,7 @@ class Traffic:
                 continue
             jobs.add_log(q, claim.job, b"working")
             if turn % 5 == 0:
-                settle.retry(q, claim.job, claim.token, delay_ms=60_000, max_attempts=9, error="again")
+                settle.retry(q, claim.job, claim.token, settle.Failure("again", delay_ms=60_000, max_attempts=9))
                 jobs.remove(q, claim.job)
             else:
                 jobs.remove(q, claim.job) if turn % 2 else settle.complete(q, claim.job, claim.token)

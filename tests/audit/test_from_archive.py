@@ -97,7 +97,7 @@ def test_a_life_across_archive_and_live_tail(server: Server, valkey: Valkey, tmp
             q,
             job,
             claim.token,
-            record=settle.Record("completed", claim.claimed_ms, 1, result=b"<b>\x1b ok %d" % number),
+            record=settle.CompletionRecord("completed", claim.claimed_ms, 1, result=b"<b>\x1b ok %d" % number),
         )
         if number == 0:
             ran = emq("archive", "fold", "orders", "completions", *where, *stores)

@@ -56,5 +56,5 @@ def failed(q: Queue, error: bytes, payload: bytes = b"{}") -> str:
     claim = claims.claim(q, LONG_MS)
     assert claim is not None
     assert claim.job == job
-    settle.retry(q, job, claim.token, delay_ms=0, max_attempts=1, error=error)
+    settle.retry(q, job, claim.token, settle.Failure(error, delay_ms=0, max_attempts=1))
     return job

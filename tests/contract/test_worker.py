@@ -12,7 +12,7 @@ from emq_ops.protocol.keyspace import slot
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import connect
 from emq_ops.protocol.transitions import enqueue, reads
-from emq_ops.worker import CancelAnswer, Consumer, Job, cancel
+from emq_ops.worker import CancelAnswer, Consumer, ConsumerSettings, Job, cancel
 from tests.support.cluster import Cluster
 from tests.support.consuming import Told, eventually, records
 from tests.support.sentinel import Sentinel
@@ -50,7 +50,7 @@ def test_a_failover_while_jobs_are_in_hand(place: Callable[[], object]) -> None:
         groups = [ids.mint("GRP") for _ in range(4)]
         news = [enqueue.NewJob(ids.mint(), b"x", groups[n % 4] if n % 2 else None) for n in range(JOBS)]
         enqueue.enqueue_many(q, news)
-        with Consumer(q, handler, concurrency=4, lease=2_000, beat=50, on_event=told):
+        with Consumer(q, handler, ConsumerSettings(lease=2_000, beat=50), concurrency=4, on_event=told):
             eventually(lambda: len(told.outcomes()) >= JOBS // 4, "some are done")
             fail_over()
             # What was acknowledged but not replicated may come again; the rest goes on by itself.

@@ -32,7 +32,7 @@ def kill(q: Queue, count: int) -> list[str]:
         enqueue.enqueue(q, job, b"x")
         claim = claims.claim(q, 60_000)
         assert claim is not None
-        settle.retry(q, claim.job, claim.token, delay_ms=0, max_attempts=1, error=b"boom")
+        settle.retry(q, claim.job, claim.token, settle.Failure(b"boom", delay_ms=0, max_attempts=1))
     return dead
 
 

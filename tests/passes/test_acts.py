@@ -39,7 +39,7 @@ def die(q: Queue, error: bytes = b"HTTP 503", group: str | None = None, payload:
     enqueue.enqueue(q, job, payload, group=group)
     claim = claims.claim_lane(q, LONG_MS) if group else claims.claim(q, LONG_MS)
     assert claim is not None
-    settle.retry(q, job, claim.token, delay_ms=0, max_attempts=1, error=error)
+    settle.retry(q, job, claim.token, settle.Failure(error, delay_ms=0, max_attempts=1))
     return job
 
 
@@ -116,7 +116,7 @@ def test_only_what_is_still_as_it_was(server: Server, ledger: Ledger) -> None:
         claim = claims.claim(q, LONG_MS)
         assert claim is not None
         if job == b:
-            settle.retry(q, b, claim.token, delay_ms=0, max_attempts=1, error=b"again")
+            settle.retry(q, b, claim.token, settle.Failure(b"again", delay_ms=0, max_attempts=1))
     jobs.remove(q, c)
     server.write("SET", q.keys.book(d, "lock"), "1", "PX", 60_000)
     server.write("HSET", q.keys.row(e), "stalled", "many")

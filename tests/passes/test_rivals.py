@@ -85,9 +85,9 @@ def test_our_own_sweep_is_no_competitor(server: Server, ledger: Ledger, mail: Qu
 def test_workers_that_settle_late_are_no_competitors(server: Server, ledger: Ledger, mail: Queue) -> None:
     done, failed, kept, back = sampled(server, ledger, mail)
     settle.complete(mail, done, 1)
-    settle.retry(mail, failed, 1, delay_ms=0, max_attempts=9, error=b"boom")
+    settle.retry(mail, failed, 1, settle.Failure(b"boom", delay_ms=0, max_attempts=9))
     server.write("ZADD", mail.keys.active, server.now_ms("mail") + 60_000, kept)
-    settle.retry(mail, back, 1, delay_ms=0, max_attempts=9, error=b"boom")
+    settle.retry(mail, back, 1, settle.Failure(b"boom", delay_ms=0, max_attempts=9))
     recover.promote(mail)
     assert swept(server, ledger, "mail").competitors == []
 

@@ -48,7 +48,7 @@ def kill(q: Queue, error: bytes, payload: bytes = b"{}", group: str | None = Non
     enqueue.enqueue(q, job, payload, group=group)
     claim = claims.claim_lane(q, 60_000) if group else claims.claim(q, 60_000)
     assert claim is not None
-    settle.retry(q, job, claim.token, delay_ms=0, max_attempts=1, error=error)
+    settle.retry(q, job, claim.token, settle.Failure(error, delay_ms=0, max_attempts=1))
     return job
 
 

@@ -25,7 +25,7 @@ from emq_ops.playbook.runner import Ended
 from emq_ops.policy.models import DeadPolicy, StalledPolicy, StreamPolicy
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import connect
-from emq_ops.worker import Consumer
+from emq_ops.worker import Consumer, ConsumerSettings
 from tests.playbook.bench import Bench
 from tests.support.passing import add, lapse, take, until
 from tests.support.valkey import Valkey
@@ -73,7 +73,7 @@ def test_restart_recovery(tmp_path: Path, empty_state: Path) -> None:
         lapse(q)
         checked = bench.play("restart-recovery", check=True)
         assert (checked.status, changed(checked)) == ("done", 1)
-        with Consumer(q, lambda _job: None, recovery="none"):
+        with Consumer(q, lambda _job: None, ConsumerSettings(recovery="none")):
             ended = bench.play("restart-recovery", extra=["rate=1000"])
         assert ended.status == "done"
         assert bench.result("Collect leases that the restart cut")["dead"] == 8
@@ -192,7 +192,7 @@ def test_drain_and_retire(bench: Bench) -> None:
     def slow(_job: Any) -> None:
         going.wait(20)
 
-    with Consumer(q, slow, concurrency=2, serve="flat"):
+    with Consumer(q, slow, ConsumerSettings(serve="flat"), concurrency=2):
         until(lambda: len(bench.seen("orders").get("active", [])) == 2, "taken")
         add(q, 1)
         letting = threading.Thread(target=lambda: (until(lambda: bench.seen("orders").get("paused")), going.set()))

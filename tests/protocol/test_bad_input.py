@@ -25,7 +25,7 @@ TRANSITIONS: dict[str, Call] = {
     "claim": lambda q: claims.claim(q, 1000),
     "claim_lane": lambda q: claims.claim_lane(q, 1000),
     "complete": lambda q: settle.complete(q, JOB, 1),
-    "retry": lambda q: settle.retry(q, JOB, 1, delay_ms=1, max_attempts=1, error=b"e"),
+    "retry": lambda q: settle.retry(q, JOB, 1, settle.Failure(b"e", delay_ms=1, max_attempts=1)),
     "promote": recover.promote,
     "reap": recover.reap,
     "sweep": recover.sweep,
@@ -90,7 +90,7 @@ def test_queue_names_that_are_legal(name: str, server: Server) -> None:
         lambda q, i: enqueue.enqueue_many(q, [enqueue.NewJob(OTHER, b"x"), enqueue.NewJob(i, b"x")]),
         lambda q, i: enqueue.schedule_in(q, i, b"x", 1),
         lambda q, i: settle.complete(q, i, 1),
-        lambda q, i: settle.retry(q, i, 1, delay_ms=1, max_attempts=1, error=b""),
+        lambda q, i: settle.retry(q, i, 1, settle.Failure(b"", delay_ms=1, max_attempts=1)),
         lambda q, i: leases.extend(q, i, 1, 1),
         lambda q, i: leases.keep(q, [(i, 1)], 1),
         lambda q, i: jobs.remove(q, i),
@@ -131,8 +131,8 @@ def test_an_id_of_another_kind(server: Server) -> None:
         lambda q: enqueue.schedule_in(q, OTHER, b"x", -1),
         lambda q: enqueue.schedule_at(q, OTHER, b"x", 1_796_000_000),
         lambda q: enqueue.schedule_at(q, OTHER, b"x", 1_796_000_000_000_000),
-        lambda q: settle.retry(q, JOB, 1, delay_ms=-1, max_attempts=1, error=b""),
-        lambda q: settle.retry(q, JOB, 1, delay_ms=1, max_attempts=0, error=b""),
+        lambda q: settle.retry(q, JOB, 1, settle.Failure(b"", delay_ms=-1, max_attempts=1)),
+        lambda q: settle.retry(q, JOB, 1, settle.Failure(b"", delay_ms=1, max_attempts=0)),
         lambda q: repeat.register(q, "r", 0, b""),
         lambda q: repeat.register(q, "", 5, b""),
         lambda q: reads.browse(q, "pending", limit=0),
@@ -154,7 +154,7 @@ def test_payloads_of_any_size_and_bytes(payload: bytes, server: Server) -> None:
     assert claim is not None
     assert claim.payload == payload
     assert jobs.update_payload(q, JOB, payload[::-1])
-    assert settle.retry(q, JOB, 1, delay_ms=0, max_attempts=1, error=payload) is settle.Retried.DEAD
+    assert settle.retry(q, JOB, 1, settle.Failure(payload, delay_ms=0, max_attempts=1)) is settle.Retried.DEAD
     row = jobs.read_row(q, JOB)
     assert row is not None
     assert (row[b"payload"], row[b"last_error"]) == (payload[::-1], payload)

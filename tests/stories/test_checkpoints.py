@@ -11,7 +11,7 @@ from emq_ops.protocol import ids
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import Server
 from emq_ops.protocol.transitions import claims, enqueue, jobs, reads, recover
-from emq_ops.worker import Consumer, Job
+from emq_ops.worker import Consumer, ConsumerSettings, Job
 from tests.support.consuming import Told, eventually, records
 
 LEASE = 400
@@ -34,7 +34,7 @@ def test_checkpoints_keep_a_long_job_and_silence_loses_one(server: Server, thres
 
     enqueue.enqueue(q, long, b"three leases")
     options = {"lease": LEASE, "keep": False, "recovery": "none", "concurrency": 1}
-    with Consumer(q, handler, on_event=told, **options):  # type: ignore[arg-type]  # of many types
+    with Consumer(q, handler, ConsumerSettings(**options), on_event=told):  # type: ignore[arg-type]  # of many types
         assert claimed.wait(20)
         enqueue.enqueue(q, silent, b"its worker goes silent")
         swept: list[str] = []

@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 from emq_ops.protocol import ids
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.transitions import enqueue
-from emq_ops.worker import Consumer
-from emq_ops.worker.events import Event, Report, Settled, Trouble
+from emq_ops.worker import Consumer, ConsumerSettings
+from emq_ops.worker.events import ConsumerReport, Settled, Trouble, WorkerEvent
 
 T = TypeVar("T")
 
@@ -31,10 +31,10 @@ class Told:
     """A listener that remembers."""
 
     def __init__(self) -> None:
-        self.events: list[Event] = []
+        self.events: list[WorkerEvent] = []
         self._lock = threading.Lock()
 
-    def __call__(self, event: Event) -> None:
+    def __call__(self, event: WorkerEvent) -> None:
         with self._lock:
             self.events.append(event)
 
@@ -50,8 +50,8 @@ class Told:
         return found
 
     def troubles(self) -> list[tuple[str, str]]:
-        """Duty and error of each trouble."""
-        return [(event.duty, str(event.error)) for event in self.of(Trouble)]
+        """Task and error of each trouble."""
+        return [(event.task, str(event.error)) for event in self.of(Trouble)]
 
 
 def records(q: Queue, stream: str = "completions") -> list[dict[bytes, bytes]]:
@@ -93,7 +93,7 @@ def put_all(q: Queue, *payloads: bytes, group: str | None = None) -> list[str]:
     return found
 
 
-def run(q: Queue, handler: Any, **options: Any) -> tuple[Report, Told]:
+def run(q: Queue, handler: Any, **options: Any) -> tuple[ConsumerReport, Told]:
     """A consumer's run until the queue is idle, and what it told."""
     told = Told()
-    return Consumer(q, handler, on_event=told, **options).run(until_idle=True), told
+    return Consumer(q, handler, ConsumerSettings(**options), on_event=told).run(until_idle=True), told

@@ -20,6 +20,8 @@ import sys
 from pathlib import Path
 from typing import Any, Self
 
+from emq_ops.worker import ConsumerSettings
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -79,11 +81,11 @@ def _child(request: dict[str, Any]) -> int:
     from emq_ops.protocol.queue import Queue
     from emq_ops.protocol.server import connect
     from emq_ops.worker import Backoff, Consumer, load_handler
-    from emq_ops.worker.events import Event
+    from emq_ops.worker.events import WorkerEvent
 
     log = os.open(request["log"] or os.devnull, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 
-    def tell(event: Event) -> None:
+    def tell(event: WorkerEvent) -> None:
         fields = {name: str(getattr(event, name)) for name in event.__dataclass_fields__}
         os.write(log, (json.dumps({"kind": type(event).__name__, **fields}) + "\n").encode())
 
@@ -91,7 +93,12 @@ def _child(request: dict[str, Any]) -> int:
     if "backoff" in options:
         options["backoff"] = Backoff(**options["backoff"])
     with connect(request["url"]) as server:
-        consumer = Consumer(Queue(server, request["queue"]), load_handler(request["handler"]), on_event=tell, **options)
+        consumer = Consumer(
+            Queue(server, request["queue"]),
+            load_handler(request["handler"]),
+            ConsumerSettings(**options),
+            on_event=tell,
+        )
         report = consumer.run(signals=True, until_idle=request["until_idle"])
     return 1 if report.abandoned else 0
 

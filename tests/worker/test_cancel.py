@@ -15,7 +15,7 @@ from emq_ops.protocol.errors import BadInputError, KindError, ServerError, State
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import connect
 from emq_ops.protocol.transitions import claims, enqueue, jobs, reads, settle
-from emq_ops.worker import CancelAnswer, Cancelled, CancelToken, Consumer, Job, JobCancelled, cancel
+from emq_ops.worker import CancelAnswer, Cancelled, CancelToken, Consumer, ConsumerSettings, Job, JobCancelled, cancel
 from emq_ops.worker.events import Signalled
 from emq_ops.worker.listener import cancel_event
 from tests.support.consuming import Told, eventually, lapse, put, records
@@ -62,7 +62,7 @@ def test_after_its_completion_it_is_gone(q: Queue) -> None:
 def test_a_dead_job_and_a_held_flow_parent_are_not_cancellable(q: Queue) -> None:
     job = put(q)
     assert claims.claim(q, 60_000) is not None
-    settle.retry(q, job, 1, delay_ms=0, max_attempts=1, error=b"e")
+    settle.retry(q, job, 1, settle.Failure(b"e", delay_ms=0, max_attempts=1))
     parent = ids.mint()
     q.server.write("HSET", q.keys.row(parent), "state", "awaiting_children", "attempts", "0", "payload", "p")
     before = dump(q.server)
@@ -116,7 +116,7 @@ class Stubborn:
 def test_a_handler_that_stops_completes_its_job_as_cancelled_and_it_is_never_retried(q: Queue) -> None:
     told, handler = Told(), Stubborn()
     one, other = put(q), put(q, group=ids.mint("GRP"))
-    with Consumer(q, handler, on_event=told, beat=20):
+    with Consumer(q, handler, ConsumerSettings(beat=20), on_event=told):
         eventually(lambda: len(handler.jobs) == 2, "both in hand")
         assert cancel.request(q, one, "no longer wanted — é") is CancelAnswer.SIGNALLED
         cancel.request(q, one, "a second reason")
@@ -136,11 +136,11 @@ def test_a_token_belongs_to_one_claim(q: Queue) -> None:
     job = put(q)
     told, first, second = Told(), Stubborn(), Stubborn()
     # The first worker keeps no lease and listens to nobody; the job is taken from it.
-    deaf = Consumer(q, first, cancel=False, keep=False, lease=60_000, recovery="none")
+    deaf = Consumer(q, first, ConsumerSettings(cancel=False, keep=False, lease=60_000, recovery="none"))
     deaf.start()
     eventually(lambda: first.jobs, "claimed")
     lapse(q)
-    with Consumer(q, second, on_event=told, beat=20):
+    with Consumer(q, second, ConsumerSettings(beat=20), on_event=told):
         eventually(lambda: second.jobs, "claimed again")
         assert cancel.request(q, job, "stop") is CancelAnswer.SIGNALLED
         eventually(lambda: told.outcomes() == {job: ["cancelled"]}, "the second claim stopped")
@@ -155,7 +155,7 @@ def test_a_token_belongs_to_one_claim(q: Queue) -> None:
 
 def test_a_worker_without_cancellation_hears_nothing(q: Queue) -> None:
     job, told, handler = put(q), Told(), Stubborn()
-    with Consumer(q, handler, on_event=told, cancel=False):
+    with Consumer(q, handler, ConsumerSettings(cancel=False), on_event=told):
         eventually(lambda: handler.jobs, "in hand")
         assert cancel.request(q, job) is CancelAnswer.SIGNALLED
         handler.go.set()
@@ -168,7 +168,7 @@ def test_an_event_that_overtakes_the_reply_of_its_claim_is_not_lost(valkey: Valk
     with (
         RespProxy(valkey.url) as proxy,
         connect(proxy.url) as server,
-        Consumer(Queue(server, q.name), handler, on_event=told, beat=20),
+        Consumer(Queue(server, q.name), handler, ConsumerSettings(beat=20), on_event=told),
     ):
         eventually(lambda: proxy.count(named("SUBSCRIBE")), "listening")
         # The claim's reply is kept back: the request is done, its answer waits in the proxy.
@@ -200,7 +200,7 @@ def test_listening_goes_on_after_the_connection_was_cut(valkey: Valkey, q: Queue
     with (
         RespProxy(valkey.url) as proxy,
         connect(proxy.url) as server,
-        Consumer(Queue(server, q.name), handler, on_event=told, beat=20),
+        Consumer(Queue(server, q.name), handler, ConsumerSettings(beat=20), on_event=told),
     ):
         job = put(q)
         eventually(lambda: handler.jobs, "in hand")

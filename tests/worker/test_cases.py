@@ -13,7 +13,7 @@ from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import Server, connect
 from emq_ops.protocol.transitions import claims, enqueue, jobs, reads
 from emq_ops.protocol.transitions.recover import Swept
-from emq_ops.worker import Consumer
+from emq_ops.worker import Consumer, ConsumerSettings
 from tests.support.consuming import Told, eventually, lapse, records
 from tests.support.invariants import violations
 from tests.support.native import with_module
@@ -85,7 +85,10 @@ def test_c18_workers_that_sweep_count_over_a_restart(tmp_path: Path) -> None:
                 valkey.restart()
             lapse(q)
             Consumer(
-                q, lambda _: None, recovery="stalled", max_stalled=2, cancel=False, on_event=told, serve="lanes"
+                q,
+                lambda _: None,
+                ConsumerSettings(recovery="stalled", max_stalled=2, cancel=False, serve="lanes"),
+                on_event=told,
             ).run(until_idle=True)
         assert reads.job_state(q, job) is reads.JobState.DEAD
         assert (jobs.read_row(q, job) or {})[b"stalled"] == b"2"

@@ -13,7 +13,7 @@ from emq_ops.protocol.errors import BadInputError, IncompatibleError
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import connect
 from emq_ops.protocol.transitions import control, jobs, reads
-from emq_ops.worker import Backoff, Consumer, Job
+from emq_ops.worker import Backoff, Consumer, ConsumerSettings, Job
 from emq_ops.worker.events import Recovered, Settled, Started
 from tests.support.consuming import Told, eventually, lapse, put_all, records, run
 from tests.support.handlers import obedient
@@ -115,7 +115,7 @@ def test_a_flow_child_is_refused_untouched_and_reported_without_spinning(
     before = jobs.read_row(q, child)
     told = Told()
     with RespProxy(valkey.url) as proxy, connect(proxy.url) as server:
-        consumer = Consumer(Queue(server, q.name), lambda _: None, on_event=told, beat=20)
+        consumer = Consumer(Queue(server, q.name), lambda _: None, ConsumerSettings(beat=20), on_event=told)
         consumer.start()
         eventually(lambda: told.troubles() and told.of(Settled), "a refusal, and the other kind of job done")
         claims = scripted("claim_lane" if grouped else "claim")
@@ -138,7 +138,7 @@ def test_a_damaged_row_at_the_head_is_reported_and_survived(q: Queue) -> None:
     [broken, behind] = put_all(q, b"broken", b"behind")
     q.server.write("HDEL", q.keys.row(broken), "attempts")
     told = Told()
-    with Consumer(q, lambda _: None, on_event=told, beat=20):
+    with Consumer(q, lambda _: None, ConsumerSettings(beat=20), on_event=told):
         eventually(lambda: told.troubles(), "a report")
         assert broken in told.troubles()[0][1]
         assert reads.job_state(q, broken) is reads.JobState.PENDING
@@ -170,7 +170,7 @@ def test_a_worker_lives_with_the_rights_of_its_role(valkey: Valkey, q: Queue) ->
     with connect_as(valkey, "worker") as server:
         told = Told()
         options = {"max_attempts": 2, "backoff": Backoff(base=0, longest=0), "beat": 10, "lease": 90, "concurrency": 2}
-        with Consumer(Queue(server, q.name), obedient, claim_version=True, on_event=told, **options):  # type: ignore[arg-type]  # of many types
+        with Consumer(Queue(server, q.name), obedient, ConsumerSettings(claim_version=True, **options), on_event=told):  # type: ignore[arg-type]  # of many types
             eventually(lambda: (c := reads.counts(q)).completed + c.failed == len(flat) + len(grouped), "all ended")
             [slow] = put_all(q, b"sleep 0.3")
             eventually(lambda: q.server.read("EXISTS", q.keys.book(slow, "lock")), "kept")
@@ -199,7 +199,7 @@ def test_a_worker_lives_with_the_rights_of_its_role(valkey: Valkey, q: Queue) ->
 )
 def test_bad_options_are_refused_before_anything_runs(q: Queue, options: dict[str, Any]) -> None:
     with pytest.raises(BadInputError):
-        Consumer(q, lambda _: None, **options)
+        Consumer(q, lambda _: None, ConsumerSettings(**options))
 
 
 def test_only_lanes_or_only_flat_jobs_are_served_when_told(q: Queue) -> None:
@@ -210,7 +210,7 @@ def test_only_lanes_or_only_flat_jobs_are_served_when_told(q: Queue) -> None:
 
 def test_a_parked_consumer_wakes_for_a_grouped_job_before_its_beat(q: Queue) -> None:
     told = Told()
-    with Consumer(q, lambda _: None, on_event=told, beat=60_000, serve="lanes") as consumer:
+    with Consumer(q, lambda _: None, ConsumerSettings(beat=60_000, serve="lanes"), on_event=told) as consumer:
         eventually(lambda: b"blpop" in q.server.read("CLIENT", "LIST"), "parked")
         put_all(q, b"x", group=ids.mint("GRP"))
         eventually(lambda: told.of(Settled), "woken")

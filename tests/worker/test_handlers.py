@@ -11,7 +11,7 @@ import pytest
 from emq_ops.protocol import ids
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.transitions import jobs
-from emq_ops.worker import Backoff, Cancelled, Consumer, Job
+from emq_ops.worker import Backoff, Cancelled, Consumer, ConsumerSettings, Job
 from emq_ops.worker.events import Settled
 from tests.support.consuming import Told, eventually, put_all, records, run
 from tests.support.invariants import violations
@@ -97,7 +97,7 @@ def test_retries_wait_longer_each_time_and_jobs_come_again_by_themselves(q: Queu
     put_all(q, b"x")
     told = Told()
     backoff = Backoff(base=60, factor=3, jitter=0)
-    with Consumer(q, handler, max_attempts=5, backoff=backoff, beat=20, on_event=told):
+    with Consumer(q, handler, ConsumerSettings(max_attempts=5, backoff=backoff, beat=20), on_event=told):
         eventually(lambda: [e for e in told.of(Settled) if e.outcome == "completed"], "completed")
     assert [attempt for attempt, _ in seen] == [1, 2, 3]
     assert seen[1][1] - seen[0][1] >= 0.06

@@ -13,8 +13,8 @@ from emq_ops.protocol.errors import HeldError
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import connect
 from emq_ops.protocol.transitions import claims, enqueue, jobs, leases, reads, recover
-from emq_ops.worker import Consumer, Job, LeaseLostError, keeper
-from emq_ops.worker.events import Lost
+from emq_ops.worker import Consumer, ConsumerSettings, Job, LeaseLostError, keeper
+from emq_ops.worker.events import LeaseLost
 from tests.support.consuming import Told, deadline_of, eventually, lapse, put, records
 from tests.support.proxy import RespProxy, scripted
 from tests.support.valkey import Valkey
@@ -56,7 +56,7 @@ class Waiting:
 def test_a_job_in_hand_is_kept_and_marked_as_held(q: Queue) -> None:
     told, handler = Told(), Waiting()
     held = [put(q), put(q, group=ids.mint("GRP"))]
-    with Consumer(q, handler, lease=LONG, on_event=told, beat=20):
+    with Consumer(q, handler, ConsumerSettings(lease=LONG, beat=20), on_event=told):
         eventually(lambda: len(handler.jobs) == 2, "in hand")
         for _ in range(4):  # again and again
             first = {job: deadline_of(q, job) or 0 for job in held}
@@ -72,7 +72,7 @@ def test_a_job_in_hand_is_kept_and_marked_as_held(q: Queue) -> None:
             jobs.remove(q, held[0])
         handler.go.set()
         eventually(lambda: len(told.outcomes()) == 2, "done")
-    assert told.of(Lost) == []
+    assert told.of(LeaseLost) == []
     assert q.server.read("KEYS", "*lock") == []
 
 
@@ -80,7 +80,7 @@ def test_a_job_in_hand_is_kept_and_marked_as_held(q: Queue) -> None:
 def test_a_lease_that_is_gone_cancels_the_token_and_is_never_put_back(q: Queue, how: str) -> None:
     told, handler = Told(), Waiting()
     job = put(q)
-    with Consumer(q, handler, lease=300, on_event=told, recovery="none", beat=60_000):
+    with Consumer(q, handler, ConsumerSettings(lease=300, recovery="none", beat=60_000), on_event=told):
         eventually(lambda: handler.jobs, "in hand")
         if how == "swept dead":
             collect(q, lambda: recover.sweep(q).dead == [job], how)
@@ -93,7 +93,7 @@ def test_a_lease_that_is_gone_cancels_the_token_and_is_never_put_back(q: Queue, 
         theirs = deadline_of(q, job)
         assert handler.jobs[0].token.wait(20) == "lease lost"
         assert handler.jobs[0].token.lost
-        assert [event.job for event in told.of(Lost)] == [job]
+        assert [event.job for event in told.of(LeaseLost)] == [job]
         assert deadline_of(q, job) == theirs
         handler.go.set()
     # What it did in the meantime counts where nobody else has the job; else it is refused as stale.
@@ -103,13 +103,13 @@ def test_a_lease_that_is_gone_cancels_the_token_and_is_never_put_back(q: Queue, 
     else:
         assert told.outcomes() == {}
         assert records(q) == []
-    assert len(told.of(Lost)) == 1
+    assert len(told.of(LeaseLost)) == 1
 
 
 def test_a_handler_that_stops_since_its_lease_is_lost_settles_nothing(q: Queue) -> None:
     told, handler = Told(), Waiting(lambda job: job.token.raise_if_cancelled())
     job = put(q)
-    with Consumer(q, handler, lease=300, on_event=told, recovery="none", beat=60_000) as consumer:
+    with Consumer(q, handler, ConsumerSettings(lease=300, recovery="none", beat=60_000), on_event=told) as consumer:
         eventually(lambda: handler.jobs, "in hand")
         collect(q, lambda: recover.reap(q) == 1, "reaped")
         assert handler.jobs[0].token.wait(20)
@@ -124,7 +124,9 @@ def test_a_lease_that_could_not_be_extended_in_time_is_given_up_and_not_extended
     told, handler = Told(), Waiting()
     job = put(q)
     with RespProxy(valkey.url) as proxy, connect(proxy.url) as server:
-        consumer = Consumer(Queue(server, q.name), handler, lease=300, on_event=told, recovery="none", cancel=False)
+        consumer = Consumer(
+            Queue(server, q.name), handler, ConsumerSettings(lease=300, recovery="none", cancel=False), on_event=told
+        )
         consumer.start()
         eventually(lambda: handler.jobs, "in hand")
         proxy.down()
@@ -137,7 +139,7 @@ def test_a_lease_that_could_not_be_extended_in_time_is_given_up_and_not_extended
         eventually(lambda: proxy.count(scripted("promote")) >= 2, "it works again, for more than a lease")
         assert deadline_of(q, job) == at
         assert proxy.count(scripted("keep")) == 0
-        assert [event.why for event in told.of(Lost)] == ["it could not be extended in time"]
+        assert [event.why for event in told.of(LeaseLost)] == ["it could not be extended in time"]
         handler.go.set()
         consumer.stop()
         consumer.join(20)
@@ -147,7 +149,7 @@ def test_a_lease_that_could_not_be_extended_in_time_is_given_up_and_not_extended
 def test_a_checkpoint_outlasts_the_keeper_and_says_when_the_job_is_not_ours(q: Queue) -> None:
     told, handler = Told(), Waiting()
     job = put(q)
-    with Consumer(q, handler, lease=LONG, on_event=told, recovery="none", beat=60_000):
+    with Consumer(q, handler, ConsumerSettings(lease=LONG, recovery="none", beat=60_000), on_event=told):
         [claim] = eventually(lambda: handler.jobs, "in hand")
         claim.extend(60_000)
         far = deadline_of(q, job)
@@ -169,14 +171,14 @@ def test_a_checkpoint_outlasts_the_keeper_and_says_when_the_job_is_not_ours(q: Q
         with pytest.raises(LeaseLostError, match="its row is gone"):
             claim.extend(60_000)
         handler.go.set()
-    assert len(told.of(Lost)) == 1
+    assert len(told.of(LeaseLost)) == 1
     assert told.outcomes() == {}
 
 
 def test_a_handler_that_lets_a_lost_lease_pass_settles_nothing(q: Queue) -> None:
     told, handler = Told(), Waiting(lambda job: job.extend(60_000))
     job = put(q)
-    with Consumer(q, handler, lease=60_000, on_event=told, recovery="none", beat=60_000) as consumer:
+    with Consumer(q, handler, ConsumerSettings(lease=60_000, recovery="none", beat=60_000), on_event=told) as consumer:
         eventually(lambda: handler.jobs, "in hand")
         collect(q, lambda: recover.reap(q) == 1, "reaped")
         consumer.stop()
@@ -202,10 +204,10 @@ def test_without_a_keeper_just_checkpoints_count_so_that_a_hang_is_found(q: Queu
         return b"done"
 
     hung, working = put(q, b"hang"), put(q, b"work")
-    with Consumer(q, handler, lease=LONG, keep=False, recovery="stalled", beat=20, on_event=told):
+    with Consumer(q, handler, ConsumerSettings(lease=LONG, keep=False, recovery="stalled", beat=20), on_event=told):
         eventually(lambda: reads.job_state(q, hung) is reads.JobState.DEAD, "the hang is swept")
         assert reads.job_state(q, working) is reads.JobState.ACTIVE
-        assert "it could not be extended in time" in eventually(lambda: [e.why for e in told.of(Lost)], "told")
+        assert "it could not be extended in time" in eventually(lambda: [e.why for e in told.of(LeaseLost)], "told")
         alive.set()
         eventually(lambda: told.outcomes() == {working: ["completed"]}, "the other is done")
         hangs.set()

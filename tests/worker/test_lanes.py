@@ -11,7 +11,7 @@ from emq_ops.protocol import ids
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import Server, connect
 from emq_ops.protocol.transitions import control, enqueue
-from emq_ops.worker import Consumer
+from emq_ops.worker import Consumer, ConsumerSettings
 from tests.support.consuming import records
 from tests.support.invariants import violations
 from tests.support.monitor import Monitor
@@ -102,7 +102,7 @@ def test_eight_workers_over_many_lanes(valkey: Valkey, server: Server, limited: 
         ]
         codes = [zygote.wait(pid) for pid in pids]
         # A worker may end while another holds the last place of a lane; whatever is left is ended here.
-        Consumer(q, lambda _: None, serve="lanes", cancel=False).run(until_idle=True)
+        Consumer(q, lambda _: None, ConsumerSettings(serve="lanes", cancel=False)).run(until_idle=True)
         done.set()
         sampler.join(20)
     assert codes == [0] * 8

@@ -18,8 +18,8 @@ from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import Server, connect
 from emq_ops.protocol.transitions import claims, jobs, leases, reads, recover
 from emq_ops.protocol.transitions.leases import Extended
-from emq_ops.worker import Consumer, Job, LeaseLostError
-from emq_ops.worker.events import Lost, Recovered
+from emq_ops.worker import Consumer, ConsumerSettings, Job, LeaseLostError
+from emq_ops.worker.events import LeaseLost, Recovered
 from tests.support.consuming import Told, deadline_of, eventually, lapse, put
 from tests.support.invariants import violations
 from tests.support.keyspace import dump, recorded
@@ -223,7 +223,7 @@ def test_a_server_without_the_module_is_refused_and_nothing_is_guessed(server: S
     with pytest.raises(IncompatibleError, match=EXTEND):
         executor(server, "native")
     with pytest.raises(IncompatibleError, match=EXTEND):
-        Consumer(Queue(server, "orders"), lambda _: None, executor="native")
+        Consumer(Queue(server, "orders"), lambda _: None, ConsumerSettings(executor="native"))
 
 
 def test_a_module_that_is_gone_is_told_apart_from_a_refusal(tmp_path: Any) -> None:
@@ -283,7 +283,10 @@ def test_a_native_worker_keeps_its_leases_and_its_hangs_are_counted(q: Queue) ->
     working = put(q, b"work")
     hung = put(q, b"hang")
     with Consumer(
-        q, handler, lease=1_000, keep=False, recovery="stalled", executor="native", beat=20, on_event=told
+        q,
+        handler,
+        ConsumerSettings(lease=1_000, keep=False, recovery="stalled", executor="native", beat=20),
+        on_event=told,
     ) as consumer:
         eventually(lambda: reads.job_state(q, hung) is reads.JobState.DEAD, "counted and swept")
         assert epoch_of(q, hung) == epoch_of(q, working) == q.server.run_id(q.name)
@@ -291,6 +294,6 @@ def test_a_native_worker_keeps_its_leases_and_its_hangs_are_counted(q: Queue) ->
         hangs.set()
         eventually(lambda: told.outcomes() == {working: ["completed"]}, "the other is done")
         eventually(lambda: consumer.in_hand == [], "both have ended")
-    assert [event.job for event in told.of(Lost)] == [hung]
+    assert [event.job for event in told.of(LeaseLost)] == [hung]
     assert len(lost) == 1
     assert violations(q.server, q.name) == []

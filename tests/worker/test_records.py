@@ -13,7 +13,7 @@ from emq_ops.protocol.errors import BadInputError, DamagedError, EmqError, Serve
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import connect
 from emq_ops.protocol.transitions import claims, enqueue, reads
-from emq_ops.protocol.transitions.settle import Record, Retried, complete, retry
+from emq_ops.protocol.transitions.settle import CompletionRecord, Failure, Retried, complete, retry
 from tests.support.consuming import records
 from tests.support.keyspace import dump
 from tests.support.valkey import Valkey
@@ -29,8 +29,8 @@ def claimed(q: Queue, group: str | None = None) -> claims.Claim:
     return found
 
 
-def record(outcome: str = "completed", node: int = 5, **fields: bytes | str) -> Record:
-    return Record(outcome, 1_800_000_000_000, node, **fields)  # type: ignore[arg-type]  # its own fields, by name
+def record(outcome: str = "completed", node: int = 5, **fields: bytes | str) -> CompletionRecord:
+    return CompletionRecord(outcome, 1_800_000_000_000, node, **fields)  # type: ignore[arg-type]  # its own fields, by name
 
 
 def test_every_field_and_their_order(q: Queue) -> None:
@@ -39,7 +39,7 @@ def test_every_field_and_their_order(q: Queue) -> None:
     binary = bytes(range(256))
     assert complete(q, one.job, one.token, record=record(result=binary, group=group))
     assert (
-        retry(q, two.job, two.token, delay_ms=0, max_attempts=1, error=b"boom", record=record("dead", error=b"boom"))
+        retry(q, two.job, two.token, Failure(b"boom", delay_ms=0, max_attempts=1), record=record("dead", error=b"boom"))
         is Retried.DEAD
     )
     first, second = records(q)
@@ -54,7 +54,9 @@ def test_every_field_and_their_order(q: Queue) -> None:
 
 def test_a_job_that_comes_again_is_not_recorded(q: Queue) -> None:
     claim = claimed(q)
-    went = retry(q, claim.job, claim.token, delay_ms=0, max_attempts=2, error=b"e", record=record("dead", error=b"e"))
+    went = retry(
+        q, claim.job, claim.token, Failure(b"e", delay_ms=0, max_attempts=2), record=record("dead", error=b"e")
+    )
     assert went is Retried.SCHEDULED
     assert records(q) == []
 
@@ -65,7 +67,7 @@ def test_a_refused_settlement_records_nothing(q: Queue) -> None:
     with pytest.raises(StaleTokenError):
         complete(q, claim.job, claim.token + 1, record=record())
     with pytest.raises(StaleTokenError):
-        retry(q, claim.job, 7, delay_ms=0, max_attempts=1, error=b"e", record=record("dead"))
+        retry(q, claim.job, 7, Failure(b"e", delay_ms=0, max_attempts=1), record=record("dead"))
     with pytest.raises(BadInputError):
         complete(q, claim.job, claim.token, record=record(node=1024))
     assert dump(q.server) == before
@@ -133,10 +135,10 @@ def test_a_stream_that_no_evt_id_can_follow_refuses_the_settlement_whole(q: Queu
     with pytest.raises(DamagedError, match="no EVT id can follow"):
         complete(q, claim.job, claim.token, record=record())
     with pytest.raises(DamagedError, match="no EVT id can follow"):
-        retry(q, claim.job, claim.token, delay_ms=0, max_attempts=1, error=b"e", record=record("dead"))
+        retry(q, claim.job, claim.token, Failure(b"e", delay_ms=0, max_attempts=1), record=record("dead"))
     assert dump(q.server) == before
     assert (
-        retry(q, claim.job, claim.token, delay_ms=0, max_attempts=9, error=b"e", record=record("dead"))
+        retry(q, claim.job, claim.token, Failure(b"e", delay_ms=0, max_attempts=9), record=record("dead"))
         is Retried.SCHEDULED
     )
 
@@ -239,9 +241,7 @@ def test_a_retry_sent_again_after_the_job_died_does_not_let_it_die_twice(q: Queu
             q,
             claim.job,
             claim.token,
-            delay_ms=0,
-            max_attempts=1,
-            error=b"e",
+            Failure(b"e", delay_ms=0, max_attempts=1),
             release=True,
             record=record("dead", error=b"e"),
         )
@@ -253,8 +253,8 @@ def test_a_retry_sent_again_after_the_job_died_does_not_let_it_die_twice(q: Queu
 def test_release_takes_the_marker_of_the_claimer_away(q: Queue) -> None:
     for settle in (
         lambda c: complete(q, c.job, c.token, release=True),
-        lambda c: retry(q, c.job, c.token, delay_ms=0, max_attempts=1, error=b"e", release=True),
-        lambda c: retry(q, c.job, c.token, delay_ms=0, max_attempts=9, error=b"e", release=True),
+        lambda c: retry(q, c.job, c.token, Failure(b"e", delay_ms=0, max_attempts=1), release=True),
+        lambda c: retry(q, c.job, c.token, Failure(b"e", delay_ms=0, max_attempts=9), release=True),
     ):
         claim = claimed(q)
         q.server.write("SET", q.keys.book(claim.job, "lock"), "1")

@@ -10,7 +10,7 @@ from emq_ops.protocol.errors import BadInputError
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import connect
 from emq_ops.protocol.transitions import reads
-from emq_ops.worker import Consumer, Job
+from emq_ops.worker import Consumer, ConsumerSettings, Job
 from emq_ops.worker.events import Settled
 from tests.support.consuming import Told, eventually, put_all, records, run
 from tests.support.proxy import RespProxy
@@ -50,7 +50,7 @@ def test_a_handler_that_hangs_is_abandoned_at_the_deadline(q: Queue) -> None:
             go.wait(60)
 
     told = Told()
-    consumer = Consumer(q, handler, concurrency=2, lease=1_000, on_event=told)
+    consumer = Consumer(q, handler, ConsumerSettings(lease=1_000), concurrency=2, on_event=told)
     consumer.start()
     eventually(lambda: told.of(Settled), "the other one is done")
     consumer.stop(deadline=100)
@@ -69,7 +69,7 @@ def test_a_handler_that_hangs_is_abandoned_at_the_deadline(q: Queue) -> None:
 def test_a_lost_server_is_survived(valkey: Valkey, q: Queue) -> None:
     told = Told()
     with RespProxy(valkey.url) as proxy, connect(proxy.url) as server:
-        consumer = Consumer(Queue(server, q.name), lambda job: job.payload, on_event=told, beat=50)
+        consumer = Consumer(Queue(server, q.name), lambda job: job.payload, ConsumerSettings(beat=50), on_event=told)
         consumer.start()
         put_all(q, b"1", b"2")
         eventually(lambda: len(told.of(Settled)) == 2, "two done")

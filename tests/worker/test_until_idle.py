@@ -12,7 +12,7 @@ from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import Server
 from emq_ops.protocol.transitions import control, enqueue
 from emq_ops.protocol.transitions.claims import Claim
-from emq_ops.worker import Consumer
+from emq_ops.worker import Consumer, ConsumerSettings
 from tests.support.consuming import eventually
 
 
@@ -39,7 +39,7 @@ def test_a_job_that_settles_while_the_consumer_looks_frees_its_lane(server: Serv
     def handler(_: object) -> None:
         assert go.acquire(timeout=20)
 
-    consumer = Consumer(q, handler, serve=serve, concurrency=2, cancel=False)  # type: ignore[arg-type]  # a literal
+    consumer = Consumer(q, handler, ConsumerSettings(serve=serve, cancel=False), concurrency=2)  # type: ignore[arg-type]  # a literal
 
     def settle_meanwhile() -> None:
         if consumer.in_hand:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import connect
-from emq_ops.worker import Backoff, Consumer, Job
+from emq_ops.worker import Backoff, Consumer, ConsumerSettings, Job
 
 ERRORS = (
     "HTTP 503 from https://api.example.test/v1/orders/{n}",
@@ -37,13 +37,15 @@ def work(folder: Path, name: str) -> None:
         consumer = Consumer(
             Queue(server, name),
             handle,
+            ConsumerSettings(
+                recovery="none",
+                lease=LEASE_MS,
+                keep=False,
+                max_attempts=2,
+                backoff=Backoff(base=200, longest=500),
+                stop_deadline=1_000,
+            ),
             concurrency=4,
-            recovery="none",
-            lease=LEASE_MS,
-            keep=False,
-            max_attempts=2,
-            backoff=Backoff(base=200, longest=500),
-            stop_deadline=1_000,
             on_event=lambda _event: None,
         )
         consumer.run(signals=True)

@@ -39,7 +39,7 @@ class Vector:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class Replayed:
     """`lines`: a small diff, empty where the server agrees."""
 
     vector: str
@@ -128,7 +128,7 @@ CALLS: dict[str, Callable[[Queue, Args], Any]] = {
     "claim_lane": lambda q, a: _claimed(claims.claim_lane(q, a["lease_ms"], gate=False)),
     "complete": lambda q, a: int(settle.complete(q, a["id"], a["token"])),
     "retry": lambda q, a: settle.retry(
-        q, a["id"], a["token"], delay_ms=a["delay_ms"], max_attempts=a["max_attempts"], error=raw(a["error"])
+        q, a["id"], a["token"], settle.Failure(raw(a["error"]), delay_ms=a["delay_ms"], max_attempts=a["max_attempts"])
     ).value.encode("ascii"),
     "promote": lambda q, a: recover.promote(q, a["limit"]),
     "reap": lambda q, _: recover.reap(q),
@@ -167,7 +167,7 @@ def _plain(reply: Any) -> Any:
     return reply.decode("utf-8", "backslashreplace") if isinstance(reply, bytes) else reply
 
 
-def replay(server: Server, vector: Vector, *, caller: Server | None = None) -> Verdict:
+def replay(server: Server, vector: Vector, *, caller: Server | None = None) -> Replayed:
     """Replays one vector on a server that holds no keys; it holds the vector's afterwards.
 
     `caller`: the connection (of a user with fewer rights) that makes the call itself.
@@ -185,10 +185,10 @@ def replay(server: Server, vector: Vector, *, caller: Server | None = None) -> V
     wanted = _wanted_reply(vector.reply)
     lines = [] if got == wanted else [f"- reply {_plain(wanted)}", f"+ reply {_plain(got)}"]
     lines += differences(expected_keyspace(vector.then), dump_keyspace(server), call_ms)
-    return Verdict(vector.name, lines)
+    return Replayed(vector.name, lines)
 
 
-def replay_all(server: Server, vectors: list[Vector]) -> Iterator[Verdict]:
+def replay_all(server: Server, vectors: list[Vector]) -> Iterator[Replayed]:
     """Replays vectors one after another, removing after each just the keys that stand there then.
 
     Raises BadInputError for a server that holds keys: what it holds would be taken for the transition's doing.

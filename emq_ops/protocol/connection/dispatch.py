@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from emq_ops.protocol.connection.calls import Call
-from emq_ops.protocol.connection.link import Link, Lost, Words
+from emq_ops.protocol.connection.link import ConnectionLost, Link, Words
 from emq_ops.protocol.connection.node import Node, Replaced
 from emq_ops.protocol.connection.options import Options
 from emq_ops.protocol.connection.replies import AT_ONCE, LATER, OTHER_NODE, ErrorReply
@@ -30,7 +30,7 @@ TRIES = 4
 LOOK = "look whether it happened before you send it again"
 
 
-class Pace:
+class RetryPace:
     """How often, and how long, the same calls are tried: refusals for `patience` seconds, lost connections `TRIES`
     times (or as long as that too, where the place heals)."""
 
@@ -60,7 +60,7 @@ class Pace:
 
 
 @dataclass(slots=True)
-class Again:
+class ToRetry:
     """What a flush leaves to be sent again: call numbers, and why. `broken`: a connection ended on its own."""
 
     at_once: list[int] = field(default_factory=list)
@@ -71,10 +71,10 @@ class Again:
 
 def flush(
     link: Link, calls: Sequence[Call], numbers: Sequence[int], results: list[Any], options: Options, *, repeatable: bool
-) -> Again:
+) -> ToRetry:
     """Sends the numbered calls over `link` in one flush, puts each reply or EmqError into its place in `results`, and
     answers what may be sent again."""
-    again = Again()
+    again = ToRetry()
     commands: list[Words] = []
     first: list[int] = []  # where each call's own reply stands
     loaded: set[str] = set()
@@ -89,7 +89,7 @@ def flush(
         commands.append(call.wire(source=source))
     try:
         link.send(commands, options.socket_seconds)
-    except Lost as fault:
+    except ConnectionLost as fault:
         for number in numbers:
             _lost(fault, number, link.where, again, results, repeatable or (fault.unsent and len(numbers) == 1))
         return again
@@ -100,7 +100,7 @@ def flush(
             while position <= place:
                 reply = link.receive(options.socket_seconds + call.blocks)
                 position += 1
-        except Lost as fault:
+        except ConnectionLost as fault:
             for late in numbers[done:]:
                 _lost(fault, late, link.where, again, results, repeatable)
             return again
@@ -141,7 +141,7 @@ def _address(reply: ErrorReply, link: Link) -> Address:
     return host, int(port)
 
 
-def _lost(fault: Lost, number: int, where: str, again: Again, results: list[Any], harmless: bool) -> None:
+def _lost(fault: ConnectionLost, number: int, where: str, again: ToRetry, results: list[Any], harmless: bool) -> None:
     late = remaining() == 0.0
     again.broken = again.broken or not late
     if not harmless:
@@ -176,7 +176,7 @@ def chunks(calls: Sequence[Call], numbers: Sequence[int]) -> Iterator[list[int]]
         yield part
 
 
-class Dispatcher:
+class CommandDispatcher:
     """Sends calls to the nodes of a topology over pooled links. Thread-safe. `enter` is called before anything is
     sent after a start or a lost connection: it may look at the server and raise an EmqError to refuse it."""
 
@@ -194,7 +194,7 @@ class Dispatcher:
             return [UnreachableError("this connection was closed", fix="open another")] * len(calls)
         results: list[Any] = [None] * len(calls)
         todo: Sequence[int] = range(len(calls))
-        pace = Pace(self.options.patience_seconds, heals=self.topology.heals)
+        pace = RetryPace(self.options.patience_seconds, heals=self.topology.heals)
         while True:
             try:
                 self.enter()
@@ -224,7 +224,7 @@ class Dispatcher:
                 self._enter()
                 self._entered = True
 
-    def _learn(self, calls: Sequence[Call], results: list[Any], again: Again) -> None:
+    def _learn(self, calls: Sequence[Call], results: list[Any], again: ToRetry) -> None:
         """Takes the hints of refused calls to the topology, and leaves plain errors in their places."""
         doubt = again.broken
         for number in [*again.at_once, *again.refused]:
@@ -245,9 +245,9 @@ class Dispatcher:
 
     def _round(
         self, calls: Sequence[Call], todo: Sequence[int], results: list[Any], repeatable: bool, fixed: Node | None
-    ) -> Again:
+    ) -> ToRetry:
         """One attempt at all of `todo`, node by node."""
-        again = Again()
+        again = ToRetry()
         for node, numbers in self._by_node(calls, todo, results, again, fixed):
             for part in chunks(calls, numbers):
                 try:
@@ -282,7 +282,7 @@ class Dispatcher:
         return again
 
     def _by_node(
-        self, calls: Sequence[Call], todo: Sequence[int], results: list[Any], again: Again, fixed: Node | None
+        self, calls: Sequence[Call], todo: Sequence[int], results: list[Any], again: ToRetry, fixed: Node | None
     ) -> list[tuple[Node, list[int]]]:
         grouped: dict[int, tuple[Node, list[int]]] = {}
         one = self.topology.single and fixed is None

@@ -29,7 +29,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from emq_ops.protocol.connection import guardian
-from emq_ops.protocol.connection.link import Link, Lost
+from emq_ops.protocol.connection.link import ConnectionLost, Link
 from emq_ops.protocol.connection.node import Node
 from emq_ops.protocol.connection.replies import ErrorReply
 from emq_ops.protocol.connection.url import Address, Target
@@ -205,7 +205,7 @@ class Embedded:
         link = Link(socket, self._target.options, self._target.where)
         try:
             [reply] = link.open().ask([("PING",)], 5)
-        except (UnreachableError, Lost):
+        except (UnreachableError, ConnectionLost):
             return False
         finally:
             link.close()

@@ -28,7 +28,7 @@ _MORE = object()
 _CHUNK = 65_536
 
 
-class Lost(Exception):
+class ConnectionLost(Exception):
     """A connection failed. `unsent`: the last command certainly did not reach the server whole, so it was not executed
     (whole commands before it may have been). `slow`: there was no answer in time."""
 
@@ -141,7 +141,7 @@ class Link:
         except EmqError:
             self.close()
             raise
-        except (RedisError, OSError, Lost) as fault:
+        except (RedisError, OSError, ConnectionLost) as fault:
             self.close()
             check(self.where)
             raise UnreachableError(f"can't connect: {fault}", where=self.where, fix=_hint(fault)) from fault
@@ -175,7 +175,7 @@ class Link:
         return self.pid == os.getpid() and self._replies.quiet()
 
     def send(self, commands: Sequence[Words], seconds: float | None) -> None:
-        """Sends commands in one flush. Raises Lost."""
+        """Sends commands in one flush. Raises ConnectionLost."""
         try:
             packed = b"".join([hiredis.pack_command(tuple(command)) for command in commands])  # type: ignore[arg-type]  # its stub asks for one-element tuples
         except UnicodeEncodeError as fault:
@@ -189,7 +189,7 @@ class Link:
         except OSError as fault:
             reason = self._last_words() or str(fault)
             self.close()
-            raise Lost(reason, unsent=True, slow=isinstance(fault, TimeoutError)) from fault
+            raise ConnectionLost(reason, unsent=True, slow=isinstance(fault, TimeoutError)) from fault
 
     def _last_words(self) -> str | None:
         """What the server said before it closed the connection (too many clients ...)."""
@@ -200,27 +200,27 @@ class Link:
         return reply.text if isinstance(reply, ErrorReply) else None
 
     def receive(self, seconds: float | None) -> Any:
-        """The next reply, an ErrorReply where it is one. Raises Lost."""
+        """The next reply, an ErrorReply where it is one. Raises ConnectionLost."""
         try:
             return self._replies.next(within(seconds))
         except (OSError, hiredis.HiredisError) as fault:
             self.close()
-            raise Lost(str(fault), slow=isinstance(fault, TimeoutError)) from fault
+            raise ConnectionLost(str(fault), slow=isinstance(fault, TimeoutError)) from fault
 
     def ask(self, commands: Sequence[Words], seconds: float | None) -> list[Any]:
-        """The replies to all of `commands`, each within `seconds`. Raises Lost."""
+        """The replies to all of `commands`, each within `seconds`. Raises ConnectionLost."""
         self.send(commands, seconds)
         return [self.receive(seconds) for _ in commands]
 
     def wait(self, seconds: float) -> Any | None:
-        """The next unasked frame (a subscription's), or None when none came in time. Raises Lost."""
+        """The next unasked frame (a subscription's), or None when none came in time. Raises ConnectionLost."""
         try:
             return self._replies.next(within(seconds))
         except TimeoutError:
             return None
         except (OSError, hiredis.HiredisError) as fault:
             self.close()
-            raise Lost(str(fault)) from fault
+            raise ConnectionLost(str(fault)) from fault
 
     def close(self) -> None:
         """Ends it. Never raises."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from emq_ops.protocol.connection.calls import Call
-from emq_ops.protocol.connection.dispatch import Pace, Redirected, chunks, flush
+from emq_ops.protocol.connection.dispatch import Redirected, RetryPace, chunks, flush
 from emq_ops.protocol.connection.link import Link
 from emq_ops.protocol.connection.node import Node
 from emq_ops.protocol.connection.options import Options
@@ -30,7 +30,7 @@ class Pinned:
         with self._lock:
             results: list[Any] = [None] * len(calls)
             todo = list(range(len(calls)))
-            pace = Pace(self.options.patience_seconds, heals=False)
+            pace = RetryPace(self.options.patience_seconds, heals=False)
             while todo:
                 todo, waits = self._round(calls, todo, results, repeatable)
                 if todo and not (pace.again(lost=False) if waits else pace.at_once()):

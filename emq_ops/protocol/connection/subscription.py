@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from emq_ops.protocol.connection.link import Link, Lost
+from emq_ops.protocol.connection.link import ConnectionLost, Link
 from emq_ops.protocol.connection.replies import ErrorReply, reply_error
 from emq_ops.protocol.errors import UnreachableError
 
@@ -43,7 +43,7 @@ class Subscription:
             return None
         try:
             frame = self._early.pop(0) if self._early else self._link.wait(timeout)
-        except Lost:
+        except ConnectionLost:
             self.gaps += 1
             self._link = None
             return None
@@ -75,7 +75,7 @@ class Subscription:
                     missing -= 1
                 else:
                     self._early.append(frame)
-        except Lost as fault:
+        except ConnectionLost as fault:
             raise UnreachableError(f"the connection was lost: {fault}", where=link.where) from fault
         except BaseException:
             link.close()

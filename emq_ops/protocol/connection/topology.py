@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from emq_ops.protocol.connection.link import Link, Lost
+from emq_ops.protocol.connection.link import ConnectionLost, Link
 from emq_ops.protocol.connection.node import Node
 from emq_ops.protocol.connection.replies import ErrorReply, reply_error
 from emq_ops.protocol.connection.url import Address, Target
@@ -154,7 +154,7 @@ class Sentinels:
                 [reply] = link.ask(
                     [("SENTINEL", "GET-MASTER-ADDR-BY-NAME", self._target.service)], options.connect_seconds
                 )
-            except (UnreachableError, Lost) as fault:
+            except (UnreachableError, ConnectionLost) as fault:
                 faults.append(str(fault))
                 continue
             finally:
@@ -184,7 +184,7 @@ def _primary_only(link: Link) -> None:
     """Refuses a link to a replica: an old primary that came back, before the Sentinels told us."""
     try:
         [reply] = link.ask([("INFO", "replication")], 10)
-    except Lost as fault:
+    except ConnectionLost as fault:
         raise UnreachableError(f"can't connect: {fault}", where=link.where) from fault
     if isinstance(reply, bytes) and b"role:master" not in reply:
         raise UnreachableError("this node is a replica now", where=link.where, fix="wait for the Sentinels")
@@ -250,7 +250,7 @@ class Cluster:
                     [reply] = link.ask([("CLUSTER", "SLOTS")], self._target.options.socket_seconds)
                 finally:
                     node.give(link)
-            except (UnreachableError, Lost) as fault:
+            except (UnreachableError, ConnectionLost) as fault:
                 faults.append(str(fault))
                 continue
             if isinstance(reply, ErrorReply):

@@ -21,7 +21,7 @@ class Retried(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class CompletionRecord:
     """What is to be recorded with a settlement, by the same script.
 
     `outcome`: ``completed``, ``cancelled`` or ``dead``; `started_ms`: when the job was claimed, unix ms; `node`:
@@ -50,7 +50,9 @@ class Record:
         return [*flat, "started_at", self.started_ms]
 
 
-def _tail(q: Queue, job: str, token: int, release: bool, record: Record | None) -> tuple[list[str], list[Arg]]:
+def _tail(
+    q: Queue, job: str, token: int, release: bool, record: CompletionRecord | None
+) -> tuple[list[str], list[Arg]]:
     """The further keys and arguments of a settlement; none for a bare one."""
     flag = ["release" if release else ""] if release or record is not None else []
     if record is None:
@@ -58,7 +60,7 @@ def _tail(q: Queue, job: str, token: int, release: bool, record: Record | None) 
     return [q.keys.stream(record.stream)], [*flag, *record.args(job, token)]
 
 
-def complete(q: Queue, job: str, token: int, *, release: bool = False, record: Record | None = None) -> bool:
+def complete(q: Queue, job: str, token: int, *, release: bool = False, record: CompletionRecord | None = None) -> bool:
     """Completes a job: its row goes. False: there is no row (and nothing is recorded).
 
     `release`: the claimer's ``:lock`` marker goes too. `record`: added to its stream in the same step. Raises
@@ -70,18 +72,25 @@ def complete(q: Queue, job: str, token: int, *, release: bool = False, record: R
     return bool(q.run("complete", [k.active, k.row(job), k.completed, *keys], *call))
 
 
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """An attempt that failed: its error, how long the job waits (ms), and which attempt is the last."""
+
+    error: bytes | str
+    delay_ms: int
+    max_attempts: int
+
+
 def retry(
     q: Queue,
     job: str,
     token: int,
+    failure: Failure,
     *,
-    delay_ms: int,
-    max_attempts: int,
-    error: bytes | str,
     release: bool = False,
-    record: Record | None = None,
+    record: CompletionRecord | None = None,
 ) -> Retried:
-    """Puts a failed job on the schedule, `delay_ms` from the server's now, or into the dead set at its last attempt.
+    """Puts a failed job on the schedule, from the server's now, or into the dead set at its last attempt.
 
     `release`, `record`: as for `complete`; only a job that dies is recorded. Raises StaleTokenError (another claim
     holds it, or it is gone), StateError (it would die and has a flow parent), DamagedError.
@@ -94,9 +103,9 @@ def retry(
         k.base,
         job_id(job),
         positive(token, "token"),
-        not_negative(delay_ms, "delay_ms"),
-        positive(max_attempts, "max_attempts"),
-        blob(error, "error"),
+        not_negative(failure.delay_ms, "delay_ms"),
+        positive(failure.max_attempts, "max_attempts"),
+        blob(failure.error, "error"),
         *args,
     )
     return Retried(reply.decode("ascii"))

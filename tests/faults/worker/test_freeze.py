@@ -90,7 +90,7 @@ def test_what_a_late_worker_does_is_refused_as_stale(
     assert jobs.read_row(q, frozen.job) == row
     assert records(q) == []
     # The one that holds it settles it, once.
-    assert settle.complete(q, frozen.job, 2, record=settle.Record("completed", theirs.claimed_ms, 1))
+    assert settle.complete(q, frozen.job, 2, record=settle.CompletionRecord("completed", theirs.claimed_ms, 1))
     assert len(records(q)) == 1
 
 

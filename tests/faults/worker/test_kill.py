@@ -15,7 +15,7 @@ from emq_ops.protocol import ids, scripts
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import Server
 from emq_ops.protocol.transitions import enqueue, reads
-from emq_ops.worker import Backoff, Consumer
+from emq_ops.worker import Backoff, Consumer, ConsumerSettings
 from tests.support.consuming import eventually, lapse, records
 from tests.support.handlers import obedient
 from tests.support.invariants import violations
@@ -82,9 +82,12 @@ def finish(q: Queue, wanted: dict[str, str], *, killed: int) -> None:
     lapse(q)
     backoff = Backoff(base=0, longest=0)
     while open_jobs(q, wanted):
-        Consumer(q, obedient, max_attempts=2 + killed, backoff=backoff, beat=10, cancel=False, concurrency=2).run(
-            until_idle=True
-        )
+        Consumer(
+            q,
+            obedient,
+            ConsumerSettings(max_attempts=2 + killed, backoff=backoff, beat=10, cancel=False),
+            concurrency=2,
+        ).run(until_idle=True)
     assert_whole(q, wanted)
     outcomes = {fields[b"job"].decode(): fields[b"outcome"].decode() for fields in records(q)}
     assert outcomes == {job: FINAL[word] for job, word in wanted.items()}

@@ -8,7 +8,7 @@ from emq_ops.protocol import ids
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import Server, connect
 from emq_ops.protocol.transitions import enqueue, reads
-from emq_ops.worker import Backoff, Consumer
+from emq_ops.worker import Backoff, Consumer, ConsumerSettings
 from tests.support.consuming import Told, eventually, records
 from tests.support.handlers import obedient
 from tests.support.invariants import violations
@@ -54,7 +54,9 @@ def test_at_every_request(valkey: Valkey, server: Server, kind: str, scripts: tu
             fault = proxy.arm(kind, at=k, match=scripted(*scripts))
             # Room for more attempts than the scenario needs: a claim whose reply is lost costs one.
             options = {"max_attempts": 3, "backoff": Backoff(base=0, longest=0), "concurrency": 2, "lease": 150}
-            with Consumer(Queue(ours, q.name), obedient, beat=20, cancel=False, on_event=told, **options):  # type: ignore[arg-type]  # of many types
+            with Consumer(
+                Queue(ours, q.name), obedient, ConsumerSettings(beat=20, cancel=False, **options), on_event=told
+            ):  # type: ignore[arg-type]  # of many types
                 eventually(lambda: all_ended(q), f"all ended, with {kind} at {k}")
         assert violations(q.server, q.name) == []
         found = [(fields[b"job"].decode(), fields[b"outcome"].decode()) for fields in records(q)]
@@ -72,7 +74,9 @@ def test_a_settlement_waits_out_an_outage_and_happens_once(valkey: Valkey, serve
     with RespProxy(valkey.url) as proxy, connect(proxy.url) as ours:
         fault = proxy.arm("cut_after", match=scripted("complete", "retry"), times=4)
         wanted = fill(q)
-        with Consumer(Queue(ours, q.name), obedient, max_attempts=1, concurrency=1, beat=20, on_event=told):
+        with Consumer(
+            Queue(ours, q.name), obedient, ConsumerSettings(max_attempts=1, beat=20), concurrency=1, on_event=told
+        ):
             fault.wait()
             proxy.down()
             eventually(lambda: [d for d, _ in told.troubles() if d.startswith("settle ")][1:], "it keeps trying")
@@ -88,9 +92,9 @@ def test_a_settlement_that_is_refused_is_tried_again_until_somebody_mends_it(ser
     job, told = ids.mint(), Told()
     enqueue.enqueue(q, job, b"ok")
     q.server.write("SET", q.keys.stream("completions"), "in the way")
-    with Consumer(q, obedient, beat=20, lease=1_000, on_event=told) as consumer:
-        [(duty, error)] = eventually(told.troubles, "told")
-        assert duty == f"settle {job}"
+    with Consumer(q, obedient, ConsumerSettings(beat=20, lease=1_000), on_event=told) as consumer:
+        [(task, error)] = eventually(told.troubles, "told")
+        assert task == f"settle {job}"
         assert "not a stream" in error
         assert consumer.in_hand == [job]
         q.server.write("UNLINK", q.keys.stream("completions"))

@@ -12,55 +12,55 @@ from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import Server
 from emq_ops.protocol.transitions import enqueue, reads
 from emq_ops.protocol.transitions.claims import Claim
-from emq_ops.worker import Consumer, Job
-from emq_ops.worker.events import Event, Silent, describe
-from emq_ops.worker.hands import Hands, Held
-from emq_ops.worker.vigil import Vigil
+from emq_ops.worker import Consumer, ConsumerSettings, Job
+from emq_ops.worker.events import Silent, WorkerEvent, describe
+from emq_ops.worker.held_jobs import HeldJob, HeldJobs
+from emq_ops.worker.idle_timeout import IdleTimeout
 from tests.support.consuming import eventually, records
 
 HOUR_S = 3600.0
 
 
-def held(hands: Hands, *, silent_s: float) -> Held:
-    one = Held(Claim(ids.mint(), b"", 1, None, 0), 0.0)
+def held(held_jobs: HeldJobs, *, silent_s: float) -> HeldJob:
+    one = HeldJob(Claim(ids.mint(), b"", 1, None, 0), 0.0)
     one.sign -= silent_s
-    hands.add(one)
+    held_jobs.add(one)
     return one
 
 
 def test_silence_is_told_seldomer_and_a_sign_of_life_begins_anew() -> None:
-    hands, told = Hands(), list[Event]()
-    vigil = Vigil("orders", hands, told.append, give_up=None)
-    one = held(hands, silent_s=0)
-    assert not vigil.over()
+    held_jobs, told = HeldJobs(), list[WorkerEvent]()
+    timeout = IdleTimeout("orders", held_jobs, told.append, give_up=None)
+    one = held(held_jobs, silent_s=0)
+    assert not timeout.over()
     one.sign -= HOUR_S
-    assert [vigil.over() for _ in range(3)] == [False] * 3
+    assert [timeout.over() for _ in range(3)] == [False] * 3
     [first] = told
     assert isinstance(first, Silent)
     assert (first.jobs, first.left) == ((one.claim.job,), False)
     assert f"waiting for {one.claim.job}: no sign of life for 3600 s" in describe(first)
     one.sign -= 2 * HOUR_S
-    vigil.over()
+    timeout.over()
     assert len(told) == 2
     one.sign += 3 * HOUR_S
-    vigil.over()
+    timeout.over()
     one.sign -= HOUR_S
-    vigil.over()
+    timeout.over()
     assert len(told) == 3
 
 
 def test_it_is_over_when_no_job_in_hand_shows_life() -> None:
-    hands, told = Hands(), list[Event]()
-    vigil = Vigil("orders", hands, told.append, give_up=60_000)
-    assert not vigil.over()
-    hung, alive = held(hands, silent_s=HOUR_S), held(hands, silent_s=0)
-    assert not vigil.over()
+    held_jobs, told = HeldJobs(), list[WorkerEvent]()
+    timeout = IdleTimeout("orders", held_jobs, told.append, give_up=60_000)
+    assert not timeout.over()
+    hung, alive = held(held_jobs, silent_s=HOUR_S), held(held_jobs, silent_s=0)
+    assert not timeout.over()
     alive.sign -= HOUR_S
     alive.settling = True  # its handler is done: what is left is ours to do
-    assert not vigil.over()
-    hands.drop(alive)
+    assert not timeout.over()
+    held_jobs.drop(alive)
     assert told == []
-    assert vigil.over()
+    assert timeout.over()
     [left] = told
     assert isinstance(left, Silent)
     assert (left.jobs, left.left) == ((hung.claim.job,), True)
@@ -80,7 +80,7 @@ def test_a_checkpoint_is_a_sign_of_life(server: Server, sign: str) -> None:
         ]()
         signs.append(one.sign)
 
-    consumer = Consumer(q, handler, cancel=False)
+    consumer = Consumer(q, handler, ConsumerSettings(cancel=False))
     assert consumer.run(until_idle=True).completed == 1
     assert signs[0] > 0
 
@@ -90,7 +90,7 @@ def test_what_is_left_is_abandoned_and_may_still_end_well(server: Server) -> Non
     job = ids.mint()
     assert enqueue.enqueue(q, job, b"x")
     go = threading.Event()
-    consumer = Consumer(q, lambda _: go.wait(60), cancel=False)
+    consumer = Consumer(q, lambda _: go.wait(60), ConsumerSettings(cancel=False))
     report = consumer.run(until_idle=True, give_up=50)
     assert (report.abandoned, report.completed) == ((job,), 0)
     assert reads.job_state(q, job) is reads.JobState.ACTIVE

@@ -18,7 +18,7 @@ def lease_clock() -> float:
 
 
 @dataclass(slots=True, eq=False)
-class Held:
+class HeldJob:
     """One claim in hand. `safe_until` (lease clock): until then the lease stands for certain, since the server began to
     count it later than we did. `sign`: when it last gave a sign of life (`began`'s clock). `settling`: the handler is
     done, and its settlement is on the way."""
@@ -36,35 +36,35 @@ class Held:
         return round((time.monotonic() - self.began) * 1000)
 
 
-class Hands:
+class HeldJobs:
     """Thread-safe. The same job may be here twice: a lease that lapsed, and a later claim."""
 
     def __init__(self) -> None:
-        self._held: dict[tuple[str, int], Held] = {}
+        self._held: dict[tuple[str, int], HeldJob] = {}
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
         return len(self._held)
 
-    def add(self, held: Held) -> None:
+    def add(self, held: HeldJob) -> None:
         with self._lock:
             self._held[held.claim.job, held.claim.token] = held
 
-    def drop(self, held: Held) -> None:
+    def drop(self, held: HeldJob) -> None:
         with self._lock:
             self._held.pop((held.claim.job, held.claim.token), None)
 
-    def all(self) -> list[Held]:
+    def all(self) -> list[HeldJob]:
         with self._lock:
             return list(self._held.values())
 
-    def latest(self, job: str) -> Held | None:
+    def latest(self, job: str) -> HeldJob | None:
         """The latest claim of `job` that is in hand and not lost."""
         with self._lock:
             found = [held for (name, _), held in self._held.items() if name == job and not held.lost]
         return max(found, key=lambda held: held.claim.token, default=None)
 
-    def lose(self, held: Held) -> bool:
+    def lose(self, held: HeldJob) -> bool:
         """Its lease is gone: cancels its token. False where that was known."""
         with self._lock:
             known, held.lost = held.lost, True

@@ -1,4 +1,4 @@
-"""A thing that a consumer does again and again; when it fails it is reported, and waits longer each time."""
+"""A thing that a consumer does again and again; a failure is reported, and makes it wait longer each time."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ REFUSED = Backoff(base=1_000, longest=30_000)
 
 
 def patience(fault: EmqError) -> Backoff:
-    """How fast to try again after `fault`."""
+    """Returns how fast to try again after `fault`."""
     return AWAY if isinstance(fault, UnreachableError | OutcomeUnknownError) else REFUSED
 
 
-class Duty:
+class RetryingTask:
     """For one thread. `next`: when it may be tried again, monotonic seconds."""
 
     def __init__(self, name: str, queue: str, emit: Listener) -> None:
@@ -34,7 +34,7 @@ class Duty:
         self._failures = 0
 
     def attempt(self, call: Callable[[], T]) -> T | None:
-        """The answer of `call`, or None while the duty waits after a failure, or when it just failed."""
+        """Returns what `call` returns, or None while the task waits after a failure, or when it just failed."""
         if time.monotonic() < self.next:
             return None
         try:
