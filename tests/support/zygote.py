@@ -20,8 +20,6 @@ import sys
 from pathlib import Path
 from typing import Any, Self
 
-from emq_ops.worker import ConsumerSettings
-
 ROOT = Path(__file__).parents[2]
 
 
@@ -80,7 +78,7 @@ def events_of(log: Path) -> list[dict[str, Any]]:
 def _child(request: dict[str, Any]) -> int:
     from emq_ops.protocol.queue import Queue
     from emq_ops.protocol.server import connect
-    from emq_ops.worker import Backoff, Consumer, load_handler
+    from emq_ops.worker import Backoff, Consumer, ConsumerSettings, load_handler
     from emq_ops.worker.events import WorkerEvent
 
     log = os.open(request["log"] or os.devnull, os.O_WRONLY | os.O_CREAT | os.O_APPEND)

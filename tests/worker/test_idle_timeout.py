@@ -73,7 +73,7 @@ def test_a_checkpoint_is_a_sign_of_life(server: Server, sign: str) -> None:
     signs: list[float] = []
 
     def handler(job: Job) -> None:
-        [one] = consumer._hands.all()
+        [one] = consumer._held.all()
         one.sign = -1.0
         {"extend": lambda: job.extend(60_000), "progress": lambda: job.progress("1"), "log": lambda: job.log("l")}[
             sign
