@@ -127,7 +127,9 @@ def test_the_keeper_of_a_late_worker_revives_nothing_and_writes_nothing(
         before = (reads.job_state(q, frozen.job), deadline_of(q, frozen.job), jobs.read_row(q, frozen.job))
         proxy.forget()
         frozen.wake()
-        [lost] = eventually(lambda: [e for e in events_of(frozen.log) if e["kind"] == "LeaseLost"], "it gives the lease up")
+        [lost] = eventually(
+            lambda: [e for e in events_of(frozen.log) if e["kind"] == "LeaseLost"], "it gives the lease up"
+        )
         beats = proxy.count(scripted("promote"))
         eventually(lambda: proxy.count(scripted("promote")) >= beats + 2 * LEASE // 50, "two leases later")
         assert (reads.job_state(q, frozen.job), deadline_of(q, frozen.job), jobs.read_row(q, frozen.job)) == before
