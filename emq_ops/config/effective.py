@@ -10,9 +10,11 @@ from typing import Any
 from emq_ops.config.errors import BUILT_IN, ConfigError, Mark
 from emq_ops.config.explain import dotted
 from emq_ops.config.loader import Loaded, overlay
-from emq_ops.config.models import ARCHIVE_FIELDS, PASSES, QueuePass, QueueSection, archived
+from emq_ops.config.models import ARCHIVE_FIELDS, QueueSection, archived
 from emq_ops.config.sections import Alike, Fields, Sections
 from emq_ops.config.yamltree import Mapping, Scalar, Tree, plain
+from emq_ops.passes.frame.contract import Pass
+from emq_ops.passes.registry import PASSES
 from emq_ops.policy.options import keys
 from emq_ops.protocol import globs
 
@@ -58,9 +60,9 @@ class Effective:
         """The fields of each stream's archive."""
         return self.passes.get("streams") or {}
 
-    def sections(self) -> list[tuple[QueuePass, tuple[str, ...], Fields]]:
+    def sections(self) -> list[tuple[Pass, tuple[str, ...], Fields]]:
         """Every pass that is on, the path of its section, and its fields."""
-        found: list[tuple[QueuePass, tuple[str, ...], Fields]] = []
+        found: list[tuple[Pass, tuple[str, ...], Fields]] = []
         for one in PASSES:
             said = self.passes.get(one.section)
             if one.many:
@@ -234,7 +236,7 @@ class Layers:
         self._check(effective)
         return effective
 
-    def _task(self, build: Sections, one: QueuePass, path: str, at: Mark, tree: Tree) -> Fields | None:
+    def _task(self, build: Sections, one: Pass, path: str, at: Mark, tree: Tree) -> Fields | None:
         """The fields of one pass, over what `archive` says for all that is archived."""
         items: Items = dict(self._archive) if archived(one.policy) else {}
         if "archive" in keys(one.policy):

@@ -14,8 +14,9 @@ from emq_ops.config import yamltree
 from emq_ops.config.checks import check
 from emq_ops.config.errors import ConfigError, Mark
 from emq_ops.config.explain import combine, dotted, explain
-from emq_ops.config.models import PASSES, Config
+from emq_ops.config.models import Config
 from emq_ops.config.yamltree import Mapping, Scalar, Sequence, Tree
+from emq_ops.passes.registry import PASSES
 from emq_ops.policy.reading import Reader
 from emq_ops.policy.references import unset
 

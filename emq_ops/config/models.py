@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from emq_ops.passes.frame.contract import Pass
+from emq_ops.passes.registry import PASSES
 from emq_ops.policy.kinds import LANE, SECRET, SPAN, STREAM, SWITCH, TEXT, URL, ZONE, choice, duration, whole
-from emq_ops.policy.models import ArchivePolicy, DeadPolicy, StalledPolicy, StreamPolicy
+from emq_ops.policy.models import ArchivePolicy
 from emq_ops.policy.options import Listed, Named, Nested, keys, more, option
 
 _TEXTS = Listed(TEXT, single=True)
@@ -57,28 +59,11 @@ class Settings(Section):
     )
 
 
-@dataclass(frozen=True, slots=True)
-class QueuePass:
-    """A pass as a queue's section has it: its key, its policy, and whether the section is a mapping of names to
-    policies."""
+def shape_of(one: Pass) -> Nested | Named:
+    """How the section of a pass is read."""
+    each = Nested(one.policy, PassSection, loose=True)
+    return Named(STREAM, each) if one.many else each
 
-    section: str
-    policy: type[Any]
-    many: bool = False
-
-    @property
-    def kind(self) -> str:
-        """What a plan calls one of them: ``stalled``, ``dead``, ``stream``."""
-        return self.section.removesuffix("s") if self.many else self.section
-
-    @property
-    def shape(self) -> Nested | Named:
-        """How the section is read."""
-        one = Nested(self.policy, PassSection, loose=True)
-        return Named(STREAM, one) if self.many else one
-
-
-PASSES = (QueuePass("stalled", StalledPolicy), QueuePass("dead", DeadPolicy), QueuePass("streams", StreamPolicy, True))
 
 ARCHIVE_FIELDS = tuple(name for name in keys(ArchivePolicy) if name != "redact")
 """Fields of an archiving policy that `archive:` may say for every section that does not."""
@@ -93,7 +78,7 @@ def archived(policy: type[Any]) -> bool:
 class QueueSection(Section):
     """What holds for a queue, a glob of queues, or (under `defaults`) all of them. `passes`: section -> its values."""
 
-    passes: dict[str, Any] = more(lambda: {one.section: one.shape for one in PASSES})
+    passes: dict[str, Any] = more(lambda: {one.section: shape_of(one) for one in PASSES})
     settings: Settings | None = option(Nested(Settings), None)
     protect: bool = option(SWITCH, False, "every destructive verb on this queue is refused")
 

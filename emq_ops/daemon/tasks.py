@@ -118,12 +118,7 @@ def task_set(document: Document, live: Iterable[str], env: Mapping[str, str]) ->
                 except EmqError as fault:
                     faults[queue] = fault
                     continue
-                wanted[queue] = {
-                    "stalled": effective.stalled,
-                    "dead": effective.dead,
-                    "streams": effective.streams,
-                    "protect": effective.protect,
-                }
+                wanted[queue] = {**effective.passes, "protect": effective.protect}
     tasks: dict[tuple[str, str], Task] = {}
     for queue, below in wanted.items():
         found, why = tasks_of_queue(queue, below, env)

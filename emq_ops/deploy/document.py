@@ -22,10 +22,11 @@ from emq_ops.config.effective import Effective, Layers
 from emq_ops.config.errors import Mark
 from emq_ops.config.explain import explain
 from emq_ops.config.loader import Loaded
-from emq_ops.config.models import PASSES, Config, Section, State
+from emq_ops.config.models import Config, Section, State
 from emq_ops.config.wiring import Wiring, section_json
 from emq_ops.config.yamltree import Mapping as TreeMapping
 from emq_ops.config.yamltree import Scalar, Sequence, Tree, plain
+from emq_ops.passes.registry import PASSES
 from emq_ops.policy.options import written
 from emq_ops.policy.reading import Reader
 from emq_ops.protocol.errors import BadInputError

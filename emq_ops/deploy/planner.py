@@ -9,6 +9,7 @@ from emq_ops.deploy import loss, settings
 from emq_ops.deploy.document import GLOBALS, Document
 from emq_ops.deploy.effects import dead_effect, stalled_effect, stream_effect
 from emq_ops.deploy.model import Drift, Field, Live, LiveQueue, Op, Plan, Step, Write
+from emq_ops.passes.registry import PASSES
 from emq_ops.protocol import globs
 from emq_ops.protocol.errors import BadInputError
 
@@ -99,24 +100,28 @@ class _Planner:
     def _policies(self, queue: str, before: Json, after: Json, facts: LiveQueue) -> None:
         protected = bool(after.get("protect"))
         self._protect(queue, before, after)
-        if before.get("stalled") != after.get("stalled"):
-            step = self._step(queue, "stalled", "stalled", before.get("stalled"), after.get("stalled"))
-            stalled_effect(step, facts)
-        if before.get("dead") != after.get("dead"):
-            step = self._step(queue, "dead", "dead", before.get("dead"), after.get("dead"))
-            step.loss = loss.of_dead(before.get("dead"), after.get("dead"), self.env)
-            dead_effect(step, facts, protected=protected)
-            dead = after.get("dead")
-            if dead and loss.switch(dead.get("archive"), self.env) and not self.desired.globals.get("archive"):
-                step.notes.append("archive: true, and there is no archive: section; nothing is trimmed until there is")
-        old, new = before.get("streams") or {}, after.get("streams") or {}
-        for name in sorted({*old, *new}):
-            if old.get(name) == new.get(name):
-                continue
-            step = self._step(queue, f"streams/{name}", "stream", old.get(name), new.get(name))
-            archive = bool(self.desired.globals.get("archive"))
-            step.loss = loss.of_stream(old.get(name), new.get(name), self.env, archive=archive)
-            stream_effect(step, facts.streams.get(name), facts, protected=protected)
+        for one in PASSES:
+            was, will = before.get(one.section), after.get(one.section)
+            for name in sorted({*(was or {}), *(will or {})}) if one.many else [""]:
+                old, new = ((was or {}).get(name), (will or {}).get(name)) if one.many else (was, will)
+                if old == new:
+                    continue
+                address = f"{one.section}/{name}" if one.many else one.section
+                step = self._step(queue, address, one.task().removesuffix(":"), old, new)
+                if one.section == "stalled":
+                    stalled_effect(step, facts)
+                elif one.section == "dead":
+                    self._dead(step, old, new, facts, protected)
+                elif one.section == "streams":
+                    archive = bool(self.desired.globals.get("archive"))
+                    step.loss = loss.of_stream(old, new, self.env, archive=archive)
+                    stream_effect(step, facts.streams.get(name), facts, protected=protected)
+
+    def _dead(self, step: Step, old: Json | None, new: Json | None, facts: LiveQueue, protected: bool) -> None:
+        step.loss = loss.of_dead(old, new, self.env)
+        dead_effect(step, facts, protected=protected)
+        if new and loss.switch(new.get("archive"), self.env) and not self.desired.globals.get("archive"):
+            step.notes.append("archive: true, and there is no archive: section; nothing is trimmed until there is")
 
     def globs(self) -> None:
         """What changes for queues that come later: of a glob, where no queue that is there shows it."""

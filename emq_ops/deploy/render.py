@@ -8,8 +8,9 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from emq_ops.config.models import PASSES, Archive, Daemon, Server
+from emq_ops.config.models import Archive, Daemon, Server
 from emq_ops.deploy.model import SIGNS, Plan, Step, instant
+from emq_ops.passes.registry import PASSES
 from emq_ops.policy.options import written
 from emq_ops.protocol.errors import one_line
 
@@ -137,7 +138,7 @@ def _shown_fields(step: Step) -> Iterator[str]:
 
 _ESSENTIAL = ("every", "max_stalled", "restart", "keep", "max_age", "archive")
 _MODELS: dict[str, type[Any]] = {
-    **{one.kind: one.policy for one in PASSES},
+    **{one.task().removesuffix(":"): one.policy for one in PASSES},
     "server": Server,
     "archive": Archive,
     "daemon": Daemon,

@@ -165,4 +165,5 @@ def check(instance: Any) -> None:
     for name, key in keys(type(instance)).items():
         value = key.of(instance)
         if value is not None and isinstance(key.shape, Kind) and not key.shape.admits(value):
-            raise BadInputError(f"{name} is {value!r}", fix=f"give {key.shape.words}")
+            choices = f"one of {', '.join(key.shape.choices)}"
+            raise BadInputError(f"{name} is {value!r}", fix=choices if key.shape.choices else f"give {key.shape.words}")

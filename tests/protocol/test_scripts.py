@@ -17,7 +17,7 @@ from emq_ops.protocol.errors import BadInputError
 from emq_ops.protocol.server import Server
 
 FOLDER = Path(__file__).parents[2] / "lua"
-HEAVY = ("boto3", "pyarrow", "sqlalchemy", "duckdb", "apscheduler", "typer", "rich", "pydantic")
+HEAVY = ("boto3", "pyarrow", "sqlalchemy", "duckdb", "apscheduler", "typer", "rich")
 
 
 def test_the_loader_finds_what_lies_in_the_folder() -> None:

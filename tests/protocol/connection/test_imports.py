@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-HEAVY = ("boto3", "botocore", "pyarrow", "sqlalchemy", "duckdb", "apscheduler", "pydantic", "rich", "valkey")
+HEAVY = ("boto3", "botocore", "pyarrow", "sqlalchemy", "duckdb", "apscheduler", "rich", "valkey")
 
 
 def test_the_protocol_pulls_in_nothing_heavy() -> None:
