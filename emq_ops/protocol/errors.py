@@ -49,6 +49,11 @@ class ReconnectedError(UnreachableError):
     again. The call that raises this changed nothing."""
 
 
+class SlotMovingError(UnreachableError):
+    """The Cluster moves the queue's slot, or left a move half done: some of its keys are here and some there, so that
+    nothing is judged or written meanwhile. Nothing was changed."""
+
+
 class OutcomeUnknownError(EmqError):
     """A write was sent and its reply was lost: it may have happened or not. Look before sending it again."""
 

@@ -7,6 +7,7 @@ on the same slot.
 from __future__ import annotations
 
 import binascii
+import functools
 import re
 from dataclasses import dataclass
 
@@ -249,6 +250,13 @@ def stream_of_key(key: bytes) -> str | None:
         return stream_name(match[2].removeprefix("stream:"))
     except BadInputError:
         return None
+
+
+@functools.lru_cache(maxsize=16_384)
+def absent_keys(key: str) -> tuple[str, str]:
+    """Two keys of the slot of `key` (a queue's) that nobody ever writes (docs/protocol.md, *A slot that moves*)."""
+    base = "emq:" + key[key.index("{") : key.index("}") + 1] + ":absent:"
+    return base + "1", base + "2"
 
 
 def slot(key: str | bytes) -> int:

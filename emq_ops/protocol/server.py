@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 from emq_ops.protocol import deadline, keyspace
 from emq_ops.protocol.connection.calls import Call
+from emq_ops.protocol.connection.cluster import Cluster
 from emq_ops.protocol.connection.dispatch import CommandDispatcher
 from emq_ops.protocol.connection.embedded import Embedded
 from emq_ops.protocol.connection.link import Arg, Link
@@ -25,7 +26,7 @@ from emq_ops.protocol.connection.pinned import Pinned
 from emq_ops.protocol.connection.replies import reply_error
 from emq_ops.protocol.connection.subscription import Subscription
 from emq_ops.protocol.connection.tls import check_files
-from emq_ops.protocol.connection.topology import Cluster, Sentinels, Standalone, Topology
+from emq_ops.protocol.connection.topology import Sentinels, Standalone, Topology
 from emq_ops.protocol.connection.url import parse
 from emq_ops.protocol.errors import EmqError, IncompatibleError, ReconnectedError, UnreachableError, one_line
 from emq_ops.protocol.scripts import Script
@@ -62,7 +63,7 @@ class Server:
     def run(self, script: Script, keys: Sequence[str], args: Sequence[Arg] = (), *, readonly: bool = False) -> Any:
         """The reply of one transition, sent by its SHA and loaded where the server does not know it. Never sent twice,
         unless `readonly`."""
-        return self._one(Call.transition(script, keys, args, readonly), repeatable=readonly)
+        return self._one(self._transition(script, keys, args, readonly), repeatable=readonly)
 
     def run_many(
         self, script: Script, calls: Sequence[tuple[Sequence[str], Sequence[Arg]]], *, readonly: bool = False
@@ -73,8 +74,11 @@ class Server:
         (the script was not loaded yet, a node had moved).
         """
         return self._sender.send(
-            [Call.transition(script, keys, args, readonly) for keys, args in calls], repeatable=readonly
+            [self._transition(script, keys, args, readonly) for keys, args in calls], repeatable=readonly
         )
+
+    def _transition(self, script: Script, keys: Sequence[str], args: Sequence[Arg], readonly: bool) -> Call:
+        return Call.transition(script, keys, args, readonly=readonly, in_cluster=not self._topology.single)
 
     def read_many(self, commands: Sequence[Sequence[Arg]]) -> list[Any]:
         """The replies of many harmless commands, a thousand a flush, in order. The first error is raised."""
@@ -187,7 +191,7 @@ class Server:
     @contextlib.contextmanager
     def _pinned(self, node: Node) -> Iterator[ServerSession]:
         link = node.take()
-        pinned = Pinned(link, self._options)
+        pinned = Pinned(link, self._options, self._topology)
         try:
             yield ServerSession(pinned, self._topology, self._options, self.where)
         except BaseException:

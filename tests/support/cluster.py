@@ -80,6 +80,7 @@ class Cluster:
                 bind="127.0.0.1",
                 repl_diskless_sync_delay=0,
                 cluster_replica_validity_factor=0,
+                enable_debug_command="local",
             )
             self.nodes.append(node.start())
         for number, node in enumerate(self.nodes):

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from emq_ops.protocol import scripts
 from emq_ops.protocol.connection.link import Arg, Words
 from emq_ops.protocol.connection.replies import reply_error
 from emq_ops.protocol.connection.url import Address
 from emq_ops.protocol.errors import EmqError
-from emq_ops.protocol.keyspace import slot
+from emq_ops.protocol.keyspace import absent_keys, slot
 from emq_ops.protocol.scripts import Script
 
 _KEY_SECOND = {"XINFO", "XGROUP", "OBJECT", "MEMORY"}
@@ -38,9 +39,13 @@ class Call:
         return Call(words, () if key is None else (key,))
 
     @staticmethod
-    def transition(script: Script, keys: Sequence[str], args: Sequence[Arg], readonly: bool) -> Call:
-        """A script's call."""
+    def transition(
+        script: Script, keys: Sequence[str], args: Sequence[Arg], *, readonly: bool, in_cluster: bool
+    ) -> Call:
+        """A script's call. `in_cluster`: refused by the server while the slot moves."""
         verb = "EVALSHA_RO" if readonly else "EVALSHA"
+        if in_cluster:
+            script, keys = scripts.in_cluster(script), (*keys, *absent_keys(keys[0]))
         return Call((verb, script.sha, str(len(keys)), *keys, *args), keys, script)
 
     @property

@@ -20,14 +20,23 @@ from emq_ops.protocol.connection.options import Options
 from emq_ops.protocol.connection.replies import AT_ONCE, LATER, OTHER_NODE, ErrorReply
 from emq_ops.protocol.connection.topology import Topology
 from emq_ops.protocol.connection.url import Address
-from emq_ops.protocol.deadline import check, remaining
-from emq_ops.protocol.errors import DeadlineError, EmqError, OutcomeUnknownError, RefusedError, UnreachableError
+from emq_ops.protocol.deadline import check, deadline, remaining
+from emq_ops.protocol.errors import (
+    DeadlineError,
+    EmqError,
+    OutcomeUnknownError,
+    RefusedError,
+    SlotMovingError,
+    UnreachableError,
+)
 
 MAX_CALLS, MAX_BYTES = 1_000, 4 * 1024 * 1024
 """What one flush holds at most: bounds the memory of both sides."""
 TRIES = 4
 """Attempts where the server can't be reached and nothing will replace it."""
 LOOK = "look whether it happened before you send it again"
+LOOK_SECONDS, LOOK_AGAIN_SECONDS = 1.0, 5.0
+"""How long a second look at the version may take, and when it is tried again."""
 
 
 class RetryPace:
@@ -158,6 +167,23 @@ def _lost(fault: ConnectionLost, number: int, where: str, again: ToRetry, result
         )
 
 
+def torn(
+    topology: Topology, calls: Sequence[Call], numbers: Sequence[int], results: list[Any]
+) -> tuple[list[int], Sequence[int]]:
+    """The numbers of those scripts whose slot lies in part on another node, with what to say in `results`, and the
+    rest: nothing is judged or written in a slot that is moving."""
+    if topology.single:
+        return [], numbers
+    slots = {number: calls[number].slot for number in numbers if calls[number].script is not None}
+    found = topology.torn({slot for slot in slots.values() if slot is not None})
+    if not found:
+        return [], numbers
+    apart = [number for number, slot in slots.items() if slot in found]
+    for number in apart:
+        results[number] = found[slots[number] or 0]
+    return apart, [number for number in numbers if number not in set(apart)]
+
+
 def chunks(calls: Sequence[Call], numbers: Sequence[int]) -> Iterator[list[int]]:
     """The numbers in portions of at most MAX_CALLS calls and about MAX_BYTES."""
     if len(numbers) == 1:
@@ -178,13 +204,16 @@ def chunks(calls: Sequence[Call], numbers: Sequence[int]) -> Iterator[list[int]]
 
 class CommandDispatcher:
     """Sends calls to the nodes of a topology over pooled links. Thread-safe. `enter` is called before anything is
-    sent after a start or a lost connection: it may look at the server and raise an EmqError to refuse it."""
+    sent after a start or a lost connection: it may look at the server and raise an EmqError to refuse it. Where the
+    topology knows its members (a Cluster), what it once found holds while it can't be looked at again."""
 
     def __init__(self, topology: Topology, options: Options, enter: Callable[[], None] | None = None) -> None:
         self.topology = topology
         self.options = options
         self._enter = enter
         self._entered = enter is None
+        self._known = False
+        self._next_look = 0.0
         self._entering = threading.Lock()
         self._closed = False
 
@@ -219,35 +248,60 @@ class CommandDispatcher:
         """Looks at the server where that is due."""
         if self._entered or self._enter is None:
             return
+        if self._known and not self.topology.single:
+            self._look_again(self._enter)
+            return
         with self._entering:
             if not self._entered:
                 self._enter()
-                self._entered = True
+                self._entered = self._known = True
+
+    def _look_again(self, look: Callable[[], None]) -> None:
+        """One thread looks, for a moment; the others go on with what is known, and so does it where nobody answers."""
+        if time.monotonic() < self._next_look or not self._entering.acquire(blocking=False):
+            return
+        try:
+            with deadline(LOOK_SECONDS):
+                look()
+            self._entered = True
+        except UnreachableError:
+            check()
+            self._next_look = time.monotonic() + LOOK_AGAIN_SECONDS
+        finally:
+            self._entering.release()
 
     def _learn(self, calls: Sequence[Call], results: list[Any], again: ToRetry) -> None:
         """Takes the hints of refused calls to the topology, and leaves plain errors in their places."""
-        doubt = again.broken
+        doubt = False
         for number in [*again.at_once, *again.refused]:
-            hint = results[number]
+            hint, call = results[number], calls[number]
+            if isinstance(hint, SlotMovingError):
+                self._moving(call)
             if not isinstance(hint, Redirected):
                 continue
             results[number] = hint.fault
-            call = calls[number]
             if hint.code == "ASK":
                 call.ask = hint.address
+                self._moving(call)
             elif hint.code != "MOVED":
                 doubt = True
             elif hint.address is None or (place := call.slot) is None or not self.topology.moved(place, hint.address):
                 again.at_once.remove(number)  # nobody to follow it here
         if doubt:
-            self._entered = self._enter is None
             self.topology.doubt()
+        if doubt or again.broken:
+            self._entered = self._enter is None
+
+    def _moving(self, call: Call) -> None:
+        if call.slot is not None:
+            self.topology.moving(call.slot)
 
     def _round(
         self, calls: Sequence[Call], todo: Sequence[int], results: list[Any], repeatable: bool, fixed: Node | None
     ) -> ToRetry:
         """One attempt at all of `todo`, node by node."""
         again = ToRetry()
+        again.refused, todo = torn(self.topology, calls, todo, results)
         for node, numbers in self._by_node(calls, todo, results, again, fixed):
             for part in chunks(calls, numbers):
                 try:
@@ -258,6 +312,7 @@ class CommandDispatcher:
                         results[number] = UnreachableError("the connection was lost", where=node.where)
                     again.at_once += part
                     again.broken = True
+                    self.topology.doubt(node)
                     continue
                 except (DeadlineError, RefusedError) as fault:
                     for number in part:
@@ -268,6 +323,7 @@ class CommandDispatcher:
                         results[number] = fault
                     again.lost += part
                     again.broken = True
+                    self.topology.doubt(node)
                     continue
                 try:
                     more = flush(link, calls, part, results, self.options, repeatable=repeatable)
@@ -278,7 +334,9 @@ class CommandDispatcher:
                 again.at_once += more.at_once
                 again.refused += more.refused
                 again.lost += more.lost
-                again.broken = again.broken or more.broken
+                if more.broken:
+                    again.broken = True
+                    self.topology.doubt(node)
         return again
 
     def _by_node(
@@ -298,6 +356,7 @@ class CommandDispatcher:
                 if not isinstance(fault, DeadlineError | RefusedError):
                     again.lost += same
                     again.broken = True
+                    self.topology.doubt()
                 continue
             grouped.setdefault(id(node), (node, []))[1].extend(same)
         return list(grouped.values())

@@ -32,6 +32,7 @@ from emq_ops.protocol.connection import guardian
 from emq_ops.protocol.connection.link import ConnectionLost, Link
 from emq_ops.protocol.connection.node import Node
 from emq_ops.protocol.connection.replies import ErrorReply
+from emq_ops.protocol.connection.topology import Topology
 from emq_ops.protocol.connection.url import Address, Target
 from emq_ops.protocol.deadline import check
 from emq_ops.protocol.errors import BadInputError, UnreachableError
@@ -69,11 +70,8 @@ def find_binary(given: str | None = None) -> str:
     )
 
 
-class Embedded:
+class Embedded(Topology):
     """The topology of ``embedded``: starts or joins the server when it is first needed, and again when it is gone."""
-
-    heals = False
-    single = True
 
     def __init__(self, target: Target) -> None:
         assert target.folder is not None
@@ -95,16 +93,10 @@ class Embedded:
                 self._sure = True
             return self._node
 
-    def primaries(self) -> list[Node]:
-        return [self.node(None)]
-
-    def doubt(self) -> None:
+    def doubt(self, node: Node | None = None) -> None:
         self._sure = False
         if self._node is not None:
             self._node.drop()
-
-    def moved(self, slot: int, address: Address) -> bool:
-        return False
 
     def at(self, address: Address) -> Node:
         return self.node(None)

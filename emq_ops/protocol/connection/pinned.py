@@ -7,19 +7,21 @@ from collections.abc import Sequence
 from typing import Any
 
 from emq_ops.protocol.connection.calls import Call
-from emq_ops.protocol.connection.dispatch import Redirected, RetryPace, chunks, flush
+from emq_ops.protocol.connection.dispatch import Redirected, RetryPace, chunks, flush, torn
 from emq_ops.protocol.connection.link import Link
 from emq_ops.protocol.connection.node import Node
 from emq_ops.protocol.connection.options import Options
-from emq_ops.protocol.errors import EmqError, ReconnectedError
+from emq_ops.protocol.connection.topology import Topology
+from emq_ops.protocol.errors import EmqError, ReconnectedError, SlotMovingError
 
 
 class Pinned:
     """The shape of a Dispatcher over one link. Once the link ended or its node gave up the slot, every call is a
-    ReconnectedError; a write whose reply was lost is an OutcomeUnknownError first."""
+    ReconnectedError; a write whose reply was lost is an OutcomeUnknownError first. `topology` gets the node's hints."""
 
-    def __init__(self, link: Link, options: Options) -> None:
+    def __init__(self, link: Link, options: Options, topology: Topology) -> None:
         self.options = options
+        self._topology = topology
         self._link = link
         self._why: str | None = None
         self._fix = "try again"
@@ -29,7 +31,7 @@ class Pinned:
         """As Dispatcher.send; `node` can only be the link's own."""
         with self._lock:
             results: list[Any] = [None] * len(calls)
-            todo = list(range(len(calls)))
+            todo: Sequence[int] = range(len(calls))
             pace = RetryPace(self.options.patience_seconds, heals=False)
             while todo:
                 todo, waits = self._round(calls, todo, results, repeatable)
@@ -38,10 +40,10 @@ class Pinned:
             return results
 
     def _round(
-        self, calls: Sequence[Call], todo: list[int], results: list[Any], repeatable: bool
+        self, calls: Sequence[Call], todo: Sequence[int], results: list[Any], repeatable: bool
     ) -> tuple[list[int], bool]:
-        left: list[int] = []
-        waits = False
+        left, todo = torn(self._topology, calls, todo, results)
+        waits = bool(left)
         for part in chunks(calls, todo):
             if self._why is not None:
                 for number in part:
@@ -49,10 +51,8 @@ class Pinned:
                 continue
             again = flush(self._link, calls, part, results, self.options, repeatable=repeatable)
             for number in [*again.at_once, *again.refused]:
-                hint = results[number]
-                if isinstance(hint, Redirected):
-                    self._end(hint.fault)
-                else:
+                waits = self._hint(calls[number], number, results) or waits
+                if not isinstance(results[number], Redirected):
                     left.append(number)
             waits = waits or bool(again.refused)
             if not self._link.is_open:
@@ -61,6 +61,22 @@ class Pinned:
                 if isinstance(results[number], Redirected) or number in again.lost:
                     results[number] = self._gone()
         return left, waits
+
+    def _hint(self, call: Call, number: int, results: list[Any]) -> bool:
+        """Takes a refusal to the topology; whether the same link may serve the call in a while."""
+        hint = results[number]
+        fault = hint.fault if isinstance(hint, Redirected) else hint
+        place = call.slot
+        if isinstance(fault, SlotMovingError):
+            results[number] = fault
+            if place is not None:
+                self._topology.moving(place)
+            return True
+        if isinstance(hint, Redirected):
+            if hint.address is not None and place is not None:
+                self._topology.moved(place, hint.address)
+            self._end(hint.fault)
+        return False
 
     def close(self) -> None:
         """The link goes to another user; whoever still holds this gets errors."""

@@ -11,6 +11,7 @@ from emq_ops.protocol.errors import (
     EmqError,
     RefusedError,
     ServerError,
+    SlotMovingError,
     UnreachableError,
 )
 
@@ -23,8 +24,9 @@ OTHER_NODE = frozenset({"MOVED", "READONLY", "CLUSTERDOWN", "MASTERDOWN", "UNBLO
 
 _REFUSED = frozenset({"NOAUTH", "WRONGPASS", "DENIED"})
 _AWAY = frozenset({"LOADING", "CLUSTERDOWN", "MASTERDOWN"})
+_MOVING = frozenset({"ASK", "TRYAGAIN"})
+MOVING_FIX = "it goes on when the move is over; CLUSTER NODES of both nodes shows one that was left half done"
 _FIXES = {
-    "ASK": "the Cluster is moving this slot; try again in a moment",
     "BUSY": "another client's script runs too long; SCRIPT KILL ends one that has not written yet",
     "CLUSTERDOWN": "bring back the primaries of the slots that are missing",
     "CROSSSLOT": "keys of several queues in one call; a fault of the caller",
@@ -39,7 +41,6 @@ _FIXES = {
     "NOSCRIPT": "something keeps flushing the server's scripts; look for SCRIPT FLUSH",
     "OOM": "the server is at maxmemory: free memory (a dead trim still works) or raise it",
     "READONLY": "this node is a replica: give the primary's address, or a redis+sentinel:// URL",
-    "TRYAGAIN": "the Cluster is moving this slot; try again in a moment",
     "WRONGPASS": "check user and password",
 }
 # " script: <sha>, on @user_script:12." (the SHA is missing for EVAL); before 7.0: "ERR Error running script (...)".
@@ -99,6 +100,8 @@ def reply_error(text: str, where: str, *, script: str | None = None, keys: Seque
         )
     if code in _REFUSED:
         return RefusedError(plain, where=where, fix=_FIXES[code])
+    if code in _MOVING:
+        return SlotMovingError("the Cluster is moving this slot", where=where, fix=MOVING_FIX)
     if code in _AWAY:
         return UnreachableError(plain, where=where, fix=_FIXES[code])
     if plain.startswith("ERR max number of clients"):

@@ -1,0 +1,199 @@
+"""A queue's slot on its way to another node of a real Cluster: nothing is judged or written meanwhile, and all goes on
+afterwards, and nothing is lost."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from emq_ops.audit.dead import audit_dead
+from emq_ops.audit.doctor.look import examine
+from emq_ops.audit.doctor.mend import mend
+from emq_ops.ledger.acts import REMOVE, REQUEUE
+from emq_ops.ledger.ledger import Ledger
+from emq_ops.passes.acts import act, choose
+from emq_ops.passes.lease.queue_lease import QueueLease
+from emq_ops.passes.selection import Selection
+from emq_ops.passes.sweep.stalled_sweep import sweep
+from emq_ops.passes.trim.dead_trim import trim
+from emq_ops.policy.models import DeadPolicy, StalledPolicy
+from emq_ops.protocol.errors import SlotMovingError
+from emq_ops.protocol.fence import Fence
+from emq_ops.protocol.keyspace import keys_of, slot
+from emq_ops.protocol.queue import Queue
+from emq_ops.protocol.scripts import load
+from emq_ops.protocol.server import Options, Server, connect
+from emq_ops.protocol.transitions.claims import claim
+from emq_ops.protocol.transitions.enqueue import enqueue
+from emq_ops.protocol.transitions.leases import keep
+from emq_ops.protocol.transitions.recover import reap
+from tests.archive.folding import Host
+from tests.support.cluster import Cluster, ask
+from tests.support.moving import Move
+from tests.support.passing import add, kill_row, lapse, take
+
+HASTY = Options(patience=0.2)
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    with Cluster() as opened:
+        yield opened
+
+
+@pytest.fixture
+def patient(cluster: Cluster) -> Iterator[Server]:
+    for node in cluster.nodes:
+        ask(node, "FLUSHALL")
+    with connect(cluster.url) as server:
+        yield server
+
+
+@pytest.fixture
+def hasty(cluster: Cluster, patient: Server) -> Iterator[Server]:
+    with connect(cluster.url, HASTY) as server:
+        yield server
+
+
+class Half:
+    """A queue of every kind of job, its lease and a stream, and what was on the nodes before anything was tried."""
+
+    def __init__(self, cluster: Cluster, server: Server, ledger: Ledger, folder: Path) -> None:
+        self.cluster, self.server, self.ledger, self.folder = cluster, server, ledger, folder
+        self.name = next(f"q{n}" for n in range(200) if cluster.owner(slot(keys_of(f"q{n}").base)) is cluster.nodes[1])
+        self.q = Queue(server, self.name)
+        add(self.q, 3)
+        take(self.q, 3)
+        lapse(self.q)
+        self.held = add(self.q, 2)
+        self.pending = add(self.q, 2)
+        kill_row(self.q, 5)
+        for number in range(5):
+            server.write("XADD", self.q.keys.stream("completions"), f"{number + 1}-0", "job", "x")
+        self.lease = QueueLease(server, ledger, self.name, lease_ms=60_000)
+        self.fence: Fence = self.lease.try_acquire()
+        self.move = Move(cluster, self.name)
+
+    def split(self, which: str) -> None:
+        k = self.q.keys
+        sets = [k.pending, k.active, k.dead, k.schedule, k.failed]
+        if which == "sets":
+            self.move.begin().carry(*sets)
+        elif which == "rows":
+            rows = [key for key in self.server.scan(k.all_pattern()) if b":job:" in key]
+            self.move.begin().carry(*rows[:10])
+        elif which == "lease":
+            self.move.begin().carry(k.lease, k.stream("completions"), k.dead)
+        else:
+            self.move.begin()
+
+    def digests(self) -> list[bytes]:
+        """Of all that each node holds, whether it serves it or not."""
+        return [ask(node, "DEBUG", "DIGEST") for node in self.cluster.nodes]
+
+    def rows(self) -> set[bytes]:
+        return {key for node in self.cluster.nodes for key in node.client().scan_iter(count=1000) if b":job:" in key}
+
+
+@pytest.fixture
+def half(cluster: Cluster, patient: Server, ledger: Ledger, tmp_path: Path) -> Iterator[Half]:
+    made = Half(cluster, patient, ledger, tmp_path)
+    yield made
+    made.move.forget()
+
+
+def _doctor(server: Server, half: Half) -> None:
+    list(mend(server, examine(server, [half.name], settle=0).findings))
+
+
+def _act(kind: str) -> Callable[[Server, Half], object]:
+    def run(server: Server, half: Half) -> None:
+        act(server, kind, choose(server, half.name, Selection(), half.ledger), half.ledger)
+
+    return run
+
+
+DOORS: dict[str, Callable[[Server, Half], object]] = {
+    "doctor": _doctor,
+    "sweep": lambda s, h: sweep(s, h.name, StalledPolicy(), h.ledger, h.fence),
+    "trim": lambda s, h: trim(s, h.name, DeadPolicy(keep=0, archive=False), h.ledger, h.fence),
+    "audit": lambda s, h: audit_dead(s, [h.name], Selection(), h.ledger),
+    "requeue": _act(REQUEUE),
+    "remove": _act(REMOVE),
+    "fold": lambda s, h: Host.in_folder(s, h.folder, queue_name=h.name).anew(keep=1).cycle(force=True),
+    "claim": lambda s, h: claim(Queue(s, h.name), 60_000),
+    "enqueue": lambda s, h: enqueue(Queue(s, h.name), h.held[0], b"x"),
+    "reap": lambda s, h: reap(Queue(s, h.name)),
+    "keep": lambda s, h: keep(Queue(s, h.name), [(h.held[0], 1)], 60_000),
+    "lease": lambda s, h: s.run(load("lease_renew"), [h.fence.key], [*h.fence.args, 60_000]),
+}
+
+
+@pytest.mark.parametrize("which", ["sets", "rows", "lease", "nothing"])
+def test_nothing_is_judged_or_written_in_a_slot_that_is_half_moved(half: Half, hasty: Server, which: str) -> None:
+    rows = half.rows()
+    half.split(which)
+    before = half.digests()
+    for name, door in DOORS.items():
+        with pytest.raises(SlotMovingError, match="the Cluster is moving this slot"):
+            pytest.fail(f"{name}: {door(hasty, half)}")
+        assert half.digests() == before, name
+    half.move.finish()
+    assert examine(half.server, [half.name], settle=0).findings == []
+    assert half.rows() == rows
+
+
+def test_a_move_that_was_given_up_half_way_is_found_out(half: Half, hasty: Server) -> None:
+    half.split("rows")
+    half.move.turn_back(carried=False)
+    before = half.digests()
+    with connect(half.cluster.url, HASTY) as fresh:  # one that never saw it move
+        for server in (fresh, hasty):
+            for name, door in DOORS.items():
+                with pytest.raises(SlotMovingError, match=r"moving this slot: 10 of its keys lie on 127\.0\.0\.1:\d+"):
+                    pytest.fail(f"{name}: {door(server, half)}")
+    assert half.digests() == before
+    half.move.begin().turn_back()
+    assert examine(hasty, [half.name], settle=0).findings == []
+
+
+@pytest.mark.parametrize("end", ["finish", "turn_back"])
+def test_who_waits_goes_on_when_the_move_ends(half: Half, patient: Server, end: str) -> None:
+    half.split("sets")
+    names = ["claim", "doctor"] + (["sweep"] if end == "turn_back" else [])
+    with ThreadPoolExecutor(3) as pool:
+        waiting = [pool.submit(DOORS[name], patient, half) for name in names]
+        time.sleep(0.1)  # they are on their way; they may still come later
+        getattr(half.move, end)()
+        for one in waiting:
+            one.result(10)
+    assert examine(patient, [half.name], settle=0).findings == []
+
+
+def test_an_atomic_move_is_nothing_to_wait_for(half: Half, hasty: Server) -> None:
+    asked = threading.Event()
+    faults: list[BaseException] = []
+    taken: list[str] = []
+
+    def work() -> None:
+        try:
+            while not asked.is_set():
+                examine(hasty, [half.name], settle=0)
+                if (got := claim(Queue(hasty, half.name), 60_000)) is not None:
+                    taken.append(got.job)
+        except BaseException as fault:
+            faults.append(fault)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    half.move.atomic()
+    asked.set()
+    thread.join(10)
+    assert faults == []
+    assert taken == [*half.held, *half.pending][: len(taken)]
+    assert examine(hasty, [half.name], settle=0).findings == []
