@@ -13,6 +13,7 @@ from emq_ops.protocol.server import Server, connect
 from tests.support.postgres import Postgres
 from tests.support.s3 import S3Server
 from tests.support.valkey import Valkey
+from tests.support.zygote import Zygote
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -72,6 +73,13 @@ def postgres() -> Iterator[Postgres]:
     """A real PostgreSQL; ``postgres.fresh()`` is the URL of an empty database."""
     with Postgres() as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def zygote() -> Iterator[Zygote]:
+    """Makes processes that cost milliseconds."""
+    with Zygote() as opened:
+        yield opened
 
 
 @pytest.fixture(scope="session")

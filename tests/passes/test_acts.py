@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import shutil
-import signal
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,12 +23,14 @@ from emq_ops.protocol.errors import BadInputError
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import Server
 from emq_ops.protocol.transitions import claims, enqueue, jobs, recover, settle
-from tests.passes.act_zygote import ActZygote
 from tests.support.invariants import violations
 from tests.support.keyspace import dump, load_live
+from tests.support.kills import kill_at, moments
 from tests.support.proxy import RespProxy, anything
 from tests.support.valkey import Valkey
+from tests.support.zygote import Zygote
 
+ACT = "tests.passes.run_act"
 LONG_MS = 3_600_000
 
 
@@ -260,31 +260,21 @@ def test_acts_while_the_queue_works(server: Server, ledger: Ledger) -> None:
     assert act(server, book.REMOVE, choose(server, "orders", Selection(causes=("stalled",))), ledger).done == 30
 
 
-@pytest.fixture(scope="module")
-def zygote() -> Iterator[ActZygote]:
-    with ActZygote() as opened:
-        yield opened
-
-
-def _steps(proxy: RespProxy, commits: Path) -> tuple[int, int]:
-    return proxy.count(anything), int(commits.read_text())
-
-
 @pytest.mark.parametrize("kind", [book.REMOVE, book.REQUEUE])
 def test_killed_anywhere_an_act_is_resumed_to_the_same_end(
-    kind: str, server: Server, valkey: Valkey, zygote: ActZygote, tmp_path: Path
+    kind: str, server: Server, valkey: Valkey, zygote: Zygote, tmp_path: Path
 ) -> None:
     _kill_everywhere(kind, server, valkey, zygote, tmp_path, undoing=False)
 
 
 def test_killed_anywhere_an_undo_goes_on_to_the_same_end(
-    server: Server, valkey: Valkey, zygote: ActZygote, tmp_path: Path
+    server: Server, valkey: Valkey, zygote: Zygote, tmp_path: Path
 ) -> None:
     _kill_everywhere(book.REMOVE, server, valkey, zygote, tmp_path, undoing=True)
 
 
 def _kill_everywhere(
-    kind: str, server: Server, valkey: Valkey, zygote: ActZygote, tmp_path: Path, *, undoing: bool
+    kind: str, server: Server, valkey: Valkey, zygote: Zygote, tmp_path: Path, *, undoing: bool
 ) -> None:
     seed(Queue(server, "orders"), 4)
     whole, run = dump(server), ""
@@ -296,7 +286,6 @@ def _kill_everywhere(
         if undoing:
             run = act(server, kind, choose(server, "orders", Selection(), ledger), ledger, rate=100_000).run or ""
     commands = _as_commands(server)
-    counted = tmp_path / "commits"
 
     def fresh(name: str) -> str:
         """The keyspace and the ledger as they were."""
@@ -313,32 +302,26 @@ def _kill_everywhere(
     with RespProxy(valkey.url) as proxy:
         state = fresh("undisturbed")
         proxy.forget()
-        assert zygote.run(**spec(state), commits=str(counted)) == 0
-        requests, commits = _steps(proxy, counted)
+        counts = zygote.start(ACT, **spec(state)).result()
+        counts["request"] = proxy.count(anything)
         end = dump(server)
         assert (end == whole) == undoing
-        kills: list[tuple[Any, ...]] = [
-            ("request", how, k) for how in ("before", "after") for k in range(1, requests + 1)
-        ]
-        kills += [("commit", how, k) for how in ("before", "after") for k in range(1, commits + 1)]
-        for number, (what, how, k) in enumerate(kills):
+        kills, killed = moments(counts), 0
+        for number, moment in enumerate(kills):
             state = fresh(str(number))
-            if what == "request":
-                proxy.arm(f"kill_{how}", at=k, match=anything, pid=zygote.current)
-            code = zygote.run(**spec(state), kill=[what, how, k])
-            proxy.disarm()
-            assert code in (0, -signal.SIGKILL), (what, how, k)
+            killed += kill_at(moment, zygote, ACT, {"request": proxy}, **spec(state)).wait() != 0
             with open_ledger(state) as ledger:
                 _finish(server, ledger, kind, run)
-                assert dump(server) == end, (what, how, k)
+                assert dump(server) == end, moment
                 if undoing:
                     assert {i.undone_by is not None for i, _ in book.removed(ledger, run)} == set()
                     continue
                 [done] = [r for r in runs.latest(ledger, kind=kind) if r.status == runs.DONE]
-                assert done.counts == {"selected": 4, "done": 4}, (what, how, k)
+                assert done.counts == {"selected": 4, "done": 4}, moment
                 if kind == book.REMOVE:
                     undo(server, done.id, ledger)
-                    assert dump(server) == whole, (what, how, k)
+                    assert dump(server) == whole, moment
+        assert killed > 0.9 * len(kills)
 
 
 def _finish(server: Server, ledger: Ledger, kind: str, undone: str) -> None:

@@ -18,11 +18,11 @@ from emq_ops.protocol.errors import BadInputError
 from emq_ops.protocol.scripts import load
 from emq_ops.protocol.server import Server
 from tests.playbook.bench import Bench, job
-from tests.playbook.test_kill import zygote  # noqa: F401  # a fixture
-from tests.playbook.zygote import PlayZygote
+from tests.playbook.test_kill import PLAY
 from tests.support.daemons import site
 from tests.support.proxy import RespProxy, scripted
 from tests.support.valkey import Valkey
+from tests.support.zygote import Zygote
 
 
 def test_a_trim_through_a_daemon_removes_none_but_those_named(
@@ -67,18 +67,18 @@ def test_c17_killed_in_step_2_is_looked_at_again_and_nothing_is_done_twice(
     bench: Bench,
     valkey: Valkey,
     tmp_path: Path,
-    zygote: PlayZygote,  # noqa: F811  # the fixture
+    zygote: Zygote,
 ) -> None:
     bench.put("orders", {"dead": dict.fromkeys("ABCDE", "x")})
     book = bench.write(FIVE)
     bench.server.write("SCRIPT", "LOAD", load("act_requeue").source)
     with RespProxy(valkey.url) as proxy:
         # Step 2 takes effect, and the process dies before it hears of it.
-        proxy.arm("kill_after", match=scripted("act_requeue"), pid=zygote.current)
-        code = zygote.run(url=proxy.url, state=f"sqlite:///{tmp_path}/state.db", book=book)
+        proxy.arm("kill_after", match=scripted("act_requeue"), pid=zygote.pid)
+        code = zygote.run(PLAY, url=proxy.url, state=f"sqlite:///{tmp_path}/state.db", book=book)
     assert code == -signal.SIGKILL
     [run] = runs.latest(bench.ledger, kind="play")
-    assert (run.status, run.holder.rsplit(":", 1)[1]) == ("running", str(zygote.pid))
+    assert (run.status, run.holder.rsplit(":", 1)[1]) == ("running", str(zygote.pid()))
     assert bench.seen("orders")["pending"] == ["A", "B"]
     ended = bench.resume(run.id)
     assert ended.status == "done"

@@ -4,11 +4,7 @@ with unequal leases, (f) a deploy in a maintenance window. (a) to (c) are in ``t
 from __future__ import annotations
 
 import itertools
-import os
 import signal
-from collections.abc import Iterator
-
-import pytest
 
 from emq_ops.ledger import deaths, holds
 from emq_ops.ledger.holds import Window
@@ -18,33 +14,23 @@ from emq_ops.protocol.server import Server, connect
 from emq_ops.protocol.transitions.reads import counts
 from tests.stories.telling import interruptions, numbers, ops
 from tests.support.passing import add, dead_of, lapse, swept, take, until
+from tests.support.run_worker import start_worker
 from tests.support.sentinel import Sentinel
 from tests.support.valkey import Valkey
-from tests.support.zygote import Zygote
+from tests.support.zygote import Child, Zygote
 
 WAITS = "tests.support.handlers:waits"
-
-
-@pytest.fixture(scope="module")
-def zygote() -> Iterator[Zygote]:
-    with Zygote() as opened:
-        yield opened
 
 
 def active(server: Server, queue: Queue) -> int:
     return int(server.read("ZCARD", queue.keys.active))
 
 
-def work(zygote: Zygote, url: str, *, lease: int, concurrency: int = 8) -> int:
+def work(zygote: Zygote, url: str, *, lease: int, concurrency: int = 8) -> Child:
     """A worker that recovers nothing, and whose jobs wait for the key ``go``."""
-    return zygote.fork(
-        url, "orders", WAITS, lease=lease, concurrency=concurrency, recovery="none", until_idle=False, beat=50
+    return start_worker(
+        zygote, url, "orders", WAITS, lease=lease, concurrency=concurrency, recovery="none", until_idle=False, beat=50
     )
-
-
-def kill(zygote: Zygote, pid: int) -> None:
-    os.kill(pid, signal.SIGKILL)
-    assert zygote.wait(pid) == -signal.SIGKILL
 
 
 def test_d_a_poison_job_takes_the_server_down_each_time_and_dies_in_the_end(
@@ -60,7 +46,7 @@ def test_d_a_poison_job_takes_the_server_down_each_time_and_dies_in_the_end(
             worker = work(zygote, durable.url, lease=300)
             until(lambda: active(server, orders) == 1, "the claim")
             durable.kill()
-            kill(zygote, worker)
+            worker.kill()
             durable.start()
             lapse(orders)
             report = swept(server, ledger, "orders", max_stalled=2, max_exempt=3)
@@ -129,7 +115,7 @@ def test_f_a_deploy_in_a_maintenance_window(durable: Valkey, ledger: Ledger, sta
         until(lambda: active(server, orders) == 20, "the claims")
         now = server.now_ms("orders")
         holds.open_window(ledger, Window("orders", now, now + 300_000, why="deploy"))
-        kill(zygote, old)
+        old.kill()
         lapse(orders)
         report = swept(server, ledger, "orders", max_stalled=1)
         assert (report.exempted, report.dead) == (20, 0)
@@ -137,8 +123,8 @@ def test_f_a_deploy_in_a_maintenance_window(durable: Valkey, ledger: Ledger, sta
         server.write("SET", "go", 1)
         new = work(zygote, durable.url, lease=400, concurrency=20)
         until(lambda: counts(orders).completed == 20, "the new workers")
-        os.kill(new, signal.SIGTERM)
-        assert zygote.wait(new) == 0
+        new.signal(signal.SIGTERM)
+        assert new.wait() == 0
         assert swept(server, ledger, "orders", max_stalled=1).dead == 0
         assert (counts(orders).dead, counts(orders).active, counts(orders).pending) == (0, 0, 0)
         assert list(deaths.iterate(ledger)) == []

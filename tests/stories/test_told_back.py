@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,17 +15,12 @@ from emq_ops.protocol.server import connect
 from emq_ops.protocol.transitions.reads import counts
 from tests.audit.working import failed, put
 from tests.stories.telling import numbers, ops
+from tests.support.run_worker import start_worker
 from tests.support.valkey import Valkey
-from tests.support.zygote import Zygote
+from tests.support.zygote import Child, Zygote
 
 LEASE_MS = 1_500
 WAITS = "tests.support.handlers:waits"
-
-
-@pytest.fixture(scope="module")
-def zygote() -> Iterator[Zygote]:
-    with Zygote() as opened:
-        yield opened
 
 
 class Stage:
@@ -37,7 +30,7 @@ class Stage:
         self.valkey = Valkey(appendonly="yes", appendfsync="always").start()
         self.zygote = zygote
         self.where = ("--url", self.valkey.url, "--state", f"sqlite:///{folder}/state.db")
-        self.workers: list[int] = []
+        self.workers: list[Child] = []
 
     def ops(self, *argv: str) -> Any:
         """The JSON that a command says; it must succeed."""
@@ -62,13 +55,13 @@ class Stage:
         self.until(lambda: self.counts().active == jobs)
         return sorted(made)
 
-    def work(self, *, until_idle: bool = True, **options: Any) -> int:
-        return self.zygote.fork(self.valkey.url, "orders", WAITS, until_idle=until_idle, recovery="none", **options)
+    def work(self, *, until_idle: bool = True, **options: Any) -> Child:
+        options |= {"until_idle": until_idle, "recovery": "none"}
+        return start_worker(self.zygote, self.valkey.url, "orders", WAITS, **options)
 
     def kill_workers(self) -> None:
-        for pid in self.workers:
-            os.kill(pid, signal.SIGKILL)
-            self.zygote.wait(pid)
+        for worker in self.workers:
+            worker.kill()
         self.workers.clear()
 
     def close(self) -> None:
@@ -130,7 +123,7 @@ def test_a_counted_forty_die_are_suspected_requeued_and_complete(stage: Stage) -
     assert (act["done"], act["last_attempt"]) == (40, 0)
     with connect(stage.valkey.url) as server:
         server.write("SET", "go", "1")
-    assert stage.zygote.wait(stage.work(concurrency=8)) == 0
+    assert stage.work(concurrency=8).wait() == 0
     assert (stage.counts().completed, stage.counts().dead) == (40, 1)
     life = stage.ops("audit", "job", mine[0])
     assert [event["what"] for event in life["events"]][-2:] == ["revived", "requeue"]

@@ -12,7 +12,7 @@ import os
 import signal
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 _CALLS = ("link", "unlink", "remove", "replace", "rename", "mkdir", "rmdir", "fsync")
@@ -20,17 +20,17 @@ _AUDITED = ("os.link", "os.rename", "os.remove", "os.mkdir", "os.rmdir")
 
 
 class Effects:
-    """`kill`: ``{"what": kind, "when": "before" | "after", "at": k}``. Kinds: those of `watch`, and ``file``: a file
+    """`kill`: ``[kind, "before" | "after", k]`` (see `kills.Moment`). Kinds: those of `watch`, and ``file``: a file
     opened for writing, linked, moved, removed; a folder made; either of them brought to the disk (fsync).
 
     `seen` counts each kind. `audited` counts the files' effects as the interpreter itself tells of them (it tells of no
     fsync), so that a new way to touch a file does not go unseen: `check` compares.
     """
 
-    def __init__(self, kill: dict[str, Any] | None, root: str | None) -> None:
+    def __init__(self, kill: Sequence[Any] | None, root: str | None) -> None:
         self.seen: Counter[str] = Counter()
         self.audited = 0
-        self._kill = kill or {}
+        self._kill = tuple(kill or ())
         self._root = root
         self._told = 0
         if root is not None:
@@ -123,6 +123,5 @@ class Effects:
         self._die_if(kind, "after")
 
     def _die_if(self, kind: str, when: str) -> None:
-        wanted = (self._kill.get("what"), self._kill.get("when", "before"), self._kill.get("at"))
-        if wanted == (kind, when, self.seen[kind]):
+        if self._kill == (kind, when, self.seen[kind]):
             os.kill(os.getpid(), signal.SIGKILL)

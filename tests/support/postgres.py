@@ -7,7 +7,7 @@ import shutil
 import tempfile
 import warnings
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 from urllib.parse import quote
 
 import psutil
@@ -16,6 +16,8 @@ import psycopg
 
 class Postgres:
     """One cluster in a temporary folder, started on entry, gone at the end."""
+
+    running: ClassVar[set[Postgres]] = set()
 
     def __enter__(self) -> Self:
         with warnings.catch_warnings():
@@ -29,9 +31,11 @@ class Postgres:
             connection.execute("ALTER SYSTEM SET fsync = off")
             connection.execute("SELECT pg_reload_conf()")
         self._numbers = itertools.count(1)
+        self.running.add(self)
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.running.discard(self)
         self._server.cleanup()
         shutil.rmtree(self.dir, ignore_errors=True)
 

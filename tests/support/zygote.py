@@ -1,132 +1,205 @@
-"""Worker processes that cost milliseconds: one parent with everything imported forks a consumer whenever it is asked.
+"""Processes that cost milliseconds: one parent that has imported what they need forks a child for each.
 
-    with Zygote() as zygote:
-        pid = zygote.fork(url, "orders", "tests.support.handlers:obedient", log=path, lease=300)
-        ...
-        assert zygote.wait(pid) == -signal.SIGKILL
+    child = zygote.start("tests.faults.passes.run_pass", what="sweep", url=..., state=...)
+    child.signal(signal.SIGSTOP)
+    assert child.wait() == 0
+    assert zygote.run("tests.passes.run_act", kill=["commit", "before", 3], ...) == -signal.SIGKILL
 
-The child connects to `url`, runs ``Consumer(...).run(until_idle=...)`` and exits 0; its events are appended to `log` as
-JSON lines.
+What a child does is a module of the tests: its ``child(spec)``, whose return value is the child's `result`. The parent
+imports it, with all that it imports, before its first fork for it, and calls its ``warm()``, if there is one.
+
+The parent is a process of its own, since a fork of the test's process would copy the locks of its threads.
 """
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import importlib
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
+import tempfile
+import threading
+import traceback
 from pathlib import Path
 from typing import Any, Self
 
 ROOT = Path(__file__).parents[2]
+RAISED = 70
+"""The exit code of a child that raised."""
+WAIT_SECONDS = 120.0
+FORK_SAFE = {"jemalloc_bg_thd"}
+"""Threads of libraries that see to forks themselves (pyarrow's allocator)."""
+
+
+class Child:
+    """One forked process, as its test sees it. It begins only when the test knows its pid."""
+
+    def __init__(self, zygote: Zygote, pid: int, told: Path) -> None:
+        self._zygote, self.pid, self._told = zygote, pid, told
+        self._fd = os.pidfd_open(pid)
+        self._code: int | None = None
+
+    def poll(self, seconds: float = 0) -> int | None:
+        """The exit code (RAISED: it raised), minus the signal that ended it, or None where it still runs after
+        `seconds`."""
+        if self._code is None:
+            ended = select.poll()
+            ended.register(self._fd, select.POLLIN)
+            if ended.poll(seconds * 1000):
+                self._code = int(self._zygote.ask(reap=self.pid))
+                os.close(self._fd)
+        return self._code
+
+    def wait(self, seconds: float = WAIT_SECONDS) -> int:
+        """The same, once it ended; fails after `seconds`."""
+        code = self.poll(seconds)
+        assert code is not None, f"process {self.pid} still runs after {seconds} s"
+        return code
+
+    def signal(self, number: int) -> None:
+        """Sends it a signal, if it runs."""
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        """SIGKILL, and until it is gone."""
+        self.signal(signal.SIGKILL)
+        self.wait()
+
+    def result(self) -> Any:
+        """What ``child(spec)`` returned; None where a signal ended it. Fails with the traceback of one that raised."""
+        if self.wait() < 0:
+            return None
+        told = json.loads(self._told.read_text())
+        assert "traceback" not in told, told["traceback"]
+        return told["result"]
 
 
 class Zygote:
-    """The parent process, seen from a test."""
+    """The parent, as a test sees it. `last`: its latest child. Any number of them run at once."""
 
     def __enter__(self) -> Self:
+        self._dir = tempfile.TemporaryDirectory(prefix="emqz-")
+        self._count = 0
+        self._lock = threading.Lock()
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.support.zygote"],
-            cwd=ROOT,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
+            [sys.executable, "-m", __name__], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
+        self.last: Child | None = None
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._process.stdin.close()  # type: ignore[union-attr]  # it is a pipe
-        self._process.wait(20)
-        self._process.stdout.close()  # type: ignore[union-attr]  # it is a pipe
+        self._process.communicate(timeout=60)
+        self._dir.cleanup()
 
-    def fork(
-        self, url: str, queue: str, handler: str, *, log: Path | None = None, until_idle: bool = True, **options: Any
-    ) -> int:
-        """A new consumer's pid."""
-        job = {
-            "url": url,
-            "queue": queue,
-            "handler": handler,
-            "log": str(log) if log else None,
-            "until_idle": until_idle,
-        }
-        return int(self._ask({**job, "options": options}))
+    def start(self, module: str, **spec: Any) -> Child:
+        """Forks a child that runs ``child(spec)`` of the module."""
+        self._count += 1
+        told = Path(self._dir.name) / str(self._count)
+        self.last = Child(self, int(self.ask(fork=module, spec=spec, told=str(told))), told)
+        self.ask(go=self.last.pid)
+        return self.last
 
-    def wait(self, pid: int) -> int:
-        """Its exit code, or minus the signal that ended it. Blocks."""
-        return int(self._ask({"wait": pid}))
+    def run(self, module: str, **spec: Any) -> int:
+        """Runs a child to its end; its exit code."""
+        return self.start(module, **spec).wait()
 
-    def _ask(self, request: dict[str, Any]) -> str:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps(request) + "\n")
-        self._process.stdin.flush()
-        answer = self._process.stdout.readline()
-        assert answer, "the zygote is gone"
-        return answer
+    def pid(self) -> int:
+        """Of the latest child, for a proxy that kills it."""
+        assert self.last is not None
+        return self.last.pid
 
-
-def events_of(log: Path) -> list[dict[str, Any]]:
-    """What a child told so far: ``kind`` and the fields as text."""
-    if not log.exists():
-        return []
-    return [json.loads(line) for line in log.read_text().splitlines() if line.endswith("}")]
+    def ask(self, **request: Any) -> str:
+        """One request to the parent, and its reply."""
+        with self._lock:
+            assert self._process.stdin is not None
+            assert self._process.stdout is not None
+            self._process.stdin.write(json.dumps(request) + "\n")
+            self._process.stdin.flush()
+            reply = self._process.stdout.readline()
+        assert reply, "the zygote is gone"
+        return reply
 
 
-def _child(request: dict[str, Any]) -> int:
-    from emq_ops.protocol.queue import Queue
-    from emq_ops.protocol.server import connect
-    from emq_ops.worker import Backoff, Consumer, ConsumerSettings, load_handler
-    from emq_ops.worker.events import WorkerEvent
+class _Parent:
+    """The parent's own side."""
 
-    log = os.open(request["log"] or os.devnull, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    def __init__(self) -> None:
+        # Whatever prints (an import, a child) prints to stderr; replies have a file of their own.
+        self._out = os.fdopen(os.dup(1), "w", buffering=1)
+        os.dup2(2, 1)
+        self._modules: dict[str, Any] = {}
+        self._gates: dict[int, int] = {}
+        self._alive: set[int] = set()
 
-    def tell(event: WorkerEvent) -> None:
-        fields = {name: str(getattr(event, name)) for name in event.__dataclass_fields__}
-        os.write(log, (json.dumps({"kind": type(event).__name__, **fields}) + "\n").encode())
+    def serve(self) -> None:
+        for line in sys.stdin:
+            request = json.loads(line)
+            if "fork" in request:
+                reply = self._fork(request)
+            elif "go" in request:
+                reply = os.write(gate := self._gates.pop(request["go"]), b"x")
+                os.close(gate)
+            else:
+                self._alive.discard(request["reap"])
+                reply = os.waitstatus_to_exitcode(os.waitpid(request["reap"], 0)[1])
+            print(reply, file=self._out)
+        for pid in self._alive:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
-    options = request["options"]
-    if "backoff" in options:
-        options["backoff"] = Backoff(**options["backoff"])
-    with connect(request["url"]) as server:
-        consumer = Consumer(
-            Queue(server, request["queue"]),
-            load_handler(request["handler"]),
-            ConsumerSettings(**options),
-            on_event=tell,
-        )
-        report = consumer.run(signals=True, until_idle=request["until_idle"])
-    return 1 if report.abandoned else 0
-
-
-def _serve() -> None:
-    # Everything a child needs is imported before the first fork.
-    for module in ("emq_ops.protocol.server", "emq_ops.worker", "tests.support.handlers"):
-        importlib.import_module(module)
-    alive: set[int] = set()
-    for line in sys.stdin:
-        request = json.loads(line)
-        if "wait" in request:
-            status = os.waitpid(request["wait"], 0)[1]
-            alive.discard(request["wait"])
-            print(os.waitstatus_to_exitcode(status), flush=True)
-            continue
+    def _fork(self, request: dict[str, Any]) -> int:
+        module = self._prepared(request["fork"])
+        opened, gate = os.pipe()
         pid = os.fork()
         if pid == 0:
-            code = 70
-            try:
-                os.close(0)
-                code = _child(request)
-            finally:
-                os._exit(code)
-        alive.add(pid)
-        print(pid, flush=True)
-    for pid in alive:
-        os.kill(pid, signal.SIGKILL)
-        os.waitpid(pid, 0)
+            os.close(0)
+            os.close(gate)
+            os.open(os.devnull, os.O_RDONLY)
+            os.read(opened, 1)
+            _run(module, request["spec"], Path(request["told"]))
+        os.close(opened)
+        self._gates[pid] = gate
+        self._alive.add(pid)
+        return pid
+
+    def _prepared(self, name: str) -> Any:
+        if name not in self._modules:
+            module = importlib.import_module(name)
+            getattr(module, "warm", lambda: None)()
+            tasks = [task for task in Path("/proc/self/task").iterdir() if task.name != str(os.getpid())]
+            threads = [(task / "comm").read_text().strip() for task in tasks]
+            assert set(threads) <= FORK_SAFE, f"{name} began threads, whose locks a fork would copy: {threads}"
+            gc.collect()
+            gc.freeze()  # or each child's first collection would copy all that is shared
+            self._modules[name] = module
+        return self._modules[name]
+
+
+def _run(module: Any, spec: dict[str, Any], told: Path) -> None:
+    """The child's side; does not return."""
+    code = RAISED
+    try:
+        result = module.child(spec)
+        told.write_text(json.dumps({"result": result}))
+        code = 0
+    except SystemExit as ended:
+        code = ended.code if isinstance(ended.code, int) else 0 if ended.code is None else 1
+        told.write_text(json.dumps({"result": None}))
+    except BaseException:
+        traceback.print_exc()
+        told.write_text(json.dumps({"traceback": traceback.format_exc()}))
+    finally:
+        with contextlib.suppress(Exception):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(code)
 
 
 if __name__ == "__main__":
-    _serve()
+    _Parent().serve()

@@ -15,6 +15,7 @@ from emq_ops.worker import Consumer, ConsumerSettings
 from tests.support.consuming import records
 from tests.support.invariants import violations
 from tests.support.monitor import Monitor
+from tests.support.run_worker import start_worker
 from tests.support.valkey import Valkey
 from tests.support.zygote import Zygote
 
@@ -74,7 +75,7 @@ def check_rotation(lines: list[list[str]], base: str, limits: dict[str, int]) ->
 
 
 @pytest.mark.parametrize("limited", [False, True])
-def test_eight_workers_over_many_lanes(valkey: Valkey, server: Server, limited: bool) -> None:
+def test_eight_workers_over_many_lanes(valkey: Valkey, server: Server, zygote: Zygote, limited: bool) -> None:
     q = Queue(server, "orders")
     lanes = [ids.mint("GRP") for _ in range(12)]
     jobs = 60
@@ -89,18 +90,16 @@ def test_eight_workers_over_many_lanes(valkey: Valkey, server: Server, limited: 
             while not done.is_set():
                 wrong.extend(own.read("EVAL_RO", SAMPLE, 0, q.keys.base))
 
-    with Monitor(valkey) as monitor, Zygote() as zygote:
+    with Monitor(valkey) as monitor:
         news = [enqueue.NewJob(ids.mint(), b"ok", group) for _ in range(jobs) for group in lanes]
         enqueue.enqueue_many(q, news)
         sampler = threading.Thread(target=sample)
         sampler.start()
-        pids = [
-            zygote.fork(
-                valkey.url, q.name, "tests.support.handlers:obedient", concurrency=4, serve="lanes", cancel=False
-            )
-            for _ in range(8)
+        options = {"concurrency": 4, "serve": "lanes", "cancel": False}
+        workers = [
+            start_worker(zygote, valkey.url, q.name, "tests.support.handlers:obedient", **options) for _ in range(8)
         ]
-        codes = [zygote.wait(pid) for pid in pids]
+        codes = [worker.wait() for worker in workers]
         # A worker may end while another holds the last place of a lane; whatever is left is ended here.
         Consumer(q, lambda _: None, ConsumerSettings(serve="lanes", cancel=False)).run(until_idle=True)
         done.set()

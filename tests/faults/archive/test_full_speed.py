@@ -11,9 +11,9 @@ import redis
 
 from emq_ops.protocol.server import Server
 from tests.faults.archive.world import STREAM, Locals, World, folder_store
-from tests.faults.archive.zygote import Zygote
 from tests.support.oracle import Seen, local_records
 from tests.support.valkey import Valkey
+from tests.support.zygote import Zygote
 
 POLICY = {"keep": 100}
 
@@ -41,16 +41,14 @@ class Writer(threading.Thread):
 def run_beside(world: World, zygote: Zygote, root: Path, writer: Writer, seconds: float) -> list[dict[str, object]]:
     """The driver's cycles every 50 ms while the writer writes; then one last cycle."""
     stop = root / "stop"
-    run = zygote.start(
-        world.spec("a", policy=POLICY, cycles=1_000_000, interval=0.05, stop=str(stop), force=False, timeout=60)
-    )
+    forever = {"cycles": 1_000_000, "interval": 0.05, "stop": str(stop), "force": False}
+    run = world.start(zygote, "a", policy=POLICY, timeout=60, **forever)
     writer.start()
     time.sleep(seconds)  # the length of the test, not a wait for something
     writer.over.set()
     writer.join()
     stop.touch()
-    told = run.wait()
-    assert told is not None
+    told = run.result()
     assert told["errors"] == []
     world.policy = POLICY
     world.run(zygote, "a")
@@ -59,12 +57,10 @@ def run_beside(world: World, zygote: Zygote, root: Path, writer: Writer, seconds
 
 
 @pytest.mark.parametrize("seconds", [2.5, pytest.param(20, marks=pytest.mark.soak)])
-def test_nothing_is_missing(
-    seconds: float, valkey: Valkey, server: Server, tmp_path: Path, zygotes: dict[str, Zygote]
-) -> None:
+def test_nothing_is_missing(seconds: float, valkey: Valkey, server: Server, tmp_path: Path, zygote: Zygote) -> None:
     world = World(server, valkey.url, "mail", Locals(tmp_path), folder_store(tmp_path / "bucket"))
     with valkey.client() as client:
-        reports = run_beside(world, zygotes["a"], tmp_path, Writer(client, world.key), seconds)
+        reports = run_beside(world, zygote, tmp_path, Writer(client, world.key), seconds)
     assert sum(int(str(report["trimmed"])) for report in reports) > 500, "it trimmed while the writer wrote"
     assert len(world.sent) > 1000
     world.converged("a")
@@ -95,7 +91,7 @@ class Reader(threading.Thread):
             time.sleep(0 if last else self.pause)  # a slow consumer
 
 
-def test_groups_read_every_record(valkey: Valkey, server: Server, tmp_path: Path, zygotes: dict[str, Zygote]) -> None:
+def test_groups_read_every_record(valkey: Valkey, server: Server, tmp_path: Path, zygote: Zygote) -> None:
     """One group is slow; another is made half-way, at the beginning of what is still there."""
     world = World(server, valkey.url, "mail", Locals(tmp_path), folder_store(tmp_path / "bucket"))
     clients = [valkey.client() for _ in range(3)]
@@ -111,8 +107,8 @@ def test_groups_read_every_record(valkey: Valkey, server: Server, tmp_path: Path
     half_way = threading.Timer(1.2, join_late)
     half_way.start()
     stop = tmp_path / "stop"
-    spec = world.spec("a", policy=POLICY, cycles=1_000_000, interval=0.05, stop=str(stop), force=False)
-    run = zygotes["a"].start(spec)
+    forever = {"cycles": 1_000_000, "interval": 0.05, "stop": str(stop), "force": False}
+    run = world.start(zygote, "a", policy=POLICY, **forever)
     writer.start()
     time.sleep(2.5)  # the length of the test
     writer.over.set()
@@ -122,9 +118,9 @@ def test_groups_read_every_record(valkey: Valkey, server: Server, tmp_path: Path
         reader.over.set()
         reader.join()
     stop.touch()
-    assert run.wait() is not None
+    assert run.wait() == 0
     world.policy = POLICY
-    world.run(zygotes["a"], "a")
+    world.run(zygote, "a")
     world.sent = writer.sent
     world.converged("a")
     ids = [f"{seen.ms}-{seen.seq}".encode() for seen in writer.sent]

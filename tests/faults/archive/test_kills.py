@@ -12,13 +12,13 @@ import pytest
 
 from emq_ops.protocol.server import Server
 from tests.faults.archive.world import Locals, Store, World, folder_store, s3_store
-from tests.faults.archive.zygote import Zygote
 from tests.support.http_proxy import HttpProxy
+from tests.support.kills import Moment, moments
 from tests.support.postgres import Postgres
 from tests.support.s3 import S3Server
 from tests.support.valkey import Valkey
+from tests.support.zygote import Zygote
 
-Moment = tuple[str, str, int]
 Make = Callable[[str, str], "Bench"]
 
 
@@ -37,30 +37,24 @@ class Bench:
         world.fill()
         return world
 
-    def moments(self, zygotes: dict[str, Zygote], *, each_once: bool = False) -> list[Moment]:
+    def moments(self, zygote: Zygote, *, each_once: bool = False) -> list[Moment]:
         """Every moment of a cycle at which a process can be killed: before and after each effect. `each_once`:
         files and commits only after each (and before the first): before one is after whichever came before it."""
-        self.world().run(zygotes["a"], "a")  # from here on the server knows the scripts, and the database is made
+        self.world().run(zygote, "a")  # from here on the server knows the scripts, and the database is made
         survey = self.world()
-        counts = survey.count(zygotes["a"], "a")
+        counts = survey.count(zygote, "a")
         survey.converged("a")
         own = ("file", "commit") if each_once else ()
-        return [
-            (what, when, at)
-            for what, n in counts.items()
-            for at in range(1, n + 1)
-            for when in ("before", "after")
-            if when == "after" or what not in own or at == 1
-        ]
+        return [(what, when, at) for what, when, at in moments(counts) if when == "after" or what not in own or at == 1]
 
-    def try_all(self, moments: list[Moment], zygotes: dict[str, Zygote]) -> None:
-        for number, moment in enumerate(moments):
+    def try_all(self, chosen: list[Moment], zygote: Zygote) -> None:
+        for number, moment in enumerate(chosen):
             world = self.world()
-            world.kill(zygotes["a"], "a", *moment)
+            world.kill(zygote, "a", moment)
             # Now the same host goes on, now another with a database of its own; and now and then the first once more.
             host = "ab"[number % 2]
             try:
-                world.settle(zygotes, host, watching="a" if number % 8 == 1 else None)
+                world.settle(zygote, host, watching="a" if number % 8 == 1 else None)
             except AssertionError as fault:
                 raise AssertionError(f"killed {moment}, went on as host {host}: {fault}") from fault
 
@@ -85,12 +79,11 @@ def make(valkey: Valkey, server: Server, tmp_path: Path, request: pytest.Fixture
         proxy.close()
 
 
-def test_every_moment(make: Make, zygotes: dict[str, Zygote]) -> None:
+def test_every_moment(make: Make, zygote: Zygote) -> None:
     bench = make("sqlite", "directory")
-    moments = bench.moments(zygotes, each_once=True)
-    kinds = {what for what, _, _ in moments}
-    assert kinds == {"request", "commit", "file"}
-    bench.try_all(moments, zygotes)
+    every = bench.moments(zygote, each_once=True)
+    assert {what for what, _, _ in every} == {"request", "commit", "file"}
+    bench.try_all(every, zygote)
 
 
 PAIRS = [("sqlite", "s3"), ("postgresql", "directory"), ("postgresql", "s3")]
@@ -98,17 +91,17 @@ SEED = 20
 
 
 @pytest.mark.parametrize(("local", "remote"), PAIRS)
-def test_seeded_moments(local: str, remote: str, make: Make, zygotes: dict[str, Zygote]) -> None:
+def test_seeded_moments(local: str, remote: str, make: Make, zygote: Zygote) -> None:
     bench = make(local, remote)
-    chosen = random.Random(SEED).sample(bench.moments(zygotes), 20)
-    bench.try_all(chosen, zygotes)
+    chosen = random.Random(SEED).sample(bench.moments(zygote), 20)
+    bench.try_all(chosen, zygote)
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize(("local", "remote"), [("sqlite", "directory"), *PAIRS])
-def test_the_other_moments(local: str, remote: str, make: Make, zygotes: dict[str, Zygote]) -> None:
+def test_the_other_moments(local: str, remote: str, make: Make, zygote: Zygote) -> None:
     bench = make(local, remote)
     bench.policy = {"segment_bytes": 1000}  # several segments in one cycle
-    moments = bench.moments(zygotes)
-    print(f"\n{local} and {remote}: killed at {len(moments)} moments")
-    bench.try_all(moments, zygotes)
+    every = bench.moments(zygote)
+    print(f"\n{local} and {remote}: killed at {len(every)} moments")
+    bench.try_all(every, zygote)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import signal
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,12 +13,12 @@ import pytest
 
 from emq_ops.protocol.server import Server, connect
 from tests.faults.archive.world import Locals, World, asked, folder_store, s3_store
-from tests.faults.archive.zygote import Zygote
 from tests.support.http_proxy import HttpProxy, creates
 from tests.support.oracle import local_records
 from tests.support.proxy import Match, RespProxy, anything, named, scripted
 from tests.support.s3 import S3Server
 from tests.support.valkey import Valkey
+from tests.support.zygote import Zygote
 
 
 @pytest.fixture
@@ -55,35 +56,33 @@ PASSING: list[tuple[str, Match, dict[str, Any]]] = [
 
 @pytest.mark.parametrize(("kind", "match", "more"), PASSING)
 def test_bad_weather_passes(
-    kind: str, match: Match, more: dict[str, Any], in_s3: World, proxy: HttpProxy, zygotes: dict[str, Zygote]
+    kind: str, match: Match, more: dict[str, Any], in_s3: World, proxy: HttpProxy, zygote: Zygote
 ) -> None:
     fault = proxy.arm(kind, match=match, **more)
-    in_s3.run(zygotes["a"], "a")
+    in_s3.run(zygote, "a")
     assert fault.fired
     in_s3.converged("a")
 
 
 def test_a_store_that_never_answers_costs_the_deadline_and_nothing_else(
-    in_s3: World, proxy: HttpProxy, zygotes: dict[str, Zygote]
+    in_s3: World, proxy: HttpProxy, zygote: Zygote
 ) -> None:
     proxy.arm("drop_reply", match=anything, times=10_000)
-    told = zygotes["a"].run(in_s3.spec("a", timeout=1.5))
-    assert told is not None
+    told = in_s3.told(zygote, "a", timeout=1.5)
     [[name, _]] = told["errors"]
     assert name in ("DeadlineError", "StoreUnreachableError")
     [report] = told["reports"]
     assert (report["folded"], report["shipped"], report["trimmed"]) == (40, 0, 0)
     assert in_s3.in_stream() == in_s3.sent
     proxy.disarm()
-    in_s3.run(zygotes["a"], "a")
+    in_s3.run(zygote, "a")
     in_s3.converged("a")
 
 
-def test_a_store_that_refuses(in_s3: World, proxy: HttpProxy, zygotes: dict[str, Zygote]) -> None:
+def test_a_store_that_refuses(in_s3: World, proxy: HttpProxy, zygote: Zygote) -> None:
     body = b"<Error><Code>AccessDenied</Code><Message>no</Message></Error>"
     proxy.arm("answer", match=anything, times=10_000, status=403, body=body)
-    told = zygotes["a"].run(in_s3.spec("a"))
-    assert told is not None
+    told = in_s3.told(zygote, "a")
     assert told["errors"][0][0] == "StoreRefusedError"
     assert "AccessDenied" in told["errors"][0][1]
     assert told["reports"][0]["trimmed"] == 0
@@ -92,30 +91,28 @@ def test_a_store_that_refuses(in_s3: World, proxy: HttpProxy, zygotes: dict[str,
 
 @pytest.mark.parametrize("at", [1, 2, 3, 5, 8])
 @pytest.mark.parametrize("kind", ["cut_before", "cut_after", "half_reply"])
-def test_valkey_cuts_connections(kind: str, at: int, in_folder: World, zygotes: dict[str, Zygote]) -> None:
+def test_valkey_cuts_connections(kind: str, at: int, in_folder: World, zygote: Zygote) -> None:
     """A read is asked again; a trim whose reply is lost is unknown, and the next cycle looks."""
     with RespProxy(in_folder.url) as resp:
         fault = resp.arm(kind, at=at, match=asked)
-        told = zygotes["a"].run(in_folder.spec("a", resp.url, cycles=2))
-        assert told is not None
+        in_folder.told(zygote, "a", resp.url, cycles=2)
         assert fault.fired
     in_folder.nothing_lost()
-    in_folder.run(zygotes["a"], "a")
+    in_folder.run(zygote, "a")
     in_folder.converged("a")
 
 
-def test_a_lost_reply_of_the_trim(in_folder: World, zygotes: dict[str, Zygote]) -> None:
+def test_a_lost_reply_of_the_trim(in_folder: World, zygote: Zygote) -> None:
     with RespProxy(in_folder.url) as resp:
         resp.arm("cut_after", match=scripted("stream_trim"))
-        told = zygotes["a"].run(in_folder.spec("a", resp.url))
-    assert told is not None
+        told = in_folder.told(zygote, "a", resp.url)
     assert told["errors"][0][0] == "OutcomeUnknownError"
     in_folder.nothing_lost()
-    in_folder.run(zygotes["a"], "a")
+    in_folder.run(zygote, "a")
     in_folder.converged("a")
 
 
-def test_valkey_restarts_and_loses_its_tail(tmp_path: Path, zygotes: dict[str, Zygote]) -> None:
+def test_valkey_restarts_and_loses_its_tail(tmp_path: Path, zygote: Zygote) -> None:
     """The server comes back without its newest entries; others come in their places. Both are kept."""
     with Valkey(appendonly="yes", appendfsync="always") as valkey, connect(valkey.url) as server:
         world = World(server, valkey.url, "mail", Locals(tmp_path), folder_store(tmp_path / "bucket"))
@@ -124,7 +121,7 @@ def test_valkey_restarts_and_loses_its_tail(tmp_path: Path, zygotes: dict[str, Z
         size = aof.stat().st_size
         world.fill(10)
         world.policy["keep"] = 100
-        world.run(zygotes["a"], "a")
+        world.run(zygote, "a")
         assert len(world.archived()) == 40
         valkey.kill()
         with aof.open("r+b") as file:
@@ -136,26 +133,25 @@ def test_valkey_restarts_and_loses_its_tail(tmp_path: Path, zygotes: dict[str, Z
         server.write("XADD", world.key, "36-0", "other", "bytes")  # 36-0 was lost too, with other bytes
         other = world.in_stream()[-1]
         world.policy["keep"] = 2
-        world.run(zygotes["a"], "a")
+        world.run(zygote, "a")
         assert world.archived() == sorted({*world.sent, *lost, other})
         assert len(world.in_stream()) == 2
 
 
-def test_two_drivers_at_once_from_two_hosts(in_s3: World, zygotes: dict[str, Zygote]) -> None:
+def test_two_drivers_at_once_from_two_hosts(in_s3: World, zygote: Zygote) -> None:
     """Both read, ship and trim the same stream beside a writer, each with a database of its own."""
     for round_number in range(3):
-        runs = [zygotes[host].start(in_s3.spec(host, cycles=3)) for host in "ab"]
+        runs = [in_s3.start(zygote, host, cycles=3) for host in "ab"]
         in_s3.fill(30)
-        told = [run.wait() for run in runs]
-        assert all(t is not None and t["errors"] == [] for t in told), (round_number, told)
+        assert [run.result()["errors"] for run in runs] == [[], []], round_number
         in_s3.nothing_lost()
     for host in "ab":
-        in_s3.run(zygotes[host], host)
+        in_s3.run(zygote, host)
         in_s3.converged(host)
 
 
 @pytest.mark.parametrize("kills", [6, pytest.param(60, marks=pytest.mark.soak)])
-def test_killed_again_and_again_beside_a_writer(kills: int, in_folder: World, zygotes: dict[str, Zygote]) -> None:
+def test_killed_again_and_again_beside_a_writer(kills: int, in_folder: World, zygote: Zygote) -> None:
     moments = random.Random(kills)
     over = threading.Event()
     in_folder.policy |= {"segment_bytes": 20_000, "batch": 50, "page": 25}
@@ -171,31 +167,30 @@ def test_killed_again_and_again_beside_a_writer(kills: int, in_folder: World, zy
             host = "ab"[number % 2]
             with RespProxy(in_folder.url) as resp:
                 fault = resp.arm("hold", at=moments.randint(3, 25), match=asked)
-                run = zygotes[host].start(in_folder.spec(host, resp.url, cycles=50))
+                run = in_folder.start(zygote, host, resp.url, cycles=50)
                 fault.wait()
-                run.signal(9)
-                assert run.wait() is None
+                run.kill()
     finally:
         over.set()
         writer.join()
     in_folder.nothing_lost()
     for host in "ab":
-        in_folder.run(zygotes[host], host)
+        in_folder.run(zygote, host)
         in_folder.converged(host)
 
 
-def test_c22_sigterm_in_a_batch_leaves_it_whole_or_untouched(in_folder: World, zygotes: dict[str, Zygote]) -> None:
+def test_c22_sigterm_in_a_batch_leaves_it_whole_or_untouched(in_folder: World, zygote: Zygote) -> None:
     """C22 (the archive's part): SIGTERM while a batch is on its way; the local database holds whole batches."""
     in_folder.policy |= {"keep": 1000, "batch": 10}
     with RespProxy(in_folder.url) as resp:
         fault = resp.arm("hold", at=5, match=named("XRANGE"))
-        run = zygotes["a"].start(in_folder.spec("a", resp.url))
+        run = in_folder.start(zygote, "a", resp.url)
         fault.wait()
-        run.signal(15)
-        assert run.wait() is None
+        run.signal(signal.SIGTERM)
+        assert run.wait() == -signal.SIGTERM
     rows, _ = local_records(in_folder.locals.url("a"), "mail", "completions")
     assert rows == in_folder.sent[: len(rows)]
     assert len(rows) in (14, 28), "two pages are a batch"
     in_folder.policy["keep"] = 5
-    in_folder.run(zygotes["a"], "a")
+    in_folder.run(zygote, "a")
     in_folder.converged("a")

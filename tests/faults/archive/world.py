@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import threading
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from emq_ops.protocol.keyspace import keys_of
 from emq_ops.protocol.server import Server
-from tests.faults.archive.zygote import Run, Spec, Zygote
 from tests.support.http_proxy import HttpProxy
+from tests.support.kills import Moment, kill_at
 from tests.support.oracle import Bucket, Seen, local_records
 from tests.support.postgres import Postgres
-from tests.support.proxy import Match, Request, RespProxy, anything
+from tests.support.proxy import Proxy, Request, RespProxy, anything
 from tests.support.s3 import CREDENTIALS, S3Server
+from tests.support.zygote import Child, Zygote
 
+CYCLES = "tests.faults.archive.run_cycles"
 STREAM = "completions"
 POLICY = {"keep": 5, "page": 7, "batch": 24, "segment_bytes": 2500}
 RECORDS = 40
@@ -35,6 +36,7 @@ class Store:
     options: dict[str, Any]
     bucket: Bucket
     http: HttpProxy | None = None
+    environment: dict[str, str] = field(default_factory=dict)
 
 
 def folder_store(root: Path) -> Store:
@@ -44,7 +46,7 @@ def folder_store(root: Path) -> Store:
 def s3_store(s3: S3Server, proxy: HttpProxy) -> Store:
     name = s3.bucket()
     options = {"endpoint": proxy.url, "region": CREDENTIALS["AWS_REGION"]}
-    return Store(f"s3://{name}/kept/here", options, Bucket.s3(s3.client(), name, "kept/here/"), proxy)
+    return Store(f"s3://{name}/kept/here", options, Bucket.s3(s3.client(), name, "kept/here/"), proxy, CREDENTIALS)
 
 
 class Locals:
@@ -82,7 +84,7 @@ class World:
             taken = self.server.write("XADD", self.key, f"{number}-{number % 3}", *flat)
             self.sent.append(Seen.of(taken, flat))
 
-    def spec(self, host: str, url: str | None = None, **more: Any) -> Spec:
+    def spec(self, host: str, url: str | None = None, **more: Any) -> dict[str, Any]:
         """What a driver's process of that host runs; `url`: through this proxy."""
         return {
             "url": url or self.url,
@@ -92,13 +94,23 @@ class World:
             "remote": self.store.url,
             "remote_options": self.store.options,
             "policy": self.policy,
+            "environment": self.store.environment,
             **more,
         }
 
-    def run(self, zygote: Zygote, host: str) -> dict[str, Any]:
-        """An undisturbed run, which must go well."""
-        told = zygote.run(self.spec(host))
+    def start(self, zygote: Zygote, host: str, url: str | None = None, **more: Any) -> Child:
+        """A driver's process of that host."""
+        return zygote.start(CYCLES, **self.spec(host, url, **more))
+
+    def told(self, zygote: Zygote, host: str, url: str | None = None, **more: Any) -> dict[str, Any]:
+        """What such a process says at its end."""
+        told: dict[str, Any] | None = self.start(zygote, host, url, **more).result()
         assert told is not None
+        return told
+
+    def run(self, zygote: Zygote, host: str, url: str | None = None) -> dict[str, Any]:
+        """An undisturbed run, which must go well."""
+        told = self.told(zygote, host, url)
         assert told["errors"] == []
         return told
 
@@ -107,40 +119,21 @@ class World:
         with RespProxy(self.url) as proxy:
             if self.store.http is not None:
                 self.store.http.forget()
-            told = zygote.run(self.spec(host, proxy.url))
-            assert told is not None
-            assert told["errors"] == []
+            told = self.run(zygote, host, proxy.url)
             counts = {"request": proxy.count(asked), **told["effects"]}
             if self.store.http is not None:
                 counts["http"] = self.store.http.count(anything)
         return {what: n for what, n in counts.items() if n}
 
-    def kill(self, zygote: Zygote, host: str, what: str, when: str, at: int) -> None:
-        """A run that is killed before or after the `at`-th effect of a kind."""
-        if what in ("commit", "file"):
-            assert zygote.run(self.spec(host, kill={"what": what, "when": when, "at": at})) is None
-        elif what == "http":
-            assert self.store.http is not None
-            self._kill_at(zygote, self.store.http, anything, self.spec(host), when, at)
-        else:
-            with RespProxy(self.url) as proxy:
-                self._kill_at(zygote, proxy, asked, self.spec(host, proxy.url), when, at)
-
-    @staticmethod
-    def _kill_at(zygote: Zygote, proxy: RespProxy | HttpProxy, match: Match, spec: Spec, when: str, at: int) -> None:
-        started = threading.Event()
-        run: list[Run] = []
-
-        def pid() -> int:
-            assert started.wait(20)
-            return run[0].pid
-
-        fault = proxy.arm(f"kill_{when}", at=at, match=match, pid=pid)
-        run.append(zygote.start(spec))
-        started.set()
-        assert run[0].wait() is None
-        assert fault.fired
-        proxy.disarm()
+    def kill(self, zygote: Zygote, host: str, moment: Moment) -> None:
+        """A run that is killed at that moment."""
+        with RespProxy(self.url) as resp:
+            proxies: dict[str, Proxy] = {"request": resp}
+            if self.store.http is not None:
+                proxies["http"] = self.store.http
+            match = asked if moment[0] == "request" else anything
+            child = kill_at(moment, zygote, CYCLES, proxies, match, **self.spec(host, resp.url))
+        assert child.wait() < 0, "it was not killed"
 
     # --- what must be true
 
@@ -167,9 +160,9 @@ class World:
         assert shipped == rows
         assert set(rows) <= set(self.sent)
 
-    def settle(self, zygotes: dict[str, Zygote], host: str, watching: str | None = None) -> None:
+    def settle(self, zygote: Zygote, host: str, watching: str | None = None) -> None:
         """After a kill: nothing is lost; then `host` finishes, and after it `watching`, if any."""
         self.nothing_lost()
         for name in (host, *([watching] if watching else [])):
-            self.run(zygotes[name], name)
+            self.run(zygote, name)
             self.converged(name)

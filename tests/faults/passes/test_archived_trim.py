@@ -3,11 +3,8 @@ next pass ends as an undisturbed one. The oracle reads the bucket with plain pya
 
 from __future__ import annotations
 
-import json
 import random
 import shutil
-import signal
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,19 +13,15 @@ import pytest
 from emq_ops.ledger.ledger import open_ledger
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import Server
-from tests.faults.passes.test_kills import Scenario, _state_of, trimmed
-from tests.faults.passes.zygote import QUEUE, PassZygote, archive_in, one_pass
+from tests.faults.passes.run_pass import QUEUE, archive_in, one_pass
+from tests.faults.passes.test_kills import PASS, Scenario, _state_of, trimmed
+from tests.support.kills import kill_at, moments
 from tests.support.oracle import Bucket, Seen
 from tests.support.proxy import RespProxy, anything
 from tests.support.valkey import Valkey
+from tests.support.zygote import Zygote
 
 SEED = 5
-
-
-@pytest.fixture(scope="module")
-def zygote() -> Iterator[PassZygote]:
-    with PassZygote() as opened:
-        yield opened
 
 
 def logged(server: Server, ledger: Any) -> None:
@@ -65,7 +58,7 @@ def archived(folder: Path) -> dict[bytes, tuple[Any, ...]]:
 
 @pytest.mark.parametrize("most", [14, pytest.param(10_000, marks=pytest.mark.soak)])
 def test_killed_anywhere_nothing_is_lost_and_the_next_pass_ends_alike(
-    most: int, server: Server, valkey: Valkey, zygote: PassZygote, tmp_path: Path
+    most: int, server: Server, valkey: Valkey, zygote: Zygote, tmp_path: Path
 ) -> None:
     """At every moment, or (`make test`) at some of each kind."""
     scenario = Scenario(server, tmp_path, logged)
@@ -82,13 +75,12 @@ def test_killed_anywhere_nothing_is_lost_and_the_next_pass_ends_alike(
         with archive_in(shelf, server):
             shutil.copy(shelf / "local.db", tmp_path / "empty.db")
         # The first time the scripts are loaded too, which no later run does.
-        assert zygote.run(what="trim", url=proxy.url, state=fresh("first"), archive=str(shelf)) == 0
+        assert zygote.run(PASS, what="trim", url=proxy.url, state=fresh("first"), archive=str(shelf)) == 0
         state = fresh("undisturbed")
         before = rows(server)
-        told = tmp_path / "effects"
         proxy.forget()
-        assert zygote.run(what="trim", url=proxy.url, state=state, archive=str(shelf), effects=str(told)) == 0
-        counts = {"request": proxy.count(anything), **json.loads(told.read_text())}
+        counts = zygote.start(PASS, what="trim", url=proxy.url, state=state, archive=str(shelf)).result()
+        counts["request"] = proxy.count(anything)
         assert set(counts) == {"request", "commit", "local", "file"}
         with open_ledger(state) as ledger, archive_in(shelf, server) as archive:
             one_pass("trim", server, ledger, archive=archive)  # nothing is left to do, and nothing changes
@@ -97,29 +89,18 @@ def test_killed_anywhere_nothing_is_lost_and_the_next_pass_ends_alike(
         assert len(gone) > 3
         assert kept == {job: before[job] for job in kept}
         assert len(kept.keys() - gone) == 1  # the one that is held was archived, and stays
-        kills = [
-            (what, when, at)
-            for what, count in counts.items()
-            for at in range(1, count + 1)
-            for when in ("before", "after")
-        ]
+        kills = moments(counts)
         kills = random.Random(SEED).sample(kills, min(most, len(kills)))
         print(f"\n{counts}: killed at {len(kills)} moments")
         died = 0
-        for number, (what, when, at) in enumerate(kills):
-            state = fresh(str(number))
-            if what == "request":
-                proxy.arm(f"kill_{when}", at=at, match=anything, pid=zygote.current)
-            spec = {"what": "trim", "url": proxy.url, "state": state, "archive": str(shelf)}
-            code = zygote.run(**spec, kill=[what, when, at])
-            proxy.disarm()
-            assert code in (0, -signal.SIGKILL), (what, when, at)
-            died += code != 0
+        for number, moment in enumerate(kills):
+            spec = {"what": "trim", "url": proxy.url, "state": fresh(str(number)), "archive": str(shelf)}
+            died += kill_at(moment, zygote, PASS, {"request": proxy}, **spec).wait() != 0
             gone = before.keys() - rows(server).keys()
             there = archived(shelf)
-            assert all(there.get(job) == before[job] for job in gone), (what, when, at)
-            with open_ledger(state) as ledger, archive_in(shelf, server) as archive:
+            assert all(there.get(job) == before[job] for job in gone), moment
+            with open_ledger(spec["state"]) as ledger, archive_in(shelf, server) as archive:
                 one_pass("trim", server, ledger, archive=archive)
-                assert _state_of(server, ledger) == end, (what, when, at)
-            assert archived(shelf) == kept, (what, when, at)
+                assert _state_of(server, ledger) == end, moment
+            assert archived(shelf) == kept, moment
         assert died > 0.8 * len(kills)

@@ -3,11 +3,8 @@ undisturbed one, on the server and in the ledger."""
 
 from __future__ import annotations
 
-import json
-import os
 import shutil
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,19 +17,17 @@ from emq_ops.passes.lease.queue_lease import QueueLease
 from emq_ops.protocol.ids import mint
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import Server
-from tests.faults.passes.zygote import QUEUE, PassZygote, one_pass
+from tests.faults.passes.run_pass import QUEUE, one_pass
 from tests.support.keyspace import dump
+from tests.support.kills import kill_at, moments
 from tests.support.passing import add, kill_row, swept, take
 from tests.support.proxy import RespProxy, anything, scripted
 from tests.support.valkey import Valkey
+from tests.support.zygote import Zygote
+
+PASS = "tests.faults.passes.run_pass"
 
 GROUP = "GRP0SSBKAh61tG"
-
-
-@pytest.fixture(scope="module")
-def zygote() -> Iterator[PassZygote]:
-    with PassZygote() as opened:
-        yield opened
 
 
 def lapsed(mail: Queue) -> None:
@@ -109,41 +104,33 @@ class Scenario:
     ids=lambda v: getattr(v, "__name__", v),
 )
 def test_killed_anywhere_the_next_pass_ends_in_the_same_state(
-    what: str, prepare: Any, server: Server, valkey: Valkey, zygote: PassZygote, tmp_path: Path
+    what: str, prepare: Any, server: Server, valkey: Valkey, zygote: Zygote, tmp_path: Path
 ) -> None:
     scenario = Scenario(server, tmp_path, prepare)
     with RespProxy(valkey.url) as proxy:
         # The first time the scripts are loaded too, which no later run does.
-        assert zygote.run(what=what, url=proxy.url, state=scenario.fresh("first")) == 0
+        assert zygote.run(PASS, what=what, url=proxy.url, state=scenario.fresh("first")) == 0
         state = scenario.fresh("undisturbed")
-        effects = tmp_path / "effects"
         proxy.forget()
-        assert zygote.run(what=what, url=proxy.url, state=state, effects=str(effects)) == 0
-        requests, writes = proxy.count(anything), json.loads(effects.read_text())["commit"]
+        counts = zygote.start(PASS, what=what, url=proxy.url, state=state).result()
+        counts["request"] = proxy.count(anything)
         with open_ledger(state) as ledger:
             one_pass(what, server, ledger)  # a pass that has nothing left to do changes nothing
             end = _state_of(server, ledger)
-        kills = [("request", how, k) for how in ("before", "after") for k in range(1, requests + 1)]
-        kills += [("commit", how, k) for how in ("before", "after") for k in range(1, writes + 1)]
-        died = 0
-        for number, (where, how, k) in enumerate(kills):
+        kills, died = moments(counts), 0
+        for number, moment in enumerate(kills):
             state = scenario.fresh(str(number))
-            if where == "request":
-                proxy.arm(f"kill_{how}", at=k, match=anything, pid=zygote.current)
-            code = zygote.run(what=what, url=proxy.url, state=state, kill=[where, how, k])
-            proxy.disarm()
-            assert code in (0, -signal.SIGKILL), (where, how, k)
-            died += code != 0
+            died += kill_at(moment, zygote, PASS, {"request": proxy}, what=what, url=proxy.url, state=state).wait() != 0
             with open_ledger(state) as ledger:
                 one_pass(what, server, ledger)
-                assert _state_of(server, ledger) == end, (where, how, k)
+                assert _state_of(server, ledger) == end, moment
                 assert not [run for run in runs.latest(ledger, kind=what)[1:] if run.status == runs.RUNNING]
         assert died > 0.9 * len(kills)
 
 
 @pytest.mark.parametrize("what", ["sweep", "trim"])
 def test_a_deposed_leader_that_was_frozen_writes_nothing_more(
-    what: str, server: Server, valkey: Valkey, zygote: PassZygote, tmp_path: Path
+    what: str, server: Server, valkey: Valkey, zygote: Zygote, tmp_path: Path
 ) -> None:
     """SIGSTOP in the middle of a pass, beyond its lease; another one does the work; SIGCONT: refused."""
     scenario = Scenario(server, tmp_path, counted if what == "sweep" else trimmed)
@@ -151,22 +138,22 @@ def test_a_deposed_leader_that_was_frozen_writes_nothing_more(
     script = {"sweep": "sweep_pass", "trim": "dead_trim"}[what]
     with RespProxy(valkey.url) as proxy, open_ledger(state) as ledger:
         held = proxy.arm("hold", at=2, match=scripted(script))
-        pid = zygote.start(what=what, url=proxy.url, state=state, lease_ms=400)
+        child = zygote.start(PASS, what=what, url=proxy.url, state=state, lease_ms=400)
         held.wait()
-        os.kill(pid, signal.SIGSTOP)
+        child.signal(signal.SIGSTOP)
         report = one_pass(what, server, ledger)  # waits for the lease to run out: its holder is not dead
         assert report["status"] == "done"
         end = _state_of(server, ledger)
         held.release()
-        os.kill(pid, signal.SIGCONT)
-        assert zygote.wait() == 0  # fenced off, it asked for the lease again, and found nothing to do
+        child.signal(signal.SIGCONT)
+        assert child.wait() == 0  # fenced off, it asked for the lease again, and found nothing to do
         assert _state_of(server, ledger) == end
         ends = {run.status for run in runs.latest(ledger, kind=what)}
         assert ends & {runs.FAILED, runs.INTERRUPTED}
 
 
 def test_two_sweeps_at_once_count_every_stall_once(
-    server: Server, valkey: Valkey, tmp_path: Path, zygote: PassZygote
+    server: Server, valkey: Valkey, tmp_path: Path, zygote: Zygote
 ) -> None:
     scenario = Scenario(server, tmp_path, counted)
     state = scenario.fresh("undisturbed")
@@ -174,9 +161,9 @@ def test_two_sweeps_at_once_count_every_stall_once(
         one_pass("sweep", server, ledger)
         end = _state_of(server, ledger)
     state = scenario.fresh("two")
-    zygote.start(what="sweep", url=valkey.url, state=state)
+    child = zygote.start(PASS, what="sweep", url=valkey.url, state=state)
     with open_ledger(state) as ledger:
         one_pass("sweep", server, ledger)
-        assert zygote.wait() == 0
+        assert child.wait() == 0
         assert _state_of(server, ledger) == end
         assert QueueLease(server, ledger, QUEUE).try_acquire().token >= 3

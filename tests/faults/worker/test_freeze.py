@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,27 +13,23 @@ from emq_ops.protocol.server import Server
 from emq_ops.protocol.transitions import claims, enqueue, jobs, reads, recover, settle
 from tests.support.consuming import deadline_of, eventually, records
 from tests.support.proxy import RespProxy, scripted
+from tests.support.run_worker import events_of, start_worker
 from tests.support.valkey import Valkey
-from tests.support.zygote import Zygote, events_of
+from tests.support.zygote import Zygote
 
 LEASE = 240
 TOO_LATE = ("it could not be extended in time", "it lapsed and was collected, or the job was removed")
-
-
-@pytest.fixture(scope="module")
-def zygote() -> Iterator[Zygote]:
-    with Zygote() as opened:
-        yield opened
 
 
 class Frozen:
     """A worker that holds one job, stopped until its lease has lapsed."""
 
     def __init__(self, zygote: Zygote, url: str, q: Queue, payload: bytes, log: Path, **options: object) -> None:
-        self.q, self.log, self._zygote = q, log, zygote
+        self.q, self.log = q, log
         self.job = ids.mint()
         assert enqueue.enqueue(q, self.job, payload)
-        self.pid = zygote.fork(
+        self.worker = start_worker(
+            zygote,
             url,
             q.name,
             "tests.support.handlers:waits",
@@ -49,11 +43,11 @@ class Frozen:
         )
         marker = q.keys.book(self.job, "lock")
         eventually(lambda: q.server.read("EXISTS", marker), "its keeper has extended the lease")
-        os.kill(self.pid, signal.SIGSTOP)
+        self.worker.signal(signal.SIGSTOP)
         eventually(lambda: (deadline_of(q, self.job) or 0) < q.server.now_ms(q.name), "the lease lapsed")
 
     def wake(self) -> None:
-        os.kill(self.pid, signal.SIGCONT)
+        self.worker.signal(signal.SIGCONT)
 
     def go_on(self) -> None:
         """Lets the handler end."""
@@ -61,8 +55,8 @@ class Frozen:
 
     def end(self) -> list[str]:
         """Stops the worker, and answers the kinds of the events it told about the job after its start."""
-        os.kill(self.pid, signal.SIGTERM)
-        assert self._zygote.wait(self.pid) == 0
+        self.worker.signal(signal.SIGTERM)
+        assert self.worker.wait() == 0
         return [e["kind"] for e in events_of(self.log) if e.get("job") == self.job and e["kind"] != "Started"]
 
 

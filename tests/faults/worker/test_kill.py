@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import signal
 import time
@@ -20,17 +19,13 @@ from tests.support.consuming import eventually, lapse, records
 from tests.support.handlers import obedient
 from tests.support.invariants import violations
 from tests.support.proxy import Proxy, RespProxy, anything
+from tests.support.run_worker import start_worker
 from tests.support.valkey import Valkey
-from tests.support.zygote import Zygote
+from tests.support.zygote import Child, Zygote
 
+OBEDIENT = "tests.support.handlers:obedient"
 FINAL = {"ok": "completed", "flaky": "completed", "fail": "dead", "cancel": "cancelled"}
 OPTIONS = {"max_attempts": 2, "backoff": {"base": 0, "longest": 0}, "concurrency": 2, "lease": 20_000, "beat": 30}
-
-
-@pytest.fixture(scope="module")
-def zygote() -> Iterator[Zygote]:
-    with Zygote() as opened:
-        yield opened
 
 
 @pytest.fixture
@@ -108,26 +103,19 @@ def test_killed_at_every_request(server: Server, proxy: RespProxy, zygote: Zygot
         wanted = fill(q)
         proxy.disarm()
         proxy.forget()
-        born: list[int] = []
-        fault = proxy.arm(kind, at=k, match=anything, pid=lambda born=born: wait_for(born))
-        pid = zygote.fork(proxy.url, q.name, "tests.support.handlers:obedient", until_idle=False, **OPTIONS)
-        born.append(pid)
+        fault = proxy.arm(kind, at=k, match=anything, pid=zygote.pid)
+        worker = start_worker(zygote, proxy.url, q.name, OBEDIENT, until_idle=False, **OPTIONS)
         eventually(lambda fault=fault, wanted=wanted: fault.fired or not open_jobs(q, wanted), "killed, or all done")
         if not fault.fired:
             proxy.disarm()
-            os.kill(pid, signal.SIGTERM)
-            assert zygote.wait(pid) == 0
+            worker.signal(signal.SIGTERM)
+            assert worker.wait() == 0
             assert_whole(q, wanted)
             break
-        assert zygote.wait(pid) == -signal.SIGKILL
+        assert worker.wait() == -signal.SIGKILL
         assert_whole(q, wanted)
         finish(q, wanted, killed=1)
     assert k > 30, "the scenario sends more requests than that: the proxy did not see them"
-
-
-def wait_for(born: list[int]) -> int:
-    """The child's first request may be here before its pid is."""
-    return eventually(lambda: born and born[0], "the child's pid")
 
 
 @pytest.mark.soak
@@ -145,15 +133,14 @@ def test_killed_at_random_moments(server: Server, proxy: RespProxy, zygote: Zygo
         ):
             time.sleep(chance.uniform(0, 0.12))
             victim = alive.pop(chance.randrange(4))
-            os.kill(victim, signal.SIGKILL)
-            assert zygote.wait(victim) == -signal.SIGKILL
+            victim.kill()
             deaths += 1
             alive.append(fork_soak(zygote, proxy, q, options))
-        for pid in alive:
-            os.kill(pid, signal.SIGTERM)
-            assert zygote.wait(pid) == 0
+        for worker in alive:
+            worker.signal(signal.SIGTERM)
+            assert worker.wait() == 0
         assert_whole(q, wanted)
 
 
-def fork_soak(zygote: Zygote, proxy: Proxy, q: Queue, options: dict[str, object]) -> int:
-    return zygote.fork(proxy.url, q.name, "tests.support.handlers:obedient", until_idle=False, **options)
+def fork_soak(zygote: Zygote, proxy: Proxy, q: Queue, options: dict[str, object]) -> Child:
+    return start_worker(zygote, proxy.url, q.name, OBEDIENT, until_idle=False, **options)

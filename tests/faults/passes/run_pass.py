@@ -1,48 +1,38 @@
-"""Passes in processes of their own, for `Forks`.
+"""Passes in processes of their own, for `Zygote`.
 
-    with PassZygote() as zygote:
-        code = zygote.run(what="sweep", url=..., state=..., kill=["commit", "before", 3])
-        assert code == -signal.SIGKILL
+    code = zygote.run("tests.faults.passes.run_pass", what="sweep", url=..., state=..., kill=["commit", "before", 3])
 
 `kill`: the child kills itself before or after its k-th commit of the ledger (``commit``) or of the archive's local
-database (``local``), or effect on a file of the archive's bucket (``file``); a proxy kills it at a request. `effects`:
-a file that says how many there were.
+database (``local``), or effect on a file of the archive's bucket (``file``); a proxy kills it at a request. Its result
+says how many of each there were.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from emq_archive.write.dead import DeadArchive
+from emq_archive.local import open_local
+from emq_archive.model import Policy
+from emq_archive.ports import Fence
+from emq_archive.remote import open_remote
+from emq_ops.ledger.ledger import open_ledger
+from emq_ops.passes.frame.once import run_once
+from emq_ops.passes.sweep.stalled_sweep import sweep
+from emq_ops.passes.trim.dead_trim import trim
+from emq_ops.policy.models import DeadPolicy, StalledPolicy
+from emq_ops.protocol.queue import Queue
+from emq_ops.protocol.server import connect
 from tests.support.effects import Effects
-from tests.support.forks import Forks
 
 QUEUE = "mail"
-PRELOADED = (
-    "emq_archive.write.dead",
-    "emq_archive.local",
-    "emq_archive.remote",
-    "emq_ops.passes.frame.once",
-    "emq_ops.passes.sweep.stalled_sweep",
-    "emq_ops.passes.trim.dead_trim",
-    "emq_ops.protocol.server",
-)
-
-
-class PassZygote(Forks):
-    module = __name__
 
 
 def one_pass(what: str, server: Any, ledger: Any, lease_ms: int = 15_000, archive: Any = None) -> dict[str, Any]:
     """The pass that is killed, and the next one. With `archive` (fence -> archiver) the trim archives first."""
-    from emq_ops.passes.frame.once import run_once
-    from emq_ops.passes.sweep.stalled_sweep import sweep
-    from emq_ops.passes.trim.dead_trim import trim
-    from emq_ops.policy.models import DeadPolicy, StalledPolicy
-
     stalled = StalledPolicy(max_stalled=2, limit=2, max_exempt=1)
     dead = DeadPolicy(keep=3, slice=1, archive=archive is not None)
 
@@ -57,13 +47,6 @@ def one_pass(what: str, server: Any, ledger: Any, lease_ms: int = 15_000, archiv
 @contextlib.contextmanager
 def archive_in(folder: Path, server: Any, effects: Effects | None = None) -> Iterator[Callable[[Any], Any]]:
     """The archive of the queue's dead jobs below a folder (a local database and a bucket), under a fence."""
-    from emq_archive.local import open_local
-    from emq_archive.model import Policy
-    from emq_archive.ports import Fence
-    from emq_archive.remote import open_remote
-    from emq_archive.write.dead import DeadArchive
-    from emq_ops.protocol.queue import Queue
-
     with open_local(f"sqlite:///{folder}/local.db") as local:
         if effects is not None:
             effects.watch(local.engine, "local")
@@ -74,13 +57,9 @@ def archive_in(folder: Path, server: Any, effects: Effects | None = None) -> Ite
         remote.close()
 
 
-def child(spec: dict[str, Any]) -> None:
-    from emq_ops.ledger.ledger import open_ledger
-    from emq_ops.protocol.server import connect
-
-    what, when, at = spec.get("kill") or ("", "", 0)
+def child(spec: dict[str, Any]) -> dict[str, int]:
     folder = Path(spec["archive"]) if "archive" in spec else None
-    effects = Effects({"what": what, "when": when, "at": at}, str(folder / "bucket") if folder else None)
+    effects = Effects(spec.get("kill"), str(folder / "bucket") if folder else None)
     with contextlib.ExitStack() as stack:
         server = stack.enter_context(connect(spec["url"]))
         ledger = stack.enter_context(open_ledger(spec["state"]))
@@ -88,5 +67,4 @@ def child(spec: dict[str, Any]) -> None:
         effects.watch(ledger.engine, "commit")
         one_pass(spec["what"], server, ledger, spec.get("lease_ms", 15_000), archive)
     effects.check()
-    if "effects" in spec:
-        Path(spec["effects"]).write_text(json.dumps(effects.seen))
+    return effects.seen

@@ -1,0 +1,65 @@
+"""Cycles of an archive's driver in processes of their own, for `Zygote`.
+
+    child = zygote.start("tests.faults.archive.run_cycles", **spec)
+
+The spec: `url`, `queue`, `stream`, `local`, `remote`, `policy` (fields of Policy), `cycles`, `force`; `kill` for
+`Effects` (kinds ``commit`` and ``file``); `timeout` seconds a cycle; `interval` seconds between cycles, until the file
+`stop` is there; `environment`: more of it. The result: `reports` and `errors` of the cycles, and how many `effects` of
+each kind there were.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import boto3
+
+from emq_archive.deadline import Deadline
+from emq_archive.driver import Driver
+from emq_archive.local.store import open_local
+from emq_archive.model import Policy
+from emq_archive.ports import Fence
+from emq_archive.remote import open_remote
+from emq_archive.source import StreamSource
+from emq_ops.protocol.errors import EmqError
+from emq_ops.protocol.queue import Queue
+from emq_ops.protocol.server import connect
+from tests.support.effects import Effects
+
+
+def warm() -> None:
+    boto3.session.Session().client("s3", region_name="us-east-1", aws_access_key_id="x", aws_secret_access_key="x")
+    with tempfile.TemporaryDirectory() as folder:
+        open_local(f"sqlite:///{folder}/warm.db").close()
+
+
+def child(spec: dict[str, Any]) -> dict[str, Any]:
+    os.environ.update(spec["environment"])
+
+    root = spec["remote"].removeprefix("file:") if spec["remote"].startswith("file:") else None
+    told: dict[str, Any] = {"reports": [], "errors": []}
+    with connect(spec["url"]) as server, open_local(spec["local"]) as local:
+        remote = open_remote(spec["remote"], **spec.get("remote_options", {}))
+        effects = Effects(spec.get("kill"), root)
+        effects.watch(local.engine, "commit")
+        policy = Policy(**spec.get("policy", {}))
+        writer = Fence(spec.get("state", "6b3f1c1e-0000-4000-8000-000000000001"), writer=f"host:{os.getpid()}")
+        source = StreamSource(Queue(server, spec["queue"]), spec["stream"])
+        driver = Driver(source, local, remote, policy, None, writer)
+        for number in range(spec.get("cycles", 1)):
+            if number and "interval" in spec:
+                time.sleep(spec["interval"])
+                if Path(spec["stop"]).exists():
+                    break
+            try:
+                driver.cycle(Deadline.after(spec.get("timeout")), force=spec.get("force", True))
+            except EmqError as fault:
+                told["errors"].append([type(fault).__name__, str(fault)])
+            told["reports"].append(driver.report.as_row())
+        remote.close()
+    effects.check()
+    return {**told, "effects": effects.seen}
