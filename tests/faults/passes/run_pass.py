@@ -14,11 +14,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from emq_archive.write.dead import DeadArchive
 from emq_archive.local import open_local
 from emq_archive.model import Policy
 from emq_archive.ports import Fence
 from emq_archive.remote import open_remote
+from emq_archive.write.dead import DeadArchive
 from emq_ops.ledger.ledger import open_ledger
 from emq_ops.passes.frame.once import run_once
 from emq_ops.passes.sweep.stalled_sweep import sweep
