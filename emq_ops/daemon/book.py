@@ -11,7 +11,7 @@ from emq_ops.daemon import clock
 from emq_ops.daemon.tasks import Task
 from emq_ops.ledger import marks as store
 from emq_ops.ledger.ledger import Ledger
-from emq_ops.ledger.marks import Mark
+from emq_ops.ledger.marks import TaskProgress
 from emq_ops.passes.lease.holder import who
 from emq_ops.policy.triggers import Cron
 
@@ -27,19 +27,19 @@ class Book:
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
-        self._marks: dict[tuple[str, str], Mark] = {}
+        self._marks: dict[tuple[str, str], TaskProgress] = {}
         self._dirty: set[tuple[str, str]] = set()
         self._lock = threading.Lock()
         self._me = who()
 
-    def load(self, queues: set[str]) -> dict[tuple[str, str], Mark]:
+    def load(self, queues: set[str]) -> dict[tuple[str, str], TaskProgress]:
         """What is remembered of these queues' tasks, read anew: another daemon may have led them."""
         found = {key: mark for key, mark in store.load(self._ledger).items() if key[0] in queues}
         with self._lock:
             self._marks |= found
         return found
 
-    def mark(self, task: Task) -> Mark:
+    def mark(self, task: Task) -> TaskProgress:
         """A copy of what is remembered; a fresh one where nothing is."""
         with self._lock:
             return replace(self._of(task))
@@ -113,5 +113,5 @@ class Book:
         with self._lock:
             self._dirty.difference_update(keys)
 
-    def _of(self, task: Task) -> Mark:
-        return self._marks.setdefault(task.key, Mark(task.queue, task.name, due_ms=0))
+    def _of(self, task: Task) -> TaskProgress:
+        return self._marks.setdefault(task.key, TaskProgress(task.queue, task.name, due_ms=0))

@@ -262,7 +262,7 @@ class Daemon:
             for queue, sight in mark_idle_queues(self.server, self.ledger, led).items():
                 self.probe.swept(queue, sight)
 
-    def _retime(self, known: dict[tuple[str, str], marks.Mark] | None = None) -> None:
+    def _retime(self, known: dict[tuple[str, str], marks.TaskProgress] | None = None) -> None:
         ours = {key: task for key, task in self._set.tasks.items() if task.queue in self.leads.ours}
         self.dispatcher.keep(ours)  # first: a cue of a task that it does not know would be dropped
         self.timers.set_tasks(ours.values(), known or {})

@@ -1,7 +1,7 @@
 """When each task is due: APScheduler with triggers of ours, and the bookkeeping of late and missed runs.
 
-The scheduler only tells that a task is due; running it is `work`'s part. What is remembered of a task (`Mark`) says
-from which instant on runs are counted, so that a restart, an identical apply or a clock that is set back neither
+The scheduler only tells that a task is due; running it is `work`'s part. What is remembered of a task (`TaskProgress`)
+says from which instant on runs are counted, so that a restart, an identical apply or a clock that is set back neither
 repeats nor loses one.
 """
 
@@ -19,7 +19,7 @@ from apscheduler.triggers.base import BaseTrigger
 
 from emq_ops.daemon import clock
 from emq_ops.daemon.tasks import Task
-from emq_ops.ledger.marks import Mark
+from emq_ops.ledger.marks import TaskProgress
 from emq_ops.policy.triggers import Interval
 
 SPREAD_MS = 2_000
@@ -85,7 +85,7 @@ class Timers:
         if self._scheduler.running:
             self._scheduler.shutdown(wait=False)
 
-    def set_tasks(self, tasks: Iterable[Task], marks: dict[tuple[str, str], Mark]) -> None:
+    def set_tasks(self, tasks: Iterable[Task], marks: dict[tuple[str, str], TaskProgress]) -> None:
         """Makes the timetable that of `tasks`. A task that stays keeps its times unless its timetable changed; one
         that is due stays due. `marks` says what is remembered of tasks that are new here."""
         now = clock.now()
@@ -105,7 +105,7 @@ class Timers:
                     self._entries[key] = self._first(task, marks.get(key), now)
                 self._plan(key)
 
-    def _first(self, task: Task, mark: Mark | None, now: datetime) -> Entry:
+    def _first(self, task: Task, mark: TaskProgress | None, now: datetime) -> Entry:
         if mark is None:
             if isinstance(task.schedule.trigger, Interval):
                 # Never run: due at once, told within the spread.
@@ -217,7 +217,7 @@ def _late_ms(task: Task, instant: datetime, now: datetime) -> int:
     return max(0, clock.ms_of(now) - clock.ms_of(instant + task.schedule.delay(task.text, instant)))
 
 
-def due_now(tasks: Iterable[Task], marks: dict[tuple[str, str], Mark], now: datetime) -> list[Cue]:
+def due_now(tasks: Iterable[Task], marks: dict[tuple[str, str], TaskProgress], now: datetime) -> list[Cue]:
     """What is due at `now`, for a run that ends afterwards (``up --once``). A task that never ran is due."""
     cues: list[Cue] = []
     for task in tasks:

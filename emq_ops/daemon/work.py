@@ -100,7 +100,7 @@ class Worker:
         self, server: Server, ledger: Ledger, stores: Stores, windows: Callable[[], list[Window]], emit: Emit
     ) -> None:
         self.server, self.ledger, self.stores, self.windows, self.emit = server, ledger, stores, windows, emit
-        self.ended = runs.Outbox(ledger)
+        self.ended = runs.PendingRuns(ledger)
         """Archive cycles that are over. Flush it now and then: the ledger may be away when one ends."""
         self._archives: dict[tuple[str, str], StreamArchive] = {}
         self._lock = threading.Lock()
@@ -243,17 +243,9 @@ class Worker:
         names = ("folded", "shipped", "segments", "trimmed", "unshipped", "lag_records")
         counts = {name: getattr(report, name) for name in names if getattr(report, name)}
         status = runs.FAILED if error else runs.DONE
-        run = runs.whole(
-            "archive",
-            queue,
-            holder=who(),
-            trigger=trigger,
-            token=fence.token,
-            policy={"stream": stream, **as_row(policy)},
-            status=status,
-            counts=counts,
-            error=error,
-        )
-        self.emit(PassStarted(queue, run["id"], kind="archive", token=fence.token))
-        self.emit(PassEnded(queue, run["id"], kind="archive", status=status, counts=counts, error=error))
+        told = {"stream": stream, **as_row(policy)}
+        begun = runs.new("archive", queue, holder=who(), trigger=trigger, token=fence.token, policy=told)
+        run = begun.over(status, counts, error)
+        self.emit(PassStarted(queue, run.id, kind="archive", token=fence.token))
+        self.emit(PassEnded(queue, run.id, kind="archive", status=status, counts=counts, error=error))
         self.ended.put(run)

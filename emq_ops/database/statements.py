@@ -40,7 +40,7 @@ def insert(connection: Connection, table: Table) -> Any:
     return (postgresql if connection.dialect.name == "postgresql" else sqlite).insert(table)
 
 
-def put(connection: Connection, table: Table, values: dict[str, Any] | list[dict[str, Any]]) -> None:
+def upsert(connection: Connection, table: Table, values: dict[str, Any] | list[dict[str, Any]]) -> None:
     """Adds rows, all with the same columns; one takes the place of the row with its primary key."""
     new = insert(connection, table)
     keys = [column.name for column in table.primary_key]
@@ -60,6 +60,14 @@ def follow(database: Database, wanted: Select[Any], key: Column[Any], page: int 
         if len(found) < page:
             return
         rest = wanted.where(key > found[-1][key.name])
+
+
+def equal(wanted: Select[Any], table: Table, **values: Any) -> Select[Any]:
+    """`wanted`, where the columns of these names have these values; None asks for nothing."""
+    for name, value in values.items():
+        if value is not None:
+            wanted = wanted.where(table.c[name] == value)
+    return wanted
 
 
 def among(connection: Connection, column: Column[Any], values: Sequence[str]) -> ColumnElement[bool]:

@@ -22,24 +22,23 @@ from sqlalchemy import (
     update,
 )
 
-from emq_ops.database.statements import insert, pages
+from emq_ops.database.records import Records
+from emq_ops.database.statements import BRANDED_ID, follow, insert, pages
 from emq_ops.ledger.ledger import Ledger
 from emq_ops.ledger.schema import metadata, runs
 from emq_ops.ledger.whole import Whole, pack, unpack
 
-_Id = String(14).with_variant(String(14, collation="C"), "postgresql")
-
 act_items = Table(
     "act_items",
     metadata,
-    Column("run", _Id, primary_key=True),
-    Column("job", _Id, primary_key=True),
+    Column("run", BRANDED_ID, primary_key=True),
+    Column("job", BRANDED_ID, primary_key=True),
     Column("attempts", BigInteger, nullable=False),
     Column("stalls", BigInteger, nullable=False),
     Column("status", String(16), nullable=False),  # planned, done, or why it was left
     Column("at_ms", BigInteger, nullable=False),
     Column("whole", LargeBinary),
-    Column("undone_by", _Id),
+    Column("undone_by", BRANDED_ID),
     Index("act_items_by_job", "job"),
     Index("act_items_by_time", "at_ms"),
 )
@@ -63,6 +62,9 @@ class Item:
     undone_by: str | None = None
 
 
+_ITEMS = Records(act_items, Item)
+
+
 def plan(connection: Connection, run: str, jobs: Iterable[tuple[str, int, int]], at_ms: int) -> None:
     """Notes the jobs (id, attempts, stalls) that a run is about to touch."""
     rows = [
@@ -75,9 +77,8 @@ def plan(connection: Connection, run: str, jobs: Iterable[tuple[str, int, int]],
 
 def planned(connection: Connection, run: str, limit: int) -> list[Item]:
     """The next items of a run that nothing became of yet, by job."""
-    columns = [act_items.c[name] for name in Item.__dataclass_fields__]
-    wanted = select(*columns).where(act_items.c.run == run, act_items.c.status == PLANNED)
-    return [Item(**row) for row in connection.execute(wanted.order_by(act_items.c.job).limit(limit)).mappings()]
+    wanted = _ITEMS.select.where(act_items.c.run == run, act_items.c.status == PLANNED)
+    return _ITEMS.all(connection, wanted.order_by(act_items.c.job).limit(limit))
 
 
 def settle(
@@ -104,19 +105,11 @@ def totals(connection: Connection, run: str) -> dict[str, int]:
 
 def removed(ledger: Ledger, run: str, *, page: int = 100) -> Iterator[tuple[Item, Whole | None]]:
     """The jobs that a run took away and that nobody brought back yet, whole (None: retention let that go)."""
-    columns = [act_items.c[name] for name in Item.__dataclass_fields__]
-    wanted = select(*columns, act_items.c.whole).where(
+    wanted = _ITEMS.select.add_columns(act_items.c.whole).where(
         act_items.c.run == run, act_items.c.status == DONE, act_items.c.undone_by.is_(None)
     )
-    after = ""
-    while True:
-        with ledger.read() as connection:
-            rows = connection.execute(wanted.where(act_items.c.job > after).order_by(act_items.c.job).limit(page)).all()
-        for row in rows:
-            yield Item(*row[:-1]), unpack(row[-1]) if row[-1] is not None else None
-        if len(rows) < page:
-            return
-        after = rows[-1].job
+    for row in follow(ledger, wanted, act_items.c.job, page):
+        yield _ITEMS.of(row), unpack(row["whole"]) if row["whole"] is not None else None
 
 
 def mark_undone(connection: Connection, run: str, jobs: Sequence[str], by: str) -> None:
@@ -128,10 +121,8 @@ def mark_undone(connection: Connection, run: str, jobs: Sequence[str], by: str) 
 
 def of_job(ledger: Ledger, job: str) -> list[Item]:
     """Every act on a job, oldest first."""
-    columns = [act_items.c[name] for name in Item.__dataclass_fields__]
-    wanted = select(*columns).where(act_items.c.job == job).order_by(act_items.c.run)
     with ledger.read() as connection:
-        return [Item(**row) for row in connection.execute(wanted).mappings()]
+        return _ITEMS.all(connection, _ITEMS.select.where(act_items.c.job == job).order_by(act_items.c.run))
 
 
 def last_whole(ledger: Ledger, queue: str, job: str) -> Whole | None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from sqlalchemy import Connection, delete, select
 
-from emq_ops.database.statements import among, insert
+from emq_ops.database.records import Records
+from emq_ops.database.statements import among, equal, insert
 from emq_ops.ledger import deaths
 from emq_ops.ledger.ledger import Ledger
 from emq_ops.ledger.schema import alerts, competitors, contacts, watches
@@ -30,18 +30,18 @@ class Alert:
     id: int = 0
 
 
+_ALERTS = Records(alerts, Alert, packed=["facts"])
+
+
 def add_alert(connection: Connection, alert: Alert) -> None:
     """Keeps an alert."""
-    values = {name: getattr(alert, name) for name in ("queue", "kind", "text", "at_ms", "run")}
-    connection.execute(alerts.insert().values(**values, facts=json.dumps(alert.facts)))
+    connection.execute(alerts.insert().values(_ALERTS.values(alert, but=["id"])))
 
 
 def listing(ledger: Ledger, *, after: int = 0, limit: int = 1000) -> list[Alert]:
     """Alerts with an id above `after`, oldest first."""
-    wanted = select(alerts).where(alerts.c.id > after).order_by(alerts.c.id).limit(limit)
     with ledger.read() as connection:
-        rows = connection.execute(wanted).mappings()
-        return [Alert(**{**row, "facts": json.loads(row["facts"])}) for row in rows]
+        return _ALERTS.all(connection, _ALERTS.select.where(alerts.c.id > after).order_by(alerts.c.id).limit(limit))
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +57,15 @@ class Competitor:
     evidence: dict[str, Any] = field(default_factory=dict)
 
 
+_COMPETITORS = Records(competitors, Competitor, packed=["evidence"])
+
+
 def note_competitor(connection: Connection, queue: str, kind: str, at_ms: int, times: int, evidence: Any) -> bool:
     """Notes that one was seen `times` more; True where it is the first time."""
     key = (competitors.c.queue == queue, competitors.c.kind == kind)
     first = connection.execute(select(competitors.c.times).where(*key)).scalar()
-    values = {"queue": queue, "kind": kind, "first_ms": at_ms, "last_ms": at_ms, "evidence": json.dumps(evidence)}
-    new = insert(connection, competitors).values(**values, times=times)
+    values = _COMPETITORS.values(Competitor(queue, kind, at_ms, at_ms, times, evidence))
+    new = insert(connection, competitors).values(values)
     changed = {"last_ms": at_ms, "times": competitors.c.times + times, "evidence": values["evidence"]}
     keys = [competitors.c.queue, competitors.c.kind]
     connection.execute(new.on_conflict_do_update(index_elements=keys, set_=changed))
@@ -71,12 +74,9 @@ def note_competitor(connection: Connection, queue: str, kind: str, at_ms: int, t
 
 def competing(ledger: Ledger, queue: str | None = None, *, since_ms: int = 0) -> list[Competitor]:
     """Who was seen competing at `since_ms` or later."""
-    wanted = select(competitors).where(competitors.c.last_ms >= since_ms).order_by(competitors.c.queue)
-    if queue is not None:
-        wanted = wanted.where(competitors.c.queue == queue)
+    wanted = _COMPETITORS.select.where(competitors.c.last_ms >= since_ms).order_by(competitors.c.queue)
     with ledger.read() as connection:
-        rows = connection.execute(wanted).mappings()
-        return [Competitor(**{**row, "evidence": json.loads(row["evidence"])}) for row in rows]
+        return _COMPETITORS.all(connection, equal(wanted, competitors, queue=queue))
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,10 +89,12 @@ class Watched:
     stalls: int
 
 
+_WATCHES = Records(watches, Watched)
+
+
 def watched(connection: Connection, queue: str) -> list[Watched]:
     """The sample of the last pass."""
-    columns = [watches.c[name] for name in Watched.__slots__]
-    return [Watched(*row) for row in connection.execute(select(*columns).where(watches.c.queue == queue))]
+    return _WATCHES.all(connection, _WATCHES.select.where(watches.c.queue == queue))
 
 
 def sampled(connection: Connection, queues: Sequence[str]) -> set[str]:
@@ -113,5 +115,4 @@ def watch(connection: Connection, queue: str, sample: list[Watched]) -> None:
     """Replaces the sample."""
     connection.execute(delete(watches).where(watches.c.queue == queue))
     if sample:
-        rows = [{"queue": queue, **{name: getattr(w, name) for name in Watched.__slots__}} for w in sample]
-        connection.execute(watches.insert(), rows)
+        connection.execute(watches.insert(), [{"queue": queue, **_WATCHES.values(one)} for one in sample])

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection, bindparam, delete, select
 
-from emq_ops.database.statements import among, insert
+from emq_ops.database.statements import among, upsert
 from emq_ops.ledger.deploy_schema import bounds
 
 DEAD = "dead"
@@ -39,8 +39,7 @@ def put(connection: Connection, queue: str, task: str, revision: int, ids: Itera
         "ids": zlib.compress("\n".join(listed).encode("ascii")),
         "made_ms": now_ms,
     }
-    statement = insert(connection, bounds).values(values)
-    connection.execute(statement.on_conflict_do_update(index_elements=[bounds.c.queue, bounds.c.task], set_=values))
+    upsert(connection, bounds, values)
 
 
 def of(connection: Connection, queue: str, task: str = DEAD) -> Bound | None:
@@ -68,11 +67,7 @@ def spend_many(connection: Connection, spent: Sequence[tuple[str, int]], task: s
 
 def spend(connection: Connection, bound: Bound) -> None:
     """The pass that `bound` was for has ended. A list that a newer revision has put meanwhile stays."""
-    connection.execute(
-        delete(bounds).where(
-            bounds.c.queue == bound.queue, bounds.c.task == bound.task, bounds.c.revision == bound.revision
-        )
-    )
+    spend_many(connection, [(bound.queue, bound.revision)], bound.task)
 
 
 def drop(connection: Connection, queue: str, task: str = DEAD) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sqlalchemy import Connection, Row, bindparam, exists, func, outerjoin, select, update
 
-from emq_ops.database.statements import among, insert, pages
+from emq_ops.database.records import Records
+from emq_ops.database.statements import among, equal, follow, insert, pages, upsert
 from emq_ops.ledger.ledger import Ledger
 from emq_ops.ledger.schema import deaths, snapshots
 from emq_ops.ledger.snapshot import Snapshot, unpack
@@ -61,6 +62,9 @@ class Recorded(Death):
         return unpack(self.snapshot) if self.snapshot is not None else Snapshot()
 
 
+_DEATHS = Records(deaths, Recorded)
+
+
 def cause_of(last_error: bytes | None, stalls: int, *, flow: bool = False) -> str:
     """Why a job is dead, by what its row says. `flow`: it is a flow parent with failed children on its books."""
     if last_error == b"stalled":
@@ -104,7 +108,7 @@ def record(connection: Connection, queue: str, seen: Sequence[Death]) -> int:
         close(connection, queue, [death.job for death in again], REVIVED, now)
     if fresh:
         new = insert(connection, deaths).on_conflict_do_nothing()
-        connection.execute(new, [{"queue": queue, **_values(death)} for death in fresh])
+        connection.execute(new, [{"queue": queue, **_SEEN.values(death)} for death in fresh])
         _keep_rows(connection, queue, fresh)
     new_jobs = {death.job for death in fresh}
     explained = [death for death in seen if death.killed_by is not None and death.job not in new_jobs]
@@ -123,11 +127,7 @@ def record(connection: Connection, queue: str, seen: Sequence[Death]) -> int:
 
 
 _EXPLAINING = ("cause", "killed_by", "deadline_ms", "epoch", "evidence", "interruption")
-_NAMES = tuple(name for name in Death.__dataclass_fields__ if name not in ("snapshot", "seal"))
-
-
-def _values(death: Death) -> dict[str, Any]:
-    return {name: getattr(death, name) for name in _NAMES}
+_SEEN = Records(deaths, Death)
 
 
 def _keep_rows(connection: Connection, queue: str, fresh: Sequence[Death]) -> None:
@@ -152,9 +152,7 @@ def _rows_of(
 def keep_whole(connection: Connection, queue: str, kept: Mapping[str, tuple[bytes, bytes | None]]) -> None:
     """Puts these snapshots (job -> body and seal) in place of those that the open deaths have."""
     for rows in _rows_of(connection, queue, kept):
-        new = insert(connection, snapshots)
-        anew = {name: new.excluded[name] for name in ("body", "seal")}
-        connection.execute(new.on_conflict_do_update(index_elements=[snapshots.c.death], set_=anew), rows)
+        upsert(connection, snapshots, rows)
 
 
 def kept(connection: Connection, queue: str, jobs: Sequence[str]) -> dict[str, bytes]:
@@ -238,37 +236,18 @@ def iterate(
     *,
     queue: str | None = None,
     job: str | None = None,
-    since_ms: int | None = None,
-    until_ms: int | None = None,
-    cause: str | None = None,
     run: str | None = None,
-    interruption: int | None = None,
     only_open: bool = False,
     with_rows: bool = True,
     page: int = 1000,
 ) -> Iterator[Recorded]:
-    """Deaths in the order they were recorded, in bounded pages; filters by queue, job, first seen within
-    [since_ms, until_ms), cause, the pass that killed it, interruption. Without `with_rows` snapshots are left out."""
-    wanted = select(*deaths.c).order_by(deaths.c.id).limit(page)
-    if with_rows:
-        wanted = wanted.add_columns(snapshots.c.body.label("snapshot")).outerjoin(
-            snapshots, snapshots.c.death == deaths.c.id
-        )
-    equal = {"queue": queue, "job": job, "cause": cause, "killed_by": run, "interruption": interruption}
-    for name, value in equal.items():
-        if value is not None:
-            wanted = wanted.where(deaths.c[name] == value)
-    if since_ms is not None:
-        wanted = wanted.where(deaths.c.first_seen_ms >= since_ms)
-    if until_ms is not None:
-        wanted = wanted.where(deaths.c.first_seen_ms < until_ms)
+    """Deaths in the order they were recorded, in bounded pages: of a queue, a job, the pass `run` that killed it.
+    Without `with_rows` snapshots are left out."""
+    wanted = equal(_DEATHS.select, deaths, queue=queue, job=job, killed_by=run)
     if only_open:
         wanted = wanted.where(deaths.c.gone_ms.is_(None))
-    last = 0
-    while True:
-        with ledger.read() as connection:
-            found = [Recorded(**row) for row in connection.execute(wanted.where(deaths.c.id > last)).mappings().all()]
-        yield from found
-        if len(found) < page:
-            return
-        last = found[-1].id
+    if with_rows:
+        wanted = wanted.add_columns(snapshots.c.body).outerjoin(snapshots, snapshots.c.death == deaths.c.id)
+    for row in follow(ledger, wanted, deaths.c.id, page):
+        found = _DEATHS.of(row)
+        yield replace(found, snapshot=row["body"]) if with_rows else found

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, Column, ForeignKey, Index, Integer, LargeBinary, String, Table, Text
+from sqlalchemy import BigInteger, Column, ForeignKey, Index, LargeBinary, String, Table, Text
 
+from emq_ops.database.statements import SERIAL
 from emq_ops.ledger.schema import metadata
 
 revisions = Table(
@@ -36,12 +37,11 @@ state_lock = Table(
     Column("until_ms", BigInteger, nullable=False),  # 0: nobody holds it
 )
 
-_Serial = BigInteger().with_variant(Integer(), "sqlite")
 
 applies = Table(
     "applies",
     metadata,
-    Column("id", _Serial, primary_key=True, autoincrement=True),
+    Column("id", SERIAL, primary_key=True, autoincrement=True),
     Column("base", BigInteger),
     Column("status", String(16), nullable=False),  # running, done, failed, repaired
     Column("holder", String(255), nullable=False),
@@ -56,7 +56,7 @@ applies = Table(
 apply_steps = Table(
     "apply_steps",
     metadata,
-    Column("apply", _Serial, ForeignKey("applies.id", ondelete="CASCADE"), primary_key=True),
+    Column("apply", SERIAL, ForeignKey("applies.id", ondelete="CASCADE"), primary_key=True),
     Column("step", BigInteger, primary_key=True),
     Column("queue", String(255), nullable=False),
     Column("setting", Text, nullable=False),

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
-from sqlalchemy import Connection, delete, select, update
+from sqlalchemy import Connection, delete, update
 
-from emq_ops.database.statements import insert
+from emq_ops.database.records import AsRow, Records
+from emq_ops.database.statements import upsert
 from emq_ops.ledger.ledger import Ledger
 from emq_ops.ledger.schema import holds, windows
 from emq_ops.protocol.errors import BadInputError
@@ -16,7 +17,7 @@ from emq_ops.protocol.globs import matches
 
 
 @dataclass(frozen=True, slots=True)
-class Hold:
+class Hold(AsRow):
     """No pass runs on `queue` until then. Times: server clock, unix ms."""
 
     queue: str
@@ -25,13 +26,9 @@ class Hold:
     holder: str
     why: str = ""
 
-    def as_row(self) -> dict[str, Any]:
-        """As a plain dict, for renderers."""
-        return {name: getattr(self, name) for name in self.__slots__}
-
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class Window(AsRow):
     """A maintenance window: a lease whose deadline lies within it is recovered without counting.
 
     `queues`: a selector (`emq_ops.protocol.globs`). Times: server clock, unix ms. `id` 0: from the config.
@@ -48,17 +45,15 @@ class Window:
         """Whether it is for this queue."""
         return matches(self.queues, queue)
 
-    def as_row(self) -> dict[str, Any]:
-        """As a plain dict, for renderers."""
-        return {name: getattr(self, name) for name in self.__slots__}
+
+_HOLDS = Records(holds, Hold)
+_WINDOWS = Records(windows, Window)
 
 
 def hold(ledger: Ledger, wanted: Hold) -> None:
     """Holds a queue; a hold that stands is replaced."""
-    values = {name: getattr(wanted, name) for name in Hold.__slots__}
     with ledger.write() as connection:
-        new = insert(connection, holds).values(values)
-        connection.execute(new.on_conflict_do_update(index_elements=[holds.c.queue], set_=values))
+        upsert(connection, holds, _HOLDS.values(wanted))
 
 
 def release(ledger: Ledger, queue: str) -> bool:
@@ -69,26 +64,23 @@ def release(ledger: Ledger, queue: str) -> bool:
 
 def hold_of(connection: Connection, queue: str, now_ms: int) -> Hold | None:
     """The hold that stands on a queue at that time."""
-    wanted = select(*(holds.c[name] for name in Hold.__slots__))
-    row = connection.execute(wanted.where(holds.c.queue == queue, holds.c.until_ms > now_ms)).first()
-    return Hold(*row) if row is not None else None
+    return _HOLDS.first(connection, _HOLDS.select.where(holds.c.queue == queue, holds.c.until_ms > now_ms))
 
 
 def all_holds(ledger: Ledger) -> list[Hold]:
     """Every hold, also those whose time is over and that nobody released."""
     with ledger.read() as connection:
-        rows = connection.execute(select(*(holds.c[name] for name in Hold.__slots__)).order_by(holds.c.queue))
-        return [Hold(*row) for row in rows]
+        return _HOLDS.all(connection, _HOLDS.select.order_by(holds.c.queue))
 
 
 def open_window(ledger: Ledger, wanted: Window) -> Window:
     """Opens a window; answers it with its id. Raises BadInputError for one that ends before it starts."""
     if wanted.end_ms <= wanted.start_ms:
         raise BadInputError("a maintenance window must end after it starts", fix="give it a length, such as --for 5m")
-    values = {name: getattr(wanted, name) for name in Window.__slots__ if name != "id"}
+    values = _WINDOWS.values(wanted, but=["id"])
     with ledger.write() as connection:
         number = connection.execute(windows.insert().values(values).returning(windows.c.id)).scalar_one()
-    return Window(**values, id=int(number))
+    return dataclasses.replace(wanted, id=int(number))
 
 
 def close_windows(ledger: Ledger, now_ms: int, queues: str | None = None) -> list[Window]:
@@ -114,5 +106,4 @@ def windows_of(connection: Connection, queue: str, since_ms: int, more: Iterable
 
 
 def _windows(connection: Connection) -> list[Window]:
-    rows = connection.execute(select(*(windows.c[name] for name in Window.__slots__)).order_by(windows.c.id))
-    return [Window(*row) for row in rows]
+    return _WINDOWS.all(connection, _WINDOWS.select.order_by(windows.c.id))

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import Connection, RowMapping, bindparam, case, func, select, update
+from sqlalchemy import Connection, bindparam, case, func, select, update
 
-from emq_ops.database.statements import among, insert, pages
+from emq_ops.database.records import AsRow, Records
+from emq_ops.database.statements import among, equal, insert, pages
 from emq_ops.ledger.ledger import Ledger
 from emq_ops.ledger.schema import census, contacts, interruptions, vanished
 
@@ -43,7 +42,7 @@ class Contact:
 
 
 @dataclass(frozen=True, slots=True)
-class Interruption:
+class Interruption(AsRow):
     """An interruption of a queue (times: server clock, unix ms).
 
     `kind`: restart, failover, outage (seen by us), rewind (the keyspace went back in time under a living server).
@@ -72,10 +71,6 @@ class Interruption:
     vanished: int = 0
     id: int = 0
 
-    def as_row(self) -> dict[str, Any]:
-        """As a plain dict, for renderers."""
-        return {name: getattr(self, name) for name in self.__slots__}
-
 
 @dataclass(frozen=True, slots=True)
 class Counted:
@@ -86,11 +81,13 @@ class Counted:
     deadline_ms: int
 
 
+_CONTACTS = Records(contacts, Contact)
+_INTERRUPTIONS = Records(interruptions, Interruption, packed=["evidence"])
+
+
 def contact_of(connection: Connection, queue: str) -> Contact | None:
     """What was last seen, None before the first time."""
-    columns = [contacts.c[name] for name in Contact.__dataclass_fields__]
-    row = connection.execute(select(*columns).where(contacts.c.queue == queue)).first()
-    return Contact(*row) if row is not None else None
+    return _CONTACTS.first(connection, _CONTACTS.select.where(contacts.c.queue == queue))
 
 
 def knows(ledger: Ledger, queue: str) -> bool:
@@ -107,14 +104,13 @@ def known_queues(ledger: Ledger) -> list[str]:
 
 def contacts_of(connection: Connection, queues: Sequence[str]) -> dict[str, Contact]:
     """What was last seen of many queues."""
-    columns = [contacts.c[name] for name in Contact.__dataclass_fields__]
-    rows = connection.execute(select(contacts.c.queue, *columns).where(among(connection, contacts.c.queue, queues)))
-    return {queue: Contact(*values) for queue, *values in rows}
+    wanted = _CONTACTS.select.add_columns(contacts.c.queue).where(among(connection, contacts.c.queue, queues))
+    return {row["queue"]: _CONTACTS.of(row) for row in connection.execute(wanted).mappings()}
 
 
 def add_contacts(connection: Connection, seen: Mapping[str, Contact]) -> None:
     """Stores first contacts. One that another process stored meanwhile stays as it is."""
-    rows = [{"queue": queue, **dataclasses.asdict(seen[queue])} for queue in sorted(seen)]
+    rows = [{"queue": queue, **_CONTACTS.values(seen[queue])} for queue in sorted(seen)]
     connection.execute(insert(connection, contacts).on_conflict_do_nothing(), rows)
 
 
@@ -150,8 +146,7 @@ def mark_lost(ledger: Ledger, queues: Sequence[str]) -> None:
 
 def add(connection: Connection, found: Interruption, leases: Sequence[Counted] | None) -> int:
     """Records an interruption with its census (None: there is none); answers its id."""
-    values = {name: getattr(found, name) for name in Interruption.__dataclass_fields__ if name != "id"}
-    values["evidence"] = json.dumps(found.evidence)
+    values = _INTERRUPTIONS.values(found, but=["id"])
     number = int(connection.execute(interruptions.insert().values(values).returning(interruptions.c.id)).scalar_one())
     if leases:
         rows = [{"interruption": number, "job": c.job, "token": c.token, "deadline_ms": c.deadline_ms} for c in leases]
@@ -159,23 +154,16 @@ def add(connection: Connection, found: Interruption, leases: Sequence[Counted] |
     return number
 
 
-def _interruption(row: RowMapping) -> Interruption:
-    facts = dict(row)
-    facts["evidence"] = json.loads(facts["evidence"] or "{}")
-    return Interruption(**facts)
-
-
 def latest(connection: Connection, queue: str) -> Interruption | None:
     """The newest interruption of a queue."""
-    wanted = select(interruptions).where(interruptions.c.queue == queue).order_by(interruptions.c.id.desc()).limit(1)
-    row = connection.execute(wanted).mappings().first()
-    return _interruption(row) if row is not None else None
+    wanted = _INTERRUPTIONS.select.where(interruptions.c.queue == queue).order_by(interruptions.c.id.desc())
+    return _INTERRUPTIONS.first(connection, wanted.limit(1))
 
 
 def of_run(connection: Connection, queue: str, run_id: str) -> list[Interruption]:
     """Those that ended under this run id, oldest first."""
-    wanted = select(interruptions).where(interruptions.c.queue == queue, interruptions.c.run_after == run_id)
-    return [_interruption(row) for row in connection.execute(wanted.order_by(interruptions.c.id)).mappings()]
+    wanted = _INTERRUPTIONS.select.where(interruptions.c.queue == queue, interruptions.c.run_after == run_id)
+    return _INTERRUPTIONS.all(connection, wanted.order_by(interruptions.c.id))
 
 
 def was_left(connection: Connection, queue: str, run_id: str) -> bool:
@@ -188,11 +176,9 @@ def was_left(connection: Connection, queue: str, run_id: str) -> bool:
 
 def listing(ledger: Ledger, queue: str | None = None, *, since_ms: int = 0) -> list[Interruption]:
     """All that are kept, oldest first."""
-    wanted = select(interruptions).where(interruptions.c.ended_ms >= since_ms).order_by(interruptions.c.id)
-    if queue is not None:
-        wanted = wanted.where(interruptions.c.queue == queue)
+    wanted = _INTERRUPTIONS.select.where(interruptions.c.ended_ms >= since_ms).order_by(interruptions.c.id)
     with ledger.read() as connection:
-        return [_interruption(row) for row in connection.execute(wanted).mappings()]
+        return _INTERRUPTIONS.all(connection, equal(wanted, interruptions, queue=queue))
 
 
 def census_of(connection: Connection, interruption: int, jobs: Sequence[str]) -> dict[str, Counted]:
@@ -256,6 +242,6 @@ def of_job(ledger: Ledger, job: str) -> list[tuple[Interruption, str | None, str
             row.interruption: row.was
             for row in connection.execute(select(vanished.c.interruption, vanished.c.was).where(vanished.c.job == job))
         }
-        wanted = select(interruptions).where(interruptions.c.id.in_({*ends, *lost})).order_by(interruptions.c.id)
-        found = [_interruption(row) for row in connection.execute(wanted).mappings()]
+        wanted = _INTERRUPTIONS.select.where(interruptions.c.id.in_({*ends, *lost})).order_by(interruptions.c.id)
+        found = _INTERRUPTIONS.all(connection, wanted)
     return [(cut, ends.get(cut.id), lost.get(cut.id)) for cut in found]

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import delete, select
+from sqlalchemy import delete
 
-from emq_ops.database.statements import insert, pages
+from emq_ops.database.records import AsRow, Records
+from emq_ops.database.statements import insert, pages, upsert
 from emq_ops.ledger.daemon_schema import daemons, task_marks
 from emq_ops.ledger.ledger import Ledger
 
@@ -18,7 +18,7 @@ ALIVE_MS = 30_000
 
 
 @dataclass(slots=True)
-class Mark:
+class TaskProgress(AsRow):
     """One task of one queue. `due_ms`: the last instant that was seen to, run or missed; `late_ms`: how late the last
     run began; `missed`, `skipped`: runs too late to start, and those folded into a later one; `failures`: in a row,
     `error` the last one's. Unix ms by the host's clock."""
@@ -37,10 +37,6 @@ class Mark:
     error: str | None = None
     holder: str = ""
 
-    def as_row(self) -> dict[str, Any]:
-        """As a plain dict."""
-        return asdict(self)
-
 
 @dataclass(frozen=True, slots=True)
 class Living:
@@ -54,17 +50,20 @@ class Living:
     facts: dict[str, Any]
 
 
-def load(ledger: Ledger) -> dict[tuple[str, str], Mark]:
-    """Every mark, by queue and task."""
+_PROGRESS = Records(task_marks, TaskProgress)
+_DAEMONS = Records(daemons, Living, packed=["facts"])
+
+
+def load(ledger: Ledger) -> dict[tuple[str, str], TaskProgress]:
+    """The progress of every task, by queue and task."""
     with ledger.read() as connection:
-        found = [Mark(**row) for row in connection.execute(select(task_marks)).mappings()]
-    return {(mark.queue, mark.task): mark for mark in found}
+        return {(found.queue, found.task): found for found in _PROGRESS.all(connection, _PROGRESS.select)}
 
 
-def save(ledger: Ledger, marks: Iterable[Mark]) -> None:
-    """Writes marks in one transaction. An older instant never replaces a newer one that another daemon wrote."""
+def save(ledger: Ledger, tasks: Iterable[TaskProgress]) -> None:
+    """Writes the progress of tasks in one transaction. An older instant never replaces a newer one."""
     # In one order everywhere: two daemons must not wait for one another.
-    rows = [mark.as_row() for mark in sorted(marks, key=lambda mark: (mark.queue, mark.task))]
+    rows = [_PROGRESS.values(task) for task in sorted(tasks, key=lambda task: (task.queue, task.task))]
     if not rows:
         return
     with ledger.write() as connection:
@@ -77,7 +76,7 @@ def save(ledger: Ledger, marks: Iterable[Mark]) -> None:
 
 
 def forget(ledger: Ledger, gone: Sequence[tuple[str, str]]) -> None:
-    """Drops the marks of tasks that no revision has any more."""
+    """Drops the progress of tasks that no revision has any more."""
     with ledger.write() as connection:
         for queue, task in gone:
             connection.execute(delete(task_marks).where(task_marks.c.queue == queue, task_marks.c.task == task))
@@ -85,10 +84,8 @@ def forget(ledger: Ledger, gone: Sequence[tuple[str, str]]) -> None:
 
 def beat(ledger: Ledger, living: Living) -> None:
     """A daemon says that it lives; those long silent are dropped."""
-    values = {**asdict(living), "facts": json.dumps(living.facts)}
     with ledger.write() as connection:
-        statement = insert(connection, daemons).values(values)
-        connection.execute(statement.on_conflict_do_update(index_elements=[daemons.c.holder], set_=values))
+        upsert(connection, daemons, _DAEMONS.values(living))
         connection.execute(delete(daemons).where(daemons.c.seen_ms < living.seen_ms - 100 * ALIVE_MS))
 
 
@@ -100,7 +97,6 @@ def leave(ledger: Ledger, holder: str) -> None:
 
 def living(ledger: Ledger, now_ms: int) -> list[Living]:
     """The daemons that were seen within ALIVE_MS."""
-    wanted = select(daemons).where(daemons.c.seen_ms >= now_ms - ALIVE_MS).order_by(daemons.c.started_ms)
+    wanted = _DAEMONS.select.where(daemons.c.seen_ms >= now_ms - ALIVE_MS).order_by(daemons.c.started_ms)
     with ledger.read() as connection:
-        rows = [dict(row) for row in connection.execute(wanted).mappings()]
-    return [Living(**{**row, "facts": json.loads(row["facts"])}) for row in rows]
+        return _DAEMONS.all(connection, wanted)

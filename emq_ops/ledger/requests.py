@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import RowMapping, select, update
+from sqlalchemy import update
 
+from emq_ops.database.records import Records
 from emq_ops.ledger.ledger import Ledger, host_ms
 from emq_ops.ledger.schema import requests
 from emq_ops.protocol.ids import mint
@@ -41,15 +42,11 @@ class Request:
         return self.status in (DONE, FAILED, WITHDRAWN)
 
 
-def _request(row: RowMapping) -> Request:
-    facts = dict(row)
-    facts["options"] = json.loads(facts["options"])
-    facts["report"] = json.loads(facts["report"]) if facts["report"] else None
-    return Request(**facts)
+_REQUESTS = Records(requests, Request, packed=["options", "report"])
 
 
 def ask(ledger: Ledger, kind: str, queue: str, options: dict[str, Any], holder: str) -> str:
-    """Leaves a request; answers its id."""
+    """Leaves a request; returns its id."""
     request = mint("REQ")
     values = {"id": request, "kind": kind, "queue": queue, "status": WAITING, "holder": holder}
     with ledger.write() as connection:
@@ -60,15 +57,14 @@ def ask(ledger: Ledger, kind: str, queue: str, options: dict[str, Any], holder: 
 def get(ledger: Ledger, request: str) -> Request | None:
     """The request as it stands, None where retention took it."""
     with ledger.read() as connection:
-        row = connection.execute(select(requests).where(requests.c.id == request)).mappings().first()
-    return _request(row) if row is not None else None
+        return _REQUESTS.first(connection, _REQUESTS.select.where(requests.c.id == request))
 
 
 def waiting(ledger: Ledger, queues: Sequence[str] | None = None) -> list[Request]:
     """What waits (for these queues), oldest first."""
-    wanted = select(requests).where(requests.c.status == WAITING).order_by(requests.c.id)
+    wanted = _REQUESTS.select.where(requests.c.status == WAITING).order_by(requests.c.id)
     with ledger.read() as connection:
-        found = [_request(row) for row in connection.execute(wanted).mappings()]
+        found = _REQUESTS.all(connection, wanted)
     return found if queues is None else [request for request in found if request.queue in set(queues)]
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import threading
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from sqlalchemy import Connection, RowMapping, select, update
+from sqlalchemy import Connection, select, update
 
-from emq_ops.database.statements import insert
+from emq_ops.database.records import AsRow, Records
+from emq_ops.database.statements import equal, insert
 from emq_ops.ledger.ledger import Ledger, host_ms
 from emq_ops.ledger.schema import runs
 from emq_ops.protocol.errors import BadInputError
@@ -20,7 +21,7 @@ IDLE_FLUSH_MS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class Run(AsRow):
     """A pass as recorded. `status`: running, done, failed (`error` says why), stopped (a guard refused), interrupted
     (its process ended, or this database was away when the pass did; the next pass made it whole), idle (many passes
     that found nothing). `slices`: how many of its slices are recorded. Times are unix ms of the host."""
@@ -37,17 +38,28 @@ class Run:
     slices: int
     policy: dict[str, Any]
     counts: dict[str, Any]
-    error: str | None
+    error: str | None = None
 
-    def as_row(self) -> dict[str, Any]:
-        """As a plain dict, for renderers."""
-        return {name: getattr(self, name) for name in self.__slots__}
+    def over(self, status: str, counts: dict[str, Any], error: str | None = None) -> Run:
+        """The same run, ended now."""
+        return replace(self, status=status, ended_ms=host_ms(), counts=counts, error=error)
 
 
-def _run(row: RowMapping) -> Run:
-    facts = dict(row)
-    facts["policy"], facts["counts"] = json.loads(facts["policy"]), json.loads(facts["counts"])
-    return Run(**facts)
+_RUNS = Records(runs, Run, packed=["policy", "counts"])
+
+
+def new(
+    kind: str,
+    queue: str,
+    *,
+    holder: str,
+    trigger: str = "command",
+    token: int = 0,
+    policy: dict[str, Any] | None = None,
+) -> Run:
+    """A run that begins now, recorded nowhere yet. `trigger`: what asked for it (command, daemon, playbook ...);
+    `token`: of the lease that it runs under, 0 for none."""
+    return Run(mint("RUN"), kind, queue, RUNNING, host_ms(), None, trigger, holder, token, 0, policy or {}, {}, None)
 
 
 def start(
@@ -60,70 +72,39 @@ def start(
     token: int = 0,
     policy: dict[str, Any] | None = None,
 ) -> str:
-    """Records that a pass begins; answers its run id. Runs of this kind and queue that this lease (`token`; one at a
+    """Records that a pass begins, see `new`; returns its run id. Runs of this kind and queue that this lease (one at a
     time) or an older one left running are marked interrupted."""
-    run = mint("RUN")
-    now = host_ms()
+    run = new(kind, queue, holder=holder, trigger=trigger, token=token, policy=policy)
     with ledger.write() as connection:
-        if token:
-            stale = update(runs).where(runs.c.queue == queue, runs.c.kind == kind, runs.c.status == RUNNING)
-            connection.execute(stale.where(runs.c.token <= token).values(status=INTERRUPTED, ended_ms=now))
-        connection.execute(
-            runs.insert().values(
-                id=run,
-                kind=kind,
-                queue=queue,
-                status=RUNNING,
-                started_ms=now,
-                trigger=trigger,
-                holder=holder,
-                token=token,
-                policy=json.dumps(policy or {}),
-            )
-        )
-    return run
+        if run.token:
+            stale = update(runs).where(runs.c.queue == run.queue, runs.c.kind == run.kind, runs.c.status == RUNNING)
+            ended = {"status": INTERRUPTED, "ended_ms": run.started_ms}
+            connection.execute(stale.where(runs.c.token <= run.token).values(ended))
+        connection.execute(runs.insert().values(_RUNS.values(run)))
+    return run.id
 
 
-def whole(
-    kind: str,
-    queue: str,
-    *,
-    holder: str,
-    trigger: str,
-    token: int,
-    policy: dict[str, Any],
-    status: str,
-    counts: dict[str, Any],
-    error: str | None,
-) -> dict[str, Any]:
-    """A run that is over and was not recorded when it began, for `put`."""
-    now = host_ms()
-    values = {"id": mint("RUN"), "kind": kind, "queue": queue, "status": status, "started_ms": now, "ended_ms": now}
-    values |= {"trigger": trigger, "holder": holder, "token": token, "policy": json.dumps(policy)}
-    return {**values, "counts": json.dumps(counts), "error": error}
-
-
-class Outbox:
+class PendingRuns:
     """Whole runs on their way into the ledger: what can't be written is kept, and goes with the next. A run whose
     writing was answered by nothing may be there already, and is there once. Thread-safe."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
-        self._rows: dict[str, dict[str, Any]] = {}
+        self._runs: dict[str, Run] = {}
         self._lock = threading.Lock()
 
-    def put(self, *rows: dict[str, Any]) -> None:
+    def put(self, *ended: Run) -> None:
         """Writes these, and what was kept. Raises what the ledger raises; nothing is lost then."""
         with self._lock:
-            self._rows |= {row["id"]: row for row in rows}
-            going = list(self._rows.values())
+            self._runs |= {run.id: run for run in ended}
+            going = list(self._runs.values())
         if not going:
             return
         with self._ledger.write() as connection:
-            connection.execute(insert(connection, runs).on_conflict_do_nothing(), going)
+            connection.execute(insert(connection, runs).on_conflict_do_nothing(), [_RUNS.values(run) for run in going])
         with self._lock:
-            for row in going:
-                self._rows.pop(row["id"], None)
+            for run in going:
+                self._runs.pop(run.id, None)
 
 
 def finish(
@@ -166,39 +147,33 @@ def adopt(connection: Connection, run: str, kind: str, queue: str) -> None:
     """Makes a row for a run that this database never heard of (its own was lost), so that its slices have a place."""
     known = connection.execute(select(runs.c.id).where(runs.c.id == run)).first()
     if known is None:
-        values = {"id": run, "kind": kind, "queue": queue, "status": INTERRUPTED, "started_ms": host_ms()}
-        connection.execute(runs.insert().values(**values, trigger="unknown", holder="unknown"))
+        lost = replace(new(kind, queue, holder="unknown", trigger="unknown"), id=run, status=INTERRUPTED)
+        connection.execute(runs.insert().values(_RUNS.values(lost)))
 
 
 def get(ledger: Ledger, run: str) -> Run:
     """The run of that id; raises BadInputError where there is none."""
-    with ledger.read() as connection:
-        row = connection.execute(select(runs).where(runs.c.id == require(run, "RUN"))).mappings().first()
-    if row is None:
+    found = find(ledger, require(run, "RUN"))
+    if found is None:
         raise BadInputError(f"no run {run}", where=ledger.where, fix="see `emq-ops runs ls`")
-    return _run(row)
+    return found
 
 
 def find(ledger: Ledger, run: str) -> Run | None:
     """The run of that id, None where retention let it go or there never was one."""
     with ledger.read() as connection:
-        row = connection.execute(select(runs).where(runs.c.id == run)).mappings().first()
-    return _run(row) if row is not None else None
+        return _RUNS.first(connection, _RUNS.select.where(runs.c.id == run))
 
 
 def latest(
     ledger: Ledger, *, queue: str | None = None, kind: str | None = None, limit: int = 100, idle: bool = True
 ) -> list[Run]:
     """The newest runs first; without `idle` none of the rows that only count passes which found nothing."""
-    wanted = select(runs).order_by(runs.c.id.desc()).limit(limit)
-    if queue is not None:
-        wanted = wanted.where(runs.c.queue == queue)
-    if kind is not None:
-        wanted = wanted.where(runs.c.kind == kind)
-    elif not idle:
+    wanted = equal(_RUNS.select, runs, queue=queue, kind=kind).order_by(runs.c.id.desc()).limit(limit)
+    if kind is None and not idle:
         wanted = wanted.where(runs.c.kind != "idle")
     with ledger.read() as connection:
-        return [_run(row) for row in connection.execute(wanted).mappings()]
+        return _RUNS.all(connection, wanted)
 
 
 @dataclass
@@ -210,10 +185,10 @@ class IdleBook:
     _counts: dict[str, int] = field(default_factory=dict)
     _first_ms: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)
-    _rows: Outbox = field(init=False)
+    _rows: PendingRuns = field(init=False)
 
     def __post_init__(self) -> None:
-        self._rows = Outbox(self.ledger)
+        self._rows = PendingRuns(self.ledger)
 
     def note(self, kind: str, passes: int = 1) -> None:
         """One more idle pass of `kind`; flushes when it is time."""
@@ -234,6 +209,5 @@ class IdleBook:
         if not counts:
             self._rows.put()
             return
-        values: dict[str, Any] = {"id": mint("RUN"), "kind": "idle", "queue": "*", "status": IDLE, "trigger": "daemon"}
-        values |= {"started_ms": first, "ended_ms": host_ms(), "holder": self.holder, "counts": json.dumps(counts)}
-        self._rows.put(values)
+        idle = new("idle", "*", holder=self.holder, trigger="daemon").over(IDLE, counts)
+        self._rows.put(replace(idle, started_ms=first))

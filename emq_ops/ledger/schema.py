@@ -12,7 +12,6 @@ from sqlalchemy import (
     Column,
     ForeignKey,
     Index,
-    Integer,
     LargeBinary,
     MetaData,
     String,
@@ -20,14 +19,10 @@ from sqlalchemy import (
     Text,
     text,
 )
-from sqlalchemy.dialects.postgresql import VARCHAR
+
+from emq_ops.database.statements import BRANDED_ID, SERIAL
 
 metadata = MetaData()
-
-# Branded ids sort by byte; PostgreSQL would sort them by the database's locale.
-_Id = String(14).with_variant(VARCHAR(14, collation="C"), "postgresql")
-# SQLite numbers rows by itself only where the column is exactly INTEGER.
-_Serial = BigInteger().with_variant(Integer(), "sqlite")
 
 identity = Table(
     "ledger_identity",
@@ -66,7 +61,7 @@ contacts = Table(
 interruptions = Table(
     "interruptions",
     metadata,
-    Column("id", _Serial, primary_key=True, autoincrement=True),
+    Column("id", SERIAL, primary_key=True, autoincrement=True),
     Column("queue", String(255), nullable=False),
     Column("kind", String(16), nullable=False),  # restart, failover, outage, rewind
     Column("run_before", String(64)),
@@ -90,8 +85,8 @@ interruptions = Table(
 census = Table(
     "census",
     metadata,
-    Column("interruption", _Serial, ForeignKey("interruptions.id", ondelete="CASCADE"), primary_key=True),
-    Column("job", _Id, primary_key=True),
+    Column("interruption", SERIAL, ForeignKey("interruptions.id", ondelete="CASCADE"), primary_key=True),
+    Column("job", BRANDED_ID, primary_key=True),
     Column("token", BigInteger),
     Column("deadline_ms", BigInteger, nullable=False),
     # How it ended, once a sweep took it: exempted, recovered, died.
@@ -101,15 +96,15 @@ census = Table(
 vanished = Table(
     "vanished",
     metadata,
-    Column("interruption", _Serial, ForeignKey("interruptions.id", ondelete="CASCADE"), primary_key=True),
-    Column("job", _Id, primary_key=True),
+    Column("interruption", SERIAL, ForeignKey("interruptions.id", ondelete="CASCADE"), primary_key=True),
+    Column("job", BRANDED_ID, primary_key=True),
     Column("was", String(16), nullable=False),  # dead, active
 )
 
 runs = Table(
     "runs",
     metadata,
-    Column("id", _Id, primary_key=True),  # RUN..., so byte order is order of starting
+    Column("id", BRANDED_ID, primary_key=True),  # RUN..., so byte order is order of starting
     Column("kind", String(24), nullable=False),
     Column("queue", String(255), nullable=False),
     Column("status", String(16), nullable=False),  # running, done, failed, stopped, interrupted, idle
@@ -129,25 +124,25 @@ runs = Table(
 deaths = Table(
     "deaths",
     metadata,
-    Column("id", _Serial, primary_key=True, autoincrement=True),
+    Column("id", SERIAL, primary_key=True, autoincrement=True),
     Column("queue", String(255), nullable=False),
-    Column("job", _Id, nullable=False),
+    Column("job", BRANDED_ID, nullable=False),
     Column("attempts", BigInteger, nullable=False),  # -1: the row says none
     Column("stalls", BigInteger, nullable=False),
     Column("first_seen_ms", BigInteger, nullable=False),
     Column("cause", String(16), nullable=False),  # stalled, error, flow, unknown
     Column("last_error", LargeBinary),
     # The pass that killed it (null: somebody else did), and the one that found it dead.
-    Column("killed_by", _Id),
-    Column("found_by", _Id),
+    Column("killed_by", BRANDED_ID),
+    Column("found_by", BRANDED_ID),
     Column("deadline_ms", BigInteger),
     Column("epoch", String(64)),
     Column("evidence", String(64)),
-    Column("interruption", _Serial),
+    Column("interruption", SERIAL),
     Column("flow", Boolean, nullable=False, server_default=text("false")),  # it has books of a flow parent
     Column("gone_ms", BigInteger),
     Column("gone_how", String(16)),  # trimmed, revived, removed, vanished
-    Column("gone_by", _Id),
+    Column("gone_by", BRANDED_ID),
 )
 Index(
     "deaths_open",
@@ -173,7 +168,7 @@ snapshots = Table(
     "death_rows",
     metadata,
     # Apart from `deaths`, whose rows are looked through and changed by the hundred thousand.
-    Column("death", _Serial, ForeignKey("deaths.id", ondelete="CASCADE"), primary_key=True, autoincrement=False),
+    Column("death", SERIAL, ForeignKey("deaths.id", ondelete="CASCADE"), primary_key=True, autoincrement=False),
     Column("body", LargeBinary, nullable=False),
     Column("seal", LargeBinary),  # what `snapshot.seal` says of it; null: nobody asked
 )
@@ -183,10 +178,10 @@ listings = Table(
     metadata,
     # Whom a trim is about to remove: every dead job up to this rank.
     Column("queue", String(255), primary_key=True),
-    Column("run", _Id, nullable=False),
+    Column("run", BRANDED_ID, nullable=False),
     Column("by_mint", Boolean, nullable=False),
     Column("until_ms", BigInteger, nullable=False),
-    Column("until_job", _Id, nullable=False),
+    Column("until_job", BRANDED_ID, nullable=False),
 )
 
 watches = Table(
@@ -194,7 +189,7 @@ watches = Table(
     metadata,
     # A sample of leases, looked at again by the next pass: who lets them go, if not we?
     Column("queue", String(255), primary_key=True),
-    Column("job", _Id, primary_key=True),
+    Column("job", BRANDED_ID, primary_key=True),
     Column("token", BigInteger, nullable=False),
     Column("deadline_ms", BigInteger, nullable=False),
     Column("stalls", BigInteger, nullable=False),
@@ -224,7 +219,7 @@ holds = Table(
 windows = Table(
     "maintenance_windows",
     metadata,
-    Column("id", _Serial, primary_key=True, autoincrement=True),
+    Column("id", SERIAL, primary_key=True, autoincrement=True),
     Column("queues", String(255), nullable=False),
     Column("start_ms", BigInteger, nullable=False),
     Column("end_ms", BigInteger, nullable=False),
@@ -235,7 +230,7 @@ windows = Table(
 requests = Table(
     "run_requests",
     metadata,
-    Column("id", _Id, primary_key=True),  # REQ...
+    Column("id", BRANDED_ID, primary_key=True),  # REQ...
     Column("kind", String(24), nullable=False),
     Column("queue", String(255), nullable=False),
     Column("options", Text, nullable=False),
@@ -252,12 +247,12 @@ requests = Table(
 alerts = Table(
     "alerts",
     metadata,
-    Column("id", _Serial, primary_key=True, autoincrement=True),
+    Column("id", SERIAL, primary_key=True, autoincrement=True),
     Column("at_ms", BigInteger, nullable=False),
     Column("queue", String(255), nullable=False),
     Column("kind", String(32), nullable=False),
     Column("text", Text, nullable=False),
     Column("facts", Text, nullable=False, server_default="{}"),
-    Column("run", _Id),
+    Column("run", BRANDED_ID),
     Index("alerts_by_time", "at_ms"),
 )

@@ -5,28 +5,27 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import BigInteger, Column, Connection, Index, Integer, String, Table, select
+from sqlalchemy import BigInteger, Column, Connection, Index, String, Table
 
+from emq_ops.database.records import Records
+from emq_ops.database.statements import BRANDED_ID, SERIAL, equal, follow
 from emq_ops.ledger.ledger import Ledger
 from emq_ops.ledger.schema import metadata
-
-_Serial = BigInteger().with_variant(Integer(), "sqlite")
-_Id = String(14).with_variant(String(14, collation="C"), "postgresql")
 
 stalls = Table(
     "stalls",
     metadata,
-    Column("id", _Serial, primary_key=True, autoincrement=True),
+    Column("id", SERIAL, primary_key=True, autoincrement=True),
     Column("queue", String(255), nullable=False),
-    Column("job", _Id, nullable=False),
+    Column("job", BRANDED_ID, nullable=False),
     Column("attempts", BigInteger, nullable=False),  # the token of the lease; -1 on a ghost
     Column("at_ms", BigInteger, nullable=False),
     Column("deadline_ms", BigInteger, nullable=False),
     Column("outcome", String(16), nullable=False),  # recovered, dead, exempt, forced, ghost
     Column("stalls", BigInteger, nullable=False),
     Column("evidence", String(64), nullable=False),
-    Column("interruption", _Serial),
-    Column("run", _Id, nullable=False),
+    Column("interruption", SERIAL),
+    Column("run", BRANDED_ID, nullable=False),
     Index("stalls_by_job", "job", "id"),
     Index("stalls_by_run", "run", "id"),
     Index("stalls_by_time", "at_ms"),
@@ -58,51 +57,31 @@ class Stall:
         return self.outcome in (RECOVERED, DEAD, FORCED)
 
 
-_NAMES = tuple(name for name in Stall.__dataclass_fields__ if name not in ("queue", "id"))
+_STALLS = Records(stalls, Stall)
 
 
 def note(connection: Connection, queue: str, settled: Sequence[Stall]) -> None:
     """Records what a slice settled; the caller sees to it that it is recorded once."""
     if settled:
-        rows = [{"queue": queue, **{name: getattr(one, name) for name in _NAMES}} for one in settled]
+        rows = [{**_STALLS.values(one, but=["id"]), "queue": queue} for one in settled]
         connection.execute(stalls.insert(), rows)
 
 
-def iterate(
-    ledger: Ledger,
-    *,
-    queue: str | None = None,
-    job: str | None = None,
-    run: str | None = None,
-    since_ms: int | None = None,
-    page: int = 2000,
-) -> Iterator[Stall]:
+def iterate(ledger: Ledger, *, queue: str | None = None, job: str | None = None, page: int = 2000) -> Iterator[Stall]:
     """In the order they were recorded, in bounded pages."""
-    wanted = select(stalls).order_by(stalls.c.id).limit(page)
-    for name, value in {"queue": queue, "job": job, "run": run}.items():
-        if value is not None:
-            wanted = wanted.where(stalls.c[name] == value)
-    if since_ms is not None:
-        wanted = wanted.where(stalls.c.at_ms >= since_ms)
-    last = 0
-    while True:
-        with ledger.read() as connection:
-            found = [Stall(**row) for row in connection.execute(wanted.where(stalls.c.id > last)).mappings()]
-        yield from found
-        if len(found) < page:
-            return
-        last = found[-1].id
+    wanted = equal(_STALLS.select, stalls, queue=queue, job=job)
+    yield from map(_STALLS.of, follow(ledger, wanted, stalls.c.id, page))
 
 
 def by_job(ledger: Ledger, queue: str, *, page: int = 2000) -> Iterator[list[Stall]]:
     """The stalls of each job of a queue, oldest first; jobs by id. Memory is bounded by one page and one job."""
     after: tuple[str, int] = ("", 0)
-    wanted = select(stalls).where(stalls.c.queue == queue).order_by(stalls.c.job, stalls.c.id).limit(page)
+    wanted = _STALLS.select.where(stalls.c.queue == queue).order_by(stalls.c.job, stalls.c.id).limit(page)
     group: list[Stall] = []
     while True:
         beyond = (stalls.c.job > after[0]) | ((stalls.c.job == after[0]) & (stalls.c.id > after[1]))
         with ledger.read() as connection:
-            found = [Stall(**row) for row in connection.execute(wanted.where(beyond)).mappings()]
+            found = _STALLS.all(connection, wanted.where(beyond))
         for one in found:
             if group and group[0].job != one.job:
                 yield group

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from sqlalchemy import BigInteger, ColumnElement, Connection, and_, delete, func, or_, select, type_coerce, update
 
+from emq_ops.database.records import Records
 from emq_ops.database.sqlite import roomy
-from emq_ops.database.statements import insert
+from emq_ops.database.statements import upsert
 from emq_ops.ledger.deaths import TRIMMED, close, count_open
 from emq_ops.ledger.schema import deaths, listings
 
@@ -84,6 +85,9 @@ class Listing:
         return and_(deaths.c.first_seen_ms <= self.until_ms, earlier)
 
 
+_LISTINGS = Records(listings, Listing)
+
+
 def up_to(queue: str, run: str, last: Victim, *, by_mint: bool) -> Listing:
     """The listing that ends with this victim."""
     return Listing(queue, run, by_mint, last.first_seen_ms, last.job)
@@ -91,17 +95,12 @@ def up_to(queue: str, run: str, last: Victim, *, by_mint: bool) -> Listing:
 
 def note(connection: Connection, listing: Listing) -> None:
     """Notes a listing; it takes the place of an older one."""
-    values: dict[str, Any] = {name: getattr(listing, name) for name in Listing.__slots__}
-    new = insert(connection, listings).values(values)
-    connection.execute(new.on_conflict_do_update(index_elements=[listings.c.queue], set_=values))
+    upsert(connection, listings, _LISTINGS.values(listing))
 
 
 def noted(connection: Connection, queue: str) -> Listing | None:
     """The listing that was not taken back: its trim did not end."""
-    row = connection.execute(
-        select(*(listings.c[name] for name in Listing.__slots__)).where(listings.c.queue == queue)
-    ).first()
-    return Listing(*row) if row is not None else None
+    return _LISTINGS.first(connection, _LISTINGS.select.where(listings.c.queue == queue))
 
 
 def forget(connection: Connection, queue: str) -> None:

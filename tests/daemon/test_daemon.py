@@ -11,7 +11,7 @@ import pytest
 
 from emq_ops.ledger import marks, runs
 from emq_ops.ledger.ledger import host_ms, open_ledger
-from emq_ops.ledger.marks import Mark
+from emq_ops.ledger.marks import TaskProgress
 from emq_ops.protocol import ids
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import Server, connect
@@ -275,7 +275,7 @@ def test_a_state_database_that_goes_and_comes_back(
 def _mark(here: Site, task: str, ago_ms: int) -> None:
     with open_ledger(f"sqlite:///{here.folder}/state.db") as ledger:
         marks.forget(ledger, [("orders", task)])
-        marks.save(ledger, [Mark("orders", task, due_ms=host_ms() - ago_ms)])
+        marks.save(ledger, [TaskProgress("orders", task, due_ms=host_ms() - ago_ms)])
 
 
 def test_c08_late_runs_run_once_and_missed_ones_are_told(tmp_path: Path, valkey: Valkey, server: Server) -> None:

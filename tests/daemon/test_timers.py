@@ -12,7 +12,7 @@ import pytest
 from emq_ops.daemon import clock
 from emq_ops.daemon.tasks import Task
 from emq_ops.daemon.timers import Cue, Timers, due_now
-from emq_ops.ledger.marks import Mark
+from emq_ops.ledger.marks import TaskProgress
 from emq_ops.policy.models import StalledPolicy
 from emq_ops.policy.schedule import Schedule
 from emq_ops.policy.triggers import parse_every
@@ -48,7 +48,7 @@ def task(every: str, queue: str = "q", **options: Any) -> Task:
 class Told:
     """What a Timers told."""
 
-    def __init__(self, *tasks: Task, marks: dict[tuple[str, str], Mark] | None = None) -> None:
+    def __init__(self, *tasks: Task, marks: dict[tuple[str, str], TaskProgress] | None = None) -> None:
         self.cues: list[Cue] = []
         self.missed: list[tuple[str, int]] = []
         self.more = threading.Event()
@@ -94,7 +94,7 @@ def test_a_cron_instant_that_ran_does_not_come_again(wall: Wall) -> None:
     ran = datetime(2026, 11, 29, 3, 0, tzinfo=UTC)
     wall.shift = ran + timedelta(minutes=1) - datetime.now(UTC)
     nightly = task("0 3 * * *")
-    with Told(nightly, marks={nightly.key: Mark("q", "stalled", clock.ms_of(ran))}) as told:
+    with Told(nightly, marks={nightly.key: TaskProgress("q", "stalled", clock.ms_of(ran))}) as told:
         told.timers.mind_the_clock()
         wall.shift -= timedelta(hours=1)  # it is 02:01 again, and 03:00 will come again
         assert told.timers.mind_the_clock() < -3500
@@ -107,7 +107,7 @@ def test_a_cron_instant_that_was_skipped_runs_once_late(wall: Wall) -> None:
     before = datetime(2026, 11, 29, 2, 30, tzinfo=UTC)
     wall.shift = before - datetime.now(UTC)
     nightly = task("0 3 * * *")
-    mark = Mark("q", "stalled", clock.ms_of(before - timedelta(hours=23, minutes=30)))
+    mark = TaskProgress("q", "stalled", clock.ms_of(before - timedelta(hours=23, minutes=30)))
     with Told(nightly, marks={nightly.key: mark}) as told:
         told.timers.mind_the_clock()
         wall.shift += timedelta(hours=1)  # 03:30: three o'clock never was
@@ -120,11 +120,11 @@ def test_a_cron_instant_that_was_skipped_runs_once_late(wall: Wall) -> None:
 def test_c08_by_the_timetable() -> None:
     now = datetime(2026, 11, 29, 12, 0, tzinfo=UTC)
     late = task("5m")
-    cues = due_now([late], {late.key: Mark("q", "stalled", clock.ms_of(now - timedelta(minutes=30)))}, now)
+    cues = due_now([late], {late.key: TaskProgress("q", "stalled", clock.ms_of(now - timedelta(minutes=30)))}, now)
     assert [cue.skipped for cue in cues] == [5]
     trim = task("0 3 * * *", max_late_ms=900_000)
     at = datetime(2026, 11, 29, 3, 10, tzinfo=UTC)
-    mark = {trim.key: Mark("q", "stalled", clock.ms_of(at - timedelta(hours=24, minutes=10)))}
+    mark = {trim.key: TaskProgress("q", "stalled", clock.ms_of(at - timedelta(hours=24, minutes=10)))}
     assert [cue.late_ms for cue in due_now([trim], mark, at)] == [600_000]
     assert due_now([trim], mark, at + timedelta(minutes=10)) == []
 
@@ -134,7 +134,7 @@ def test_a_run_that_jitter_puts_off_is_not_missed(wall: Wall) -> None:
     instant = datetime(2026, 11, 29, 3, 0, tzinfo=UTC)
     put_off = nightly.schedule.delay(nightly.text, instant)
     assert put_off > timedelta(minutes=5)
-    mark = {nightly.key: Mark("q", "stalled", clock.ms_of(instant - timedelta(days=1)))}
+    mark = {nightly.key: TaskProgress("q", "stalled", clock.ms_of(instant - timedelta(days=1)))}
     wall.shift = instant + put_off + timedelta(seconds=1) - datetime.now(UTC)
     with Told(nightly, marks=mark) as told:
         wait_for(lambda: told.cues or told.missed)
@@ -146,7 +146,7 @@ def test_a_run_that_jitter_puts_off_is_not_missed(wall: Wall) -> None:
 def test_c09_restarts_every_50_minutes_do_not_starve_an_hourly_task() -> None:
     hourly = task("1h")
     start = datetime(2026, 11, 29, 8, 0, tzinfo=UTC)
-    mark = Mark("q", "stalled", clock.ms_of(start))
+    mark = TaskProgress("q", "stalled", clock.ms_of(start))
     runs = 0
     for restart in range(1, 6):  # 50, 100, ... 250 minutes
         now = start + timedelta(minutes=50 * restart)
@@ -158,7 +158,7 @@ def test_c09_restarts_every_50_minutes_do_not_starve_an_hourly_task() -> None:
 
 def test_a_changed_timetable_keeps_what_is_due_and_repeats_nothing(wall: Wall) -> None:
     slow, fast = task("1h"), task("200ms")
-    mark = Mark("q", "stalled", clock.ms_of(clock.now() - timedelta(minutes=59)))
+    mark = TaskProgress("q", "stalled", clock.ms_of(clock.now() - timedelta(minutes=59)))
     with Told(slow, marks={slow.key: mark}) as told:
         told.timers.set_tasks([fast], {})
         wait_for(lambda: len(told.cues) >= 3)
@@ -166,7 +166,7 @@ def test_a_changed_timetable_keeps_what_is_due_and_repeats_nothing(wall: Wall) -
         told.timers.set_tasks([], {})
         count = len(told.cues)
         assert told.timers.times() == {}
-        told.timers.set_tasks([slow], {slow.key: Mark("q", "stalled", clock.ms_of(clock.now()))})
+        told.timers.set_tasks([slow], {slow.key: TaskProgress("q", "stalled", clock.ms_of(clock.now()))})
         assert len(told.cues) <= count + 1
 
 
