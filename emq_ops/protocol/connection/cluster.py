@@ -157,6 +157,8 @@ class Cluster(Topology):
                 what = f"{show(node.address)} is of another Cluster: none of its nodes ({named}) is one of those known"
                 faults[node.address] = what
             else:
+                if not self._members:
+                    self._check_others(reply, node)
                 self._take(reply, node.address)
                 return
         raise UnreachableError(
@@ -178,6 +180,24 @@ class Cluster(Topology):
         """The ids in a table that shares none with the members; empty where it may be ours."""
         ids = set(_ids(ranges).values())
         return ids if ids and self._members and not ids & self._members else set()
+
+    def _check_others(self, ranges: Sequence[Any], node: Node) -> None:
+        """At first contact nobody is known: the addresses of the URL must be of one Cluster. Those that the table names
+        are; another that answers is asked."""
+        ids = _ids(ranges, node.address)
+        for address in self._target.addresses:
+            if address in ids or address == node.address:
+                continue
+            try:
+                [reply] = self._ask(self._nodes.at(address), [("CLUSTER", "SLOTS")], GLANCE)
+            except EmqError:
+                continue
+            if isinstance(reply, list) and (other := set(_ids(reply).values())) and not other & set(ids.values()):
+                raise UnreachableError(
+                    f"{show(node.address)} and {show(address)} are of two Clusters",
+                    where=self._target.where,
+                    fix="take the address that is another Cluster's out of the URL",
+                )
 
     def _take(self, ranges: Sequence[Any], asked: Address) -> None:
         table: list[Node | None] = [None] * SLOTS
