@@ -6,13 +6,10 @@ cycle, the next one goes on from what is stored: nothing is lost, nothing twice.
 
 from __future__ import annotations
 
-import contextlib
-import math
 import os
 import socket
 from collections.abc import Callable
 
-from emq_archive.deadline import NEVER, Deadline
 from emq_archive.model import Outbox, Policy, Report, Shipped, StreamId, next_id, show_id
 from emq_archive.ports import Fence as LogFence
 from emq_archive.ports import LocalStore, Remote, Shipper
@@ -20,7 +17,7 @@ from emq_archive.source import StreamSource
 from emq_archive.write.facts import Facts, Group
 from emq_archive.write.ship import open_shipper
 from emq_archive.write.trim import Trimmed, set_watermark, trim_slice
-from emq_ops.protocol.deadline import deadline as socket_deadline
+from emq_ops.protocol import deadline
 from emq_ops.protocol.errors import DamagedError, EmqError, ServerError
 from emq_ops.protocol.fence import Fence
 
@@ -73,7 +70,6 @@ class Driver:
 
     def cycle(
         self,
-        deadline: Deadline = NEVER,
         *,
         force: bool = False,
         below: StreamId | None = None,
@@ -87,19 +83,17 @@ class Driver:
         Raises what the local database, the remote and the server raise; `report` then says what was done before. A
         fault of the remote comes last: what was read is in the local database by then.
         """
-        with bounded(deadline):
-            return self._cycle(deadline, force, below, max_removals, progress or _no_progress)
+        return self._cycle(force, below, max_removals, progress or _no_progress)
 
     def _cycle(
         self,
-        deadline: Deadline,
         force: bool,
         below: StreamId | None,
         max_removals: int | None,
         progress: Progress,
     ) -> Report:
         facts = self._observe()
-        self._fold(facts, deadline, progress)
+        self._fold(facts, progress)
         bound = self._policy_bound(facts)
         if bound is not None and below is not None:
             bound = min(bound, below)
@@ -108,10 +102,10 @@ class Driver:
             if count > max_removals:
                 self.report.refused.append(f"not trimmed: {count} would go, more than max_removals {max_removals}")
                 bound = None
-        self._ship(facts, bound, deadline, force)
+        self._ship(facts, bound, force)
         self._cache_watermark()
         if self._fault is None or self.policy.trim_after == "local":
-            self._trim(facts, bound, deadline)
+            self._trim(facts, bound)
         self._conclude(facts)
         if self._fault is not None:
             raise self._fault
@@ -151,12 +145,11 @@ class Driver:
             self.report.notes.append(ANEW)
         return facts
 
-    def _fold(self, facts: Facts, deadline: Deadline, progress: Progress) -> None:
+    def _fold(self, facts: Facts, progress: Progress) -> None:
         """Everything up to the top, as it was when the cycle began, goes into the local database."""
-        left, done, total = deadline.left(), 0, self.source.behind
-        reading = deadline if left == math.inf else Deadline.after(READ_SHARE * left, deadline.clock)
-        for part in self.source.batches(self.policy.page, self.policy.batch, reading):
-            added = self.local.add(self.source.ref, part.batch, part.frontier, self.policy, deadline=deadline)
+        done, total = 0, self.source.behind
+        for part in self.source.batches(self.policy.page, self.policy.batch, _reading_ends()):
+            added = self.local.add(self.source.ref, part.batch, part.frontier, self.policy)
             self.report.folded += added.new
             self.report.known += added.known
             self.report.reborn += added.reborn
@@ -167,7 +160,7 @@ class Driver:
             done += part.batch.records
             progress(done, max(done, total))
             if self._fault is None and self.shipper.due(facts.now_ms, self._waiting()):
-                self._send(facts, deadline, force=False)
+                self._send(facts, force=False)
         if self.source.anew:
             self.report.notes.append(ANEW)
         if self.source.missed:
@@ -195,7 +188,7 @@ class Driver:
         bound = min(max(bounds), top) if bounds else facts.first
         return bound if bound > facts.first else None
 
-    def _ship(self, facts: Facts, bound: StreamId | None, deadline: Deadline, force: bool) -> None:
+    def _ship(self, facts: Facts, bound: StreamId | None, force: bool) -> None:
         if self._fault is not None:
             return
         outbox = self._waiting()
@@ -205,7 +198,7 @@ class Driver:
             if waits and not force:
                 self.report.notes.append("some records that may go wait for the next segment")
         if (force and outbox.records) or self.shipper.due(facts.now_ms, outbox):
-            self._send(facts, deadline, force=force)
+            self._send(facts, force=force)
 
     def _waiting(self) -> Outbox:
         """What is not shipped; asked once until this cycle changes it."""
@@ -213,10 +206,10 @@ class Driver:
             self._outbox = self.local.outbox(self.source.ref)
         return self._outbox
 
-    def _send(self, facts: Facts, deadline: Deadline, *, force: bool) -> None:
+    def _send(self, facts: Facts, *, force: bool) -> None:
         self._outbox = None
         try:
-            shipped: Shipped = self.shipper.ship(now_ms=facts.now_ms, force=force, deadline=deadline)
+            shipped: Shipped = self.shipper.ship(now_ms=facts.now_ms, force=force)
         except EmqError as fault:
             self._fault = fault
             return
@@ -237,11 +230,11 @@ class Driver:
             return
         self._watermark = evt
 
-    def _trim(self, facts: Facts, bound: StreamId | None, deadline: Deadline) -> None:
+    def _trim(self, facts: Facts, bound: StreamId | None) -> None:
         first_read = self.source.first_read
         if bound is None or facts.first is None or first_read is None:
             return
-        receipt = self.shipper.prove(bound, start=facts.first, deadline=deadline)
+        receipt = self.shipper.prove(bound, start=facts.first)
         self.report.lsn = receipt.lsn or self.report.lsn
         if receipt.bound is None or receipt.bound <= facts.first:
             return
@@ -250,7 +243,7 @@ class Driver:
         for cut in self.source.marks.cuts(receipt.bound, self.policy.trim_slice):
             more = True
             while more:
-                if deadline.passed:
+                if deadline.passed():
                     self.report.refused.append("the time was up; the next cycle trims the rest")
                     return
                 done = trim_slice(
@@ -314,10 +307,12 @@ REFUSALS = {
 }
 
 
-def bounded(deadline: Deadline) -> contextlib.AbstractContextManager[None]:
-    """The deadline for every socket below, the server's too."""
-    left = deadline.left()
-    return contextlib.nullcontext() if left == math.inf else socket_deadline(left)
+def _reading_ends() -> Callable[[], bool]:
+    """Tells whether reading has had its share of the time that the caller gives."""
+    given = deadline.remaining()
+    if given is None:
+        return deadline.passed
+    return lambda: (deadline.remaining() or 0.0) <= (1 - READ_SHARE) * given
 
 
 class Allowance:

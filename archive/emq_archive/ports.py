@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 from emq_archive.chunk import Batch
-from emq_archive.deadline import NEVER, Deadline
 from emq_archive.model import (
     FIRST_ID,
     Added,
@@ -49,8 +48,6 @@ class LocalStore(Protocol):
         batch: Batch,
         frontier: Frontier | None,
         policy: Policy,
-        *,
-        deadline: Deadline = NEVER,
     ) -> Added:
         """Stores a batch and the frontier (None: leaves it) in one transaction. Adding a record again changes nothing.
         A batch holds pages of raw replies, or `dead_entry`; a commit costs an fsync, so make it 10,000 records or
@@ -100,30 +97,54 @@ class Remote(Protocol):
     def location(self, key: str) -> str:
         """Where engines find an object: ``s3://...`` or ``file:///...``."""
 
-    def probe(self, *, deadline: Deadline = NEVER) -> None:
+    def probe(
+        self,
+    ) -> None:
         """Proves once a process that creating twice is refused; StoreRefusedError says what to do otherwise."""
 
-    def create(self, key: str, body: bytes | Path, *, deadline: Deadline = NEVER) -> Literal["created", "exists"]:
+    def create(
+        self,
+        key: str,
+        body: bytes | Path,
+    ) -> Literal["created", "exists"]:
         """Writes a new object (from bytes or from a file), durable when this returns.
 
         ``exists``: one is there (it may be our own lost reply)."""
 
-    def get(self, key: str, *, deadline: Deadline = NEVER) -> bytes | None:
+    def get(
+        self,
+        key: str,
+    ) -> bytes | None:
         """The whole object, None where there is none."""
 
-    def get_range(self, key: str, start: int, length: int, *, deadline: Deadline = NEVER) -> bytes | None: ...
+    def get_range(
+        self,
+        key: str,
+        start: int,
+        length: int,
+    ) -> bytes | None: ...
 
-    def size(self, key: str, *, deadline: Deadline = NEVER) -> int | None:
+    def size(
+        self,
+        key: str,
+    ) -> int | None:
         """Its length, None where there is none."""
 
-    def list(self, prefix: str, *, after: str = "", limit: int = 1000, deadline: Deadline = NEVER) -> list[str]:
+    def list(self, prefix: str, *, after: str = "", limit: int = 1000) -> list[str]:
         """At most `limit` (up to 1000) keys that begin with `prefix` and come after `after`, in byte order: one
         request."""
 
-    def put(self, key: str, body: bytes, *, deadline: Deadline = NEVER) -> None:
+    def put(
+        self,
+        key: str,
+        body: bytes,
+    ) -> None:
         """Writes over whatever is there: for caches only."""
 
-    def delete(self, keys: Iterable[str], *, deadline: Deadline = NEVER) -> None:
+    def delete(
+        self,
+        keys: Iterable[str],
+    ) -> None:
         """Deletes; keys that are not there are fine."""
 
     def close(self) -> None: ...
@@ -135,7 +156,7 @@ class Shipper(Protocol):
 
     fence: Fence
 
-    def ship(self, *, now_ms: int, force: bool = False, deadline: Deadline = NEVER) -> Shipped:
+    def ship(self, *, now_ms: int, force: bool = False) -> Shipped:
         """Ships full segments, old ones (`ship_after_ms`), or all (`force`). Resumable: killed anywhere, the next
         call ends in the same state. Sends nothing to the remote when nothing is due. LostRaceError is handled inside;
         raises DeposedError, ForeignStateError, DamagedArchiveError and what Remote and LocalStore raise."""
@@ -143,7 +164,7 @@ class Shipper(Protocol):
     def due(self, now_ms: int, outbox: Outbox | None = None) -> bool:
         """Whether `ship` without force would ship something; `outbox`: what waits, where that was just asked."""
 
-    def prove(self, below: StreamId | None, *, start: StreamId = FIRST_ID, deadline: Deadline = NEVER) -> Receipt:
+    def prove(self, below: StreamId | None, *, start: StreamId = FIRST_ID) -> Receipt:
         """The receipt for a trim: up to which id (at most `below`, exclusive) every record that was added is proven.
 
         `start`: the first id in the stream; segments of [start, bound) that this process did not read back are read

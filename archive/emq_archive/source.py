@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from emq_archive.chunk import Batch
-from emq_archive.deadline import NEVER, Deadline
 from emq_archive.model import FIRST_ID, LAST_ID, Frontier, RawEntry, StreamId, StreamRef, next_id, parse_id, show_id
 from emq_archive.write.facts import Facts
 from emq_archive.write.marks import Marks
+from emq_ops.protocol import deadline
 from emq_ops.protocol.queue import Queue
 
 PAGE = 128
@@ -116,17 +116,17 @@ class StreamSource:
             return facts.length
         return 0 if self.position >= facts.last_generated else max(0, facts.entries_added - self._added)
 
-    def batches(self, page: int, batch: int, deadline: Deadline = NEVER) -> Iterator[Reading]:
+    def batches(self, page: int, batch: int, enough: Callable[[], bool] = deadline.passed) -> Iterator[Reading]:
         """Everything from where reading stands to the top of the stream as of `observe`, in order. `page` and `batch`
         are entries at most. What was yielded counts as read when the next batch is asked for. Ends early, between
-        pages, when the time is up."""
+        pages, when `enough` says so."""
         collected, spans = Batch(), list[tuple[StreamId, StreamId, int]]()
         group: list[RawEntry] = []
         size, whole = 0, min(GROUP, batch)
         since, expected = self._since()
         known, count = self.position is not None, 0
         self.missed, self.anew = 0, False
-        for got in self._pages(page, deadline):
+        for got in self._pages(page, enough):
             group += got
             count += _above(got, since)
             size += self._page.fit(got)
@@ -143,7 +143,7 @@ class StreamSource:
         if known and count > expected and self._seen().removed is not None:
             self._life += 1
             self.forget()
-            yield from self.batches(page, batch, deadline)
+            yield from self.batches(page, batch, enough)
             self.anew = True
             return
         if self._whole and self._seen().exists:
@@ -190,13 +190,13 @@ class StreamSource:
             updated_ms=facts.now_ms,
         )
 
-    def _pages(self, most: int, deadline: Deadline) -> Iterator[list[RawEntry]]:
+    def _pages(self, most: int, enough: Callable[[], bool]) -> Iterator[list[RawEntry]]:
         after, top = self.position, self._seen().last_generated
         start = "-" if after is None else "(" + show_id(after)
         end = show_id(top)
         read, key = self.queue.server.read, self.key
         self._whole = False
-        while (after is None or after < top) and not deadline.passed:
+        while (after is None or after < top) and not enough():
             count = min(self._page.count, most)
             got = read("XRANGE", key, start, end, "COUNT", count)
             if got:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from emq_archive.deadline import NEVER, Deadline
+from emq_archive.model import Report
 from emq_ops.cli import archive_read, archive_rehydrate, archive_upkeep
 from emq_ops.cli.archive_read import ref_of
 from emq_ops.cli.context import CommandContext
@@ -22,7 +22,9 @@ from emq_ops.passes.archive.stream import StreamArchive
 from emq_ops.passes.frame.once import run_once
 from emq_ops.passes.lease.holder import who
 from emq_ops.policy.rows import as_row
+from emq_ops.protocol.deadline import deadline
 from emq_ops.protocol.errors import BadInputError, EmqError
+from emq_ops.protocol.fence import Fence
 from emq_ops.protocol.keyspace import queue_name, stream_name
 
 app = new_app("Keep what streams and dead sets let go: fold, look, read, prove, query, bring back.")
@@ -68,7 +70,6 @@ def fold(
         fix = "remote, since the state is PostgreSQL and hosts may be several"
         raise BadInputError("trim_after is local", where="--trim-after", fix=fix)
     within_ms = duration_ms(timeout, "--timeout")
-    deadline = NEVER if within_ms is None else Deadline.after(within_ms / 1000)
     opened = context.local_for_a_look() if dry_run else context.local()
     with context.server("archive") as server, opened as local, context.remote() as remote:
         warn_of_absence(context, server, queue, stream)
@@ -77,13 +78,18 @@ def fold(
             show(context, "fold", {**archive.preview().as_row(), "status": "dry"})
             return
         with context.ledger() as ledger, bar(f"{queue}/{stream}") as progress:
+
+            def run(fence: Fence) -> Report:
+                with deadline(None if within_ms is None else within_ms / 1000):
+                    return archive.run(fence, who(), force=True, progress=progress)
+
             try:
                 report = run_once(
                     server,
                     ledger,
                     queue,
                     "archive",
-                    lambda fence: archive.run(fence, who(), deadline, force=True, progress=progress),
+                    run,
                     {"stream": stream, "policy": as_row(policy)},
                 )
             except EmqError:

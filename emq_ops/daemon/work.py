@@ -8,7 +8,6 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from emq_archive.deadline import Deadline
 from emq_archive.local.store import SqlStore, open_local
 from emq_archive.model import Report as StreamReport
 from emq_archive.ports import Fence as Writer
@@ -203,9 +202,8 @@ class Worker:
         if hold is not None:
             return Done(StreamReport(queue, stream, refused=[f"held by {hold.holder}"]), idle=True)
         archive = self._stream_archive(queue, stream, policy)
-        left = deadline.remaining()
         try:
-            report = archive.run(fence, who(), Deadline.after(left), force=force)
+            report = archive.run(fence, who(), force=force)
         except EmqError as fault:
             with contextlib.suppress(EmqError):  # kept until the ledger takes it
                 self._record(queue, stream, policy, fence, trigger, archive.report, str(fault))

@@ -23,8 +23,11 @@ def end_by(seconds: float | None) -> None:
 
 
 @contextlib.contextmanager
-def deadline(seconds: float) -> Iterator[None]:
-    """Bounds everything inside to `seconds` from now. An outer, earlier bound stays in force."""
+def deadline(seconds: float | None) -> Iterator[None]:
+    """Bounds everything inside to `seconds` from now (None: not at all). An outer, earlier bound stays in force."""
+    if seconds is None:
+        yield
+        return
     until = time.monotonic() + seconds
     outer = _until.get()
     token = _until.set(until if outer is None else min(until, outer))
@@ -50,7 +53,12 @@ def within(seconds: float | None) -> float | None:
     return min(left, seconds)
 
 
+def passed() -> bool:
+    """Returns whether a bound was set and its time is up."""
+    return remaining() == 0.0
+
+
 def check(where: str | None = None) -> None:
     """Raises DeadlineError when the bound has passed."""
-    if remaining() == 0.0:
+    if passed():
         raise DeadlineError("the time given ran out", where=where, fix="give it more time, or less to do")

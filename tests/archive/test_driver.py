@@ -7,16 +7,17 @@ import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from emq_archive.deadline import Deadline
 from emq_archive.driver import BURST, Allowance, Driver
 from emq_archive.errors import DeadlineError
 from emq_archive.model import Report
 from emq_archive.ports import Fence
 from emq_ops.protocol import ids
+from emq_ops.protocol.deadline import deadline
 from emq_ops.protocol.server import Server, connect
 from tests.archive.folding import STATE, Host
 from tests.support.oracle import Bucket
@@ -303,18 +304,22 @@ def test_not_more_than_max_removals_nor_beyond_a_plan(host: Host) -> None:
 
 def test_a_deadline_that_passed(host: Host) -> None:
     host.add("1-0", "2-0")
-    with pytest.raises(DeadlineError):
-        host.anew(keep=0).cycle(Deadline(0.0, clock=lambda: 0.0))
+    with pytest.raises(DeadlineError), deadline(0):
+        host.anew(keep=0).cycle()
     assert host.driver.cycle(force=True).trimmed == 2
 
 
-def test_reading_leaves_time_to_ship_and_trim(valkey: Valkey, host: Host) -> None:
+def test_reading_leaves_time_to_ship_and_trim(valkey: Valkey, host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     host.add(*(f"{i}-0" for i in range(1, 41)))
     with RespProxy(valkey.url) as proxy, connect(proxy.url) as server:
         host.queue.server, direct = server, host.queue.server
         # A second passes with each page that is read.
-        deadline = Deadline(20.0, clock=lambda: float(proxy.count(READING)))
-        report = host.anew(keep=0, page=1).cycle(deadline, force=True)
+        monkeypatch.setattr(
+            "emq_ops.protocol.deadline.time", SimpleNamespace(monotonic=lambda: float(proxy.count(READING)))
+        )
+        with deadline(20):
+            report = host.anew(keep=0, page=1).cycle(force=True)
+        monkeypatch.undo()
         host.queue.server = direct
     assert report.folded == report.shipped == report.trimmed == 12
     assert report.lag_records == 28

@@ -8,7 +8,6 @@ from urllib.parse import unquote
 
 import pytest
 
-from emq_archive.deadline import NEVER
 from emq_archive.local import open_local
 from emq_archive.remote import open_remote
 from emq_archive.source import PAGE_BYTES
@@ -169,7 +168,7 @@ def test_a_stream_of_large_entries_is_not_asked_for_at_once(host: Host) -> None:
         host.put(f"{at}-0", "v", b"x" * 1_000_000)
     source = host.anew().source
     source.observe(None)
-    for page in source._pages(1000, NEVER):
+    for page in source._pages(1000, lambda: False):
         asked.append(sum(len(entry[1][1]) for entry in page))
         source._page.fit(page)
     assert max(asked) <= PAGE_BYTES

@@ -14,11 +14,11 @@ import pytest
 from alembic.script import ScriptDirectory
 from sqlalchemy import Engine, event, inspect, text
 
-from emq_archive.deadline import Deadline
 from emq_archive.local import open_local, tables
 from emq_archive.local.store import LOCAL, PROFILE, SqlStore
 from emq_ops.database.engine import open_database
 from emq_ops.database.errors import DatabaseError, DatabaseFullError, DatabaseUnreachableError
+from emq_ops.protocol.deadline import deadline
 from emq_ops.protocol.errors import BadInputError, DeadlineError
 from tests.archive.making import REF, add, plain, settled
 
@@ -230,9 +230,9 @@ def test_a_locked_database_is_told_within_the_deadline(tmp_path: Path) -> None:
     with open_local(f"sqlite:///{path}") as store:
         other = sqlite3.connect(path, isolation_level=None)
         other.execute("BEGIN IMMEDIATE")
-        with pytest.raises(DatabaseError, match="locked"), store.write(Deadline.after(0.2)):
+        with pytest.raises(DatabaseError, match="locked"), deadline(0.2), store.write():
             pass
-        with pytest.raises(DeadlineError), store.write(Deadline.after(0)):
+        with pytest.raises(DeadlineError), deadline(0), store.write():
             pass
         other.close()
         assert add(store, settled(1)).new == 1
@@ -255,6 +255,7 @@ def test_a_hung_postgres_is_cut_at_the_deadline(new_local_url: Callable[[], str]
         return  # a file answers or fails; there is nobody to hang
     with open_local(url) as store:
         assert isinstance(store, SqlStore)
-        with pytest.raises((DatabaseError, DatabaseUnreachableError)), store.write(Deadline.after(0.3)) as connection:
+        fault = pytest.raises((DatabaseError, DatabaseUnreachableError))
+        with fault, deadline(0.3), store.write() as connection:
             connection.execute(text("SELECT pg_sleep(30)"))
         assert add(store, settled(1)).new == 1

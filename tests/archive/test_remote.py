@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from emq_archive.deadline import Deadline
 from emq_archive.errors import StoreRefusedError
 from emq_archive.ports import Remote
 from emq_archive.remote import open_remote
 from emq_archive.remote.s3 import S3Remote
+from emq_ops.protocol.deadline import deadline
 from emq_ops.protocol.errors import BadInputError, DeadlineError
 
 
@@ -93,8 +93,8 @@ def test_many_creators_and_one_winner(remote: Remote) -> None:
 
 
 def test_a_deadline_that_has_passed_sends_nothing(remote: Remote) -> None:
-    with pytest.raises(DeadlineError):
-        remote.create("late", b"x", deadline=Deadline.after(0))
+    with pytest.raises(DeadlineError), deadline(0):
+        remote.create("late", b"x")
     assert remote.get("late") is None
 
 

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from emq_archive.deadline import Deadline
 from emq_archive.errors import DiskFullError, StoreRefusedError, StoreUnreachableError
 from emq_archive.local import open_local
 from emq_archive.remote import open_remote
@@ -17,6 +16,7 @@ from emq_archive.remote.s3 import S3Options, S3Remote
 from emq_ops.cli.stores import remote_of
 from emq_ops.config.loader import load
 from emq_ops.config.wiring import Wiring
+from emq_ops.protocol.deadline import deadline
 from emq_ops.protocol.errors import BadInputError, DeadlineError, EmqError
 from tests.archive.making import REF, START_MS, add, settled, shipper
 from tests.support.http_proxy import HttpProxy, creates
@@ -136,7 +136,7 @@ def test_half_a_body_is_read_again(proxied: tuple[HttpProxy, S3Remote]) -> None:
 
 def test_bad_weather_ends(proxied: tuple[HttpProxy, S3Remote], monkeypatch: pytest.MonkeyPatch) -> None:
     proxy, remote = proxied
-    monkeypatch.setattr("emq_archive.remote.s3_retry.FIRST_SECONDS", 0.001)
+    monkeypatch.setattr("emq_archive.remote.s3_faults.FIRST_SECONDS", 0.001)
     fault = proxy.arm("answer", match=anything, status=503, times=10_000)
     with pytest.raises(StoreUnreachableError, match=r"failed 8 times.*503|failed 8 times.*Unavailable"):
         remote.create("x", b"1")
@@ -149,8 +149,8 @@ def test_c22_a_store_that_accepts_and_never_answers_costs_the_deadline_and_no_mo
     proxy, remote = proxied
     proxy.arm("drop_reply", match=anything, times=10_000)
     begun = time.monotonic()
-    with pytest.raises(DeadlineError, match="the time was up"):
-        remote.create("x", b"1", deadline=Deadline.after(1.5))
+    with pytest.raises(DeadlineError, match="the time was up"), deadline(1.5):
+        remote.create("x", b"1")
     assert time.monotonic() - begun < 10  # a hang, not a speed: without the deadline it would be minutes
 
 
@@ -293,6 +293,7 @@ def test_deadlines_choose_the_timeout_of_a_client(proxied: tuple[HttpProxy, S3Re
     _, remote = proxied
 
     def seconds(most: float | None) -> int:
-        return int(remote._client(Deadline.after(most)).meta.config.read_timeout)
+        with deadline(most):
+            return int(remote._client().meta.config.read_timeout)
 
     assert [seconds(s) for s in (0.5, 1.5, 7, 30, 1000, None)] == [1, 1, 5, 20, 60, 60]

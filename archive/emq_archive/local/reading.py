@@ -10,12 +10,12 @@ from sqlalchemy import Connection
 
 from emq_archive.chunk import Chunk
 from emq_archive.codec import id_key, id_of
-from emq_archive.deadline import NEVER, Deadline
 from emq_archive.local import tables
 from emq_archive.merge import Run, merge, order
 from emq_archive.model import LAST_ID, Record, StreamId, StreamRef
 from emq_ops.database.engine import Database
 from emq_ops.database.statements import insert
+from emq_ops.protocol.deadline import remaining
 
 streams, chunks = tables.streams, tables.chunks
 _PAGE = 200
@@ -36,13 +36,13 @@ class ChunkReader:
         self.engine = database.engine
         self.url = database.where
 
-    def read(self, deadline: Deadline = NEVER) -> Any:
+    def read(self) -> Any:
         """A reading transaction (context manager): one consistent sight."""
-        return self.database.read(_seconds(deadline))
+        return self.database.read(remaining())
 
-    def write(self, deadline: Deadline = NEVER) -> Any:
+    def write(self) -> Any:
         """A writing transaction; holds the write lock from its beginning on SQLite."""
-        return self.database.write(_seconds(deadline))
+        return self.database.write(remaining())
 
     def row(self, connection: Connection, ref: StreamRef, *, lock: bool = False) -> Any:
         """The row of a stream, None where it was never heard of. `lock`: made if need be, and held (PostgreSQL)."""
@@ -142,9 +142,3 @@ def again_when_moved(read: Any, start: StreamId, limit: int | None) -> Iterator[
             return
         except MovedError:
             continue
-
-
-def _seconds(deadline: Deadline) -> float | None:
-    deadline.check("the local database was asked")
-    left = deadline.left()
-    return None if left == float("inf") else left

@@ -14,7 +14,6 @@ from sqlalchemy import Connection
 from emq_archive import redact
 from emq_archive.chunk import Batch, Chunk
 from emq_archive.codec import id_key, id_of
-from emq_archive.deadline import NEVER, Deadline
 from emq_archive.local import settle, tables
 from emq_archive.local.reading import ROW, ChunkReader, names_of
 from emq_archive.local.rows import rows_of
@@ -102,8 +101,6 @@ class SqlStore(ChunkReader):
         batch: Batch,
         frontier: Frontier | None,
         policy: Policy,
-        *,
-        deadline: Deadline = NEVER,
     ) -> Added:
         """See `ports.LocalStore.add`."""
         chunk = batch.chunk()
@@ -113,7 +110,7 @@ class SqlStore(ChunkReader):
             chunk = chunk.take(kept)
         added_ms = frontier.updated_ms if frontier else time.time_ns() // 1_000_000
         total = Added(unstorable=unstorable)
-        with self.write(deadline) as connection:
+        with self.write() as connection:
             stream = self.row(connection, ref, lock=True)
             if policy.redact:
                 self.remember_redaction(connection, stream.id, redact.spec_of(policy.redact))

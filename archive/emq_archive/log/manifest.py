@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from emq_archive.deadline import NEVER, Deadline
 from emq_archive.local.catalog import Catalog
 from emq_archive.log.commit import day_text, folder
 from emq_archive.model import StreamRef
@@ -14,7 +13,10 @@ def manifest_key(ref: StreamRef, day: int) -> str:
     return f"manifest/{folder(ref)}date={day_text(day)}/files.txt"
 
 
-def write_manifest(catalog: Catalog, remote: Remote, *, deadline: Deadline = NEVER) -> int:
+def write_manifest(
+    catalog: Catalog,
+    remote: Remote,
+) -> int:
     """Writes the lists that are behind the log; answers how many. They are caches: written over, and made anew from
     the log at will."""
     due = catalog.manifest_due()
@@ -22,8 +24,8 @@ def write_manifest(catalog: Catalog, remote: Remote, *, deadline: Deadline = NEV
         lines = sorted(map(remote.location, catalog.keys(day)))
         key = manifest_key(catalog.ref, day)
         if lines:
-            remote.put(key, ("\n".join(lines) + "\n").encode("utf-8"), deadline=deadline)
+            remote.put(key, ("\n".join(lines) + "\n").encode("utf-8"))
         else:
-            remote.delete([key], deadline=deadline)
+            remote.delete([key])
         catalog.manifest_done(day)
     return len(due)

@@ -12,7 +12,6 @@ from typing import Protocol
 
 from emq_archive import redact as redaction
 from emq_archive.chunk import Chunk
-from emq_archive.deadline import NEVER, Deadline
 from emq_archive.local.catalog import Catalog
 from emq_archive.local.reading import again_when_moved
 from emq_archive.local.store import SqlStore
@@ -68,14 +67,12 @@ class Archive:
         *,
         live: Live | None = None,
         redact: Redact = redaction.NOTHING,
-        deadline: Deadline = NEVER,
     ) -> None:
         self.local = local
         self.remote = remote
         self.ref = ref
         self.live = live
         self.redact = redact
-        self.deadline = deadline
         self.catalog = Catalog(local, ref)
         self.log = Log(self.catalog, remote, Fence("")) if remote is not None else None
         self.looked = Looked()
@@ -102,7 +99,7 @@ class Archive:
 
     def _sync(self) -> None:
         if self.log is not None:
-            self.log.read(deadline=self.deadline)
+            self.log.read()
 
     def _all(self, low: StreamId, high: StreamId, job: str | None) -> Iterator[Record]:
         if self.live is None:
@@ -144,7 +141,7 @@ class Archive:
             if any(s.first <= segment.last and s.last >= segment.first for s in chunks) and not self.catalog.held(
                 segment
             ):
-                source = RemoteFile(self.remote, segment.key, segment.bytes, self.deadline)
+                source = RemoteFile(self.remote, segment.key, segment.bytes)
                 compare(open_segment(source, segment.key), segment, chunks, matches, ever, self.ref.kind)
         out = []
         for (incarnation, chunk), match in zip(stored, matches.values(), strict=True):
@@ -207,7 +204,7 @@ class Archive:
     def _records(self, segment: Segment, low: StreamId, high: StreamId, job: str | None) -> Iterator[Record]:
         """Of a segment that is not here: only the row groups that can hold something are fetched."""
         assert self.remote is not None
-        source = RemoteFile(self.remote, segment.key, segment.bytes, self.deadline)
+        source = RemoteFile(self.remote, segment.key, segment.bytes)
         file = open_segment(source, segment.key)
         groups = [g for g in range(file.num_row_groups) if _overlaps(group_range(file, g), low, high)]
         if job is not None:

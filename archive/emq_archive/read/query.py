@@ -17,7 +17,6 @@ import pyarrow.dataset as ds
 from pyarrow import fs
 
 from emq_archive.chunk import Chunk
-from emq_archive.deadline import Deadline
 from emq_archive.errors import DamagedArchiveError
 from emq_archive.log.commit import Segment
 from emq_archive.model import RawEntry, Record, StreamId
@@ -28,6 +27,7 @@ from emq_archive.remote.directory import DirectoryRemote
 from emq_archive.remote.file import RemoteFile
 from emq_archive.remote.s3 import S3Remote
 from emq_archive.segment import SCHEMA, table_of
+from emq_ops.protocol import deadline
 from emq_ops.protocol.errors import BadInputError, EmqError
 
 _PAGE = 1000
@@ -46,7 +46,7 @@ class Query:
         # The tail first: what leaves the stream after this is in the archive before it leaves.
         live = list(_tables(archive.tail(), ref.kind))
         if archive.log is not None:
-            archive.log.read(deadline=archive.deadline)
+            archive.log.read()
         segments, here = catalog.view(everything=archive.remote is None)
         self._segments = segments
         if archive.remote is not None:
@@ -107,7 +107,7 @@ class Query:
         return BadInputError(f"the query is refused: {text.splitlines()[0]}", fix="the view is called `records`")
 
     def _dataset(self, remote: Remote, segments: Sequence[Segment]) -> ds.Dataset:
-        files, prefix = file_system(remote, self._archive.deadline)
+        files, prefix = file_system(remote)
         form = ds.ParquetFileFormat()
         fragments = []
         for segment in segments:
@@ -207,7 +207,7 @@ def _terms(text: str) -> Iterator[str]:
         yield from _terms(part)
 
 
-def file_system(remote: Remote, deadline: Deadline) -> tuple[Any, str]:
+def file_system(remote: Remote) -> tuple[Any, str]:
     """pyarrow's file system for a remote, and what stands before a key in it."""
     if isinstance(remote, DirectoryRemote):
         return fs.LocalFileSystem(), f"{remote.root.absolute().as_posix()}/"
@@ -222,7 +222,7 @@ def file_system(remote: Remote, deadline: Deadline) -> tuple[Any, str]:
             "scheme": parts.scheme,
             "force_virtual_addressing": not remote.path_style,
         }
-    seconds = deadline.left(60.0)
+    seconds = deadline.within(60.0) or 0.0
     files = fs.S3FileSystem(
         access_key=keys.access_key,
         secret_key=keys.secret_key,

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Literal
 from urllib.parse import SplitResult, unquote
 
-from emq_archive.deadline import NEVER, Deadline
 from emq_archive.errors import ArchiveError, DiskFullError, StoreRefusedError, StoreUnreachableError
+from emq_ops.protocol import deadline
 from emq_ops.protocol.errors import BadInputError
 
 _TEMP = ".emq-temp"
@@ -47,13 +47,15 @@ class DirectoryRemote:
         """Where engines find an object: as its name is, nothing encoded, since they do not decode."""
         return f"file://{self._path(key).absolute().as_posix()}"
 
-    def probe(self, *, deadline: Deadline = NEVER) -> None:
+    def probe(
+        self,
+    ) -> None:
         """Proves that ``link()`` works and refuses an existing name; sweeps temporary files of killed processes."""
         if self._probed:
             return
         key = f"{_TEMP}/probe-{uuid.uuid4().hex}"
         try:
-            first, second = self.create(key, b"probe\n", deadline=deadline), self.create(key, b"", deadline=deadline)
+            first, second = self.create(key, b"probe\n"), self.create(key, b"")
         except StoreRefusedError as fault:
             if fault.code in ("EPERM", "ENOTSUP", "EOPNOTSUPP") and self._writable():
                 raise StoreRefusedError(
@@ -65,7 +67,7 @@ class DirectoryRemote:
             raise
         if (first, second) != ("created", "exists"):
             raise StoreRefusedError("creating a file twice is not refused here", where=self.url, fix="use another disk")
-        self.delete([key], deadline=deadline)
+        self.delete([key])
         self._sweep()
         self._probed = True
 
@@ -80,7 +82,11 @@ class DirectoryRemote:
                     if entry.stat().st_mtime < old:
                         os.unlink(entry.path)
 
-    def create(self, key: str, body: bytes | Path, *, deadline: Deadline = NEVER) -> Literal["created", "exists"]:
+    def create(
+        self,
+        key: str,
+        body: bytes | Path,
+    ) -> Literal["created", "exists"]:
         """See `ports.Remote.create`."""
         deadline.check(f"writing {key}")
         path = self._path(key)
@@ -102,7 +108,11 @@ class DirectoryRemote:
                 _sync(folder)
         return "created"
 
-    def put(self, key: str, body: bytes, *, deadline: Deadline = NEVER) -> None:
+    def put(
+        self,
+        key: str,
+        body: bytes,
+    ) -> None:
         """See `ports.Remote.put`."""
         deadline.check(f"writing {key}")
         path = self._path(key)
@@ -144,7 +154,10 @@ class DirectoryRemote:
             path.mkdir(exist_ok=True)
         return [path.parent for path in missing]
 
-    def get(self, key: str, *, deadline: Deadline = NEVER) -> bytes | None:
+    def get(
+        self,
+        key: str,
+    ) -> bytes | None:
         """See `ports.Remote.get`."""
         deadline.check(f"reading {key}")
         with self._faults(key):
@@ -153,7 +166,12 @@ class DirectoryRemote:
             except (FileNotFoundError, NotADirectoryError):
                 return None
 
-    def get_range(self, key: str, start: int, length: int, *, deadline: Deadline = NEVER) -> bytes | None:
+    def get_range(
+        self,
+        key: str,
+        start: int,
+        length: int,
+    ) -> bytes | None:
         """See `ports.Remote.get_range`."""
         deadline.check(f"reading {key}")
         with self._faults(key):
@@ -164,7 +182,10 @@ class DirectoryRemote:
             except (FileNotFoundError, NotADirectoryError):
                 return None
 
-    def size(self, key: str, *, deadline: Deadline = NEVER) -> int | None:
+    def size(
+        self,
+        key: str,
+    ) -> int | None:
         """See `ports.Remote.size`."""
         deadline.check(f"looking for {key}")
         with self._faults(key):
@@ -173,7 +194,7 @@ class DirectoryRemote:
             except (FileNotFoundError, NotADirectoryError):
                 return None
 
-    def list(self, prefix: str, *, after: str = "", limit: int = 1000, deadline: Deadline = NEVER) -> list[str]:
+    def list(self, prefix: str, *, after: str = "", limit: int = 1000) -> list[str]:
         """See `ports.Remote.list`."""
         deadline.check(f"listing {prefix}")
         folder = prefix.rpartition("/")[0]
@@ -210,7 +231,10 @@ class DirectoryRemote:
             else:
                 yield name
 
-    def delete(self, keys: Iterable[str], *, deadline: Deadline = NEVER) -> None:
+    def delete(
+        self,
+        keys: Iterable[str],
+    ) -> None:
         """See `ports.Remote.delete`."""
         for key in keys:
             deadline.check(f"deleting {key}")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 from typing import Any
 
-from emq_archive.deadline import NEVER, Deadline
 from emq_archive.errors import DamagedArchiveError
 from emq_archive.ports import Remote
 
@@ -15,9 +14,9 @@ _TAIL = 128 * 1024
 class RemoteFile(io.RawIOBase):
     """Read-only. The object's end (footer and filters) is fetched once."""
 
-    def __init__(self, remote: Remote, key: str, size: int, deadline: Deadline = NEVER) -> None:
+    def __init__(self, remote: Remote, key: str, size: int) -> None:
         super().__init__()
-        self._remote, self._key, self._size, self._deadline = remote, key, size, deadline
+        self._remote, self._key, self._size = remote, key, size
         self._position = 0
         self._tail_at = max(0, size - _TAIL)
         self._tail: bytes | None = None
@@ -32,7 +31,7 @@ class RemoteFile(io.RawIOBase):
         return self._fetch(start, length)
 
     def _fetch(self, start: int, length: int) -> bytes:
-        found = self._remote.get_range(self._key, start, length, deadline=self._deadline)
+        found = self._remote.get_range(self._key, start, length)
         if found is None or len(found) != length:
             what = "is missing" if found is None else f"ends before byte {start + length}"
             raise DamagedArchiveError(f"segment {self._key} {what}", faults=(self._key,), where=self._remote.url)

@@ -9,9 +9,8 @@ from __future__ import annotations
 import contextlib
 import functools
 import io
-import os
+import itertools
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
@@ -21,72 +20,15 @@ import botocore.session
 from botocore.config import Config
 from botocore.exceptions import NoCredentialsError
 
-from emq_archive.deadline import NEVER, Deadline
 from emq_archive.errors import StoreRefusedError, StoreUnreachableError
-from emq_archive.remote.s3_faults import Conflict, Missing, Taken, sorted_out
-from emq_archive.remote.s3_retry import attempts
+from emq_archive.remote.s3_faults import Conflict, Missing, Taken, sorted_out, wait_or_raise
+from emq_archive.remote.s3_options import READ_SECONDS, MiB, S3Options
+from emq_ops.protocol import deadline
 from emq_ops.protocol.errors import BadInputError
 
 CONNECT_SECONDS = 5.0
-READ_SECONDS = (1, 2, 5, 10, 20, 30, 60)
-"""A client is kept for each of these; a call takes the largest that its deadline allows."""
-MiB = 1024 * 1024
 _PROBE = "probe/create-only"
 _TIGRIS = (".tigris.dev", ".storage.dev", ".tigrisdata.com")
-
-
-@dataclass(frozen=True, slots=True)
-class S3Options:
-    """Where and how. `region` ``auto`` is taken as it is; `endpoint` None: the SDK's own choice. `checksums`: let the
-    SDK send its checksum trailers. `path_style`: the bucket in the path, not in the host name (the default where an
-    endpoint is given). Keys, or the name of a `profile`: None: boto3's own chain finds them. `ca`: a file of
-    certificate authorities. `timeout_ms`: how long one request may take, within its deadline."""
-
-    bucket: str
-    prefix: str = ""
-    endpoint: str | None = None
-    region: str | None = None
-    storage_class: str | None = None
-    multipart_bytes: int = 32 * MiB
-    part_bytes: int = 16 * MiB
-    checksums: bool = False
-    path_style: bool | None = None
-    access_key_id: str | None = field(default=None, repr=False)
-    secret_access_key: str | None = field(default=None, repr=False)
-    session_token: str | None = field(default=None, repr=False)
-    profile: str | None = None
-    ca: str | None = None
-    timeout_ms: int = READ_SECONDS[-1] * 1000
-
-    @classmethod
-    def of(cls, bucket: str, prefix: str, given: Mapping[str, str | int | bool | None]) -> S3Options:
-        """From a URL's parts, its options, and the environment. Raises BadInputError."""
-        known = set(cls.__dataclass_fields__) - {"bucket", "prefix"}
-        for name in given:
-            if name not in known:
-                raise BadInputError(
-                    f"no option '{name}' of an S3 remote", where="--remote", fix=f"one of {', '.join(sorted(known))}"
-                )
-        bucket = bucket or os.environ.get("BUCKET_NAME", "")
-        if not bucket:
-            raise BadInputError("no bucket is named", where="--remote", fix="s3://<bucket>/<prefix>, or BUCKET_NAME")
-        values: dict[str, Any] = dict(given)
-        for name in ("multipart_bytes", "part_bytes", "timeout_ms"):
-            if name in values:
-                values[name] = _whole(name, values[name])
-        for name in ("checksums", "path_style"):
-            if name in values:
-                values[name] = str(values[name]).lower() in ("1", "true", "yes")
-        values.setdefault("endpoint", os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL"))
-        values.setdefault("region", os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION"))
-        return cls(bucket=bucket, prefix=prefix, **values)
-
-
-def _whole(name: str, given: object) -> int:
-    text = str(given)
-    if not (text.isascii() and text.isdigit() and int(text)):
-        raise BadInputError(f"{name}={text[:40]} is no whole number", where="--remote", fix="give at least 1")
-    return int(text)
 
 
 _SECRETS = ("access_key_id", "secret_access_key", "session_token")
@@ -156,8 +98,8 @@ class S3Remote:
             )
         return self._session
 
-    def _client(self, deadline: Deadline) -> Any:
-        left = deadline.left(self.options.timeout_ms / 1000)
+    def _client(self) -> Any:
+        left = deadline.within(self.options.timeout_ms / 1000) or 0.0
         seconds = max([s for s in READ_SECONDS if s <= left], default=READ_SECONDS[0])
         if seconds not in self._clients:
             checksums = "when_supported" if self.options.checksums else "when_required"
@@ -182,22 +124,25 @@ class S3Remote:
     def _key(self, key: str) -> str:
         return f"{self.options.prefix}/{key}" if self.options.prefix else key
 
-    def _ask(self, what: str, call: Callable[[Any], Any], deadline: Deadline) -> Any:
+    def _ask(self, what: str, call: Callable[[Any], Any]) -> Any:
         """One call with its retries. Raises Taken, Missing, and our errors."""
-        for attempt in attempts(deadline, what, self.url):
+        for number in itertools.count(1):
+            deadline.check(what)
             try:
                 # Made inside: credentials that can't be had are told like any other refusal.
-                return call(self._client(deadline))
+                return call(self._client())
             except Exception as fault:  # noqa: BLE001  # sorted out, and raised again if not ours
-                attempt.failed(sorted_out(fault, what, self.url, self.options.bucket, self.region))
-        raise AssertionError("attempts() ends by raising")
+                told = sorted_out(fault, what, self.url, self.options.bucket, self.region)
+                wait_or_raise(told, number, what, self.url)
 
-    def probe(self, *, deadline: Deadline = NEVER) -> None:
+    def probe(
+        self,
+    ) -> None:
         """See `ports.Remote.probe`: one request once the probe's object stands, three before."""
         if self._probed:
             return
-        if self.create(_PROBE, b"emq-ops\n", deadline=deadline) == "created":
-            again = self.create(_PROBE, b"emq-ops\n", deadline=deadline)
+        if self.create(_PROBE, b"emq-ops\n") == "created":
+            again = self.create(_PROBE, b"emq-ops\n")
             if again != "exists":
                 raise StoreRefusedError(
                     "this store takes a create-only write (If-None-Match: *) of an object that is there",
@@ -207,21 +152,29 @@ class S3Remote:
                 )
         self._probed = True
 
-    def create(self, key: str, body: bytes | Path, *, deadline: Deadline = NEVER) -> Literal["created", "exists"]:
+    def create(
+        self,
+        key: str,
+        body: bytes | Path,
+    ) -> Literal["created", "exists"]:
         """See `ports.Remote.create`."""
         size = body.stat().st_size if isinstance(body, Path) else len(body)
         try:
             if size > self.options.multipart_bytes:
-                self._create_in_parts(key, body, size, deadline)
+                self._create_in_parts(key, body, size)
             else:
-                self._ask(f"writing {key}", lambda s3: self._put(s3, key, body, IfNoneMatch="*"), deadline)
+                self._ask(f"writing {key}", lambda s3: self._put(s3, key, body, IfNoneMatch="*"))
         except Taken:
             return "exists"
         return "created"
 
-    def put(self, key: str, body: bytes, *, deadline: Deadline = NEVER) -> None:
+    def put(
+        self,
+        key: str,
+        body: bytes,
+    ) -> None:
         """See `ports.Remote.put`."""
-        self._ask(f"writing {key}", lambda s3: self._put(s3, key, body), deadline)
+        self._ask(f"writing {key}", lambda s3: self._put(s3, key, body))
 
     def _put(self, s3: Any, key: str, body: bytes | Path, **condition: str) -> None:
         with open(body, "rb") if isinstance(body, Path) else io.BytesIO(body) as source:
@@ -230,25 +183,24 @@ class S3Remote:
     def _class(self) -> dict[str, str]:
         return {"StorageClass": self.options.storage_class} if self.options.storage_class else {}
 
-    def _create_in_parts(self, key: str, body: bytes | Path, size: int, deadline: Deadline) -> None:
+    def _create_in_parts(self, key: str, body: bytes | Path, size: int) -> None:
         where = {"Bucket": self.options.bucket, "Key": self._key(key)}
-        begun = self._ask(f"writing {key}", lambda s3: s3.create_multipart_upload(**where, **self._class()), deadline)
+        begun = self._ask(f"writing {key}", lambda s3: s3.create_multipart_upload(**where, **self._class()))
         upload = {**where, "UploadId": begun["UploadId"]}
         try:
             parts = []
             for number, start in enumerate(range(0, size, self.options.part_bytes), 1):
                 part = _part(body, start, self.options.part_bytes)
                 more = {**upload, "PartNumber": number, "Body": part}
-                sent = self._ask(f"writing part {number} of {key}", _call("upload_part", more), deadline)
+                sent = self._ask(f"writing part {number} of {key}", _call("upload_part", more))
                 parts.append({"PartNumber": number, "ETag": sent["ETag"]})
             self._ask(
                 f"completing {key}",
                 lambda s3: s3.complete_multipart_upload(**upload, MultipartUpload={"Parts": parts}, IfNoneMatch="*"),
-                deadline,
             )
         except Missing:
             # A lost reply of "complete" answers NoSuchUpload when it is sent again: the object is there, or is not.
-            if self.size(key, deadline=deadline) is None:
+            if self.size(key) is None:
                 raise StoreUnreachableError(
                     f"the upload of {key} was lost", where=self.url, fix="the next run writes it again"
                 ) from None
@@ -259,66 +211,78 @@ class S3Remote:
 
     def _abort(self, upload: dict[str, str]) -> None:
         # The fault that led here is the one to tell; the store's lifecycle rule cleans up what stays.
-        with contextlib.suppress(Exception):
-            self._client(Deadline.after(5.0)).abort_multipart_upload(**upload)
+        with contextlib.suppress(Exception), deadline.deadline(5.0):
+            self._client().abort_multipart_upload(**upload)
 
-    def get(self, key: str, *, deadline: Deadline = NEVER) -> bytes | None:
+    def get(
+        self,
+        key: str,
+    ) -> bytes | None:
         """See `ports.Remote.get`."""
-        return self._get(key, deadline)
+        return self._get(key)
 
-    def get_range(self, key: str, start: int, length: int, *, deadline: Deadline = NEVER) -> bytes | None:
+    def get_range(
+        self,
+        key: str,
+        start: int,
+        length: int,
+    ) -> bytes | None:
         """See `ports.Remote.get_range`."""
         if length <= 0:
             return b""
-        return self._get(key, deadline, Range=f"bytes={start}-{start + length - 1}")
+        return self._get(key, Range=f"bytes={start}-{start + length - 1}")
 
-    def _get(self, key: str, deadline: Deadline, **more: str) -> bytes | None:
+    def _get(self, key: str, **more: str) -> bytes | None:
         def read(s3: Any) -> bytes:
             reply = s3.get_object(Bucket=self.options.bucket, Key=self._key(key), **more)
             with contextlib.closing(reply["Body"]) as body:
                 out = io.BytesIO()
                 for block in body.iter_chunks(MiB):
                     out.write(block)
-                    deadline.check(f"{key} was read to its end")  # a store that sends a byte now and then
+                    deadline.check(f"reading {key}")  # a store that sends a byte now and then
             if out.tell() != reply["ContentLength"]:
                 raise ConnectionError(f"{out.tell()} of {reply['ContentLength']} bytes came")
             return out.getvalue()
 
         try:
-            found: bytes = self._ask(f"reading {key}", read, deadline)
+            found: bytes = self._ask(f"reading {key}", read)
         except Missing:
             return None
         return found
 
-    def size(self, key: str, *, deadline: Deadline = NEVER) -> int | None:
+    def size(
+        self,
+        key: str,
+    ) -> int | None:
         """See `ports.Remote.size`."""
         try:
             reply = self._ask(
                 f"looking for {key}",
                 lambda s3: s3.head_object(Bucket=self.options.bucket, Key=self._key(key)),
-                deadline,
             )
         except Missing:
             return None
         return int(reply["ContentLength"])
 
-    def list(self, prefix: str, *, after: str = "", limit: int = 1000, deadline: Deadline = NEVER) -> list[str]:
+    def list(self, prefix: str, *, after: str = "", limit: int = 1000) -> list[str]:
         """See `ports.Remote.list`."""
         more = {"StartAfter": self._key(after)} if after else {}
         reply = self._ask(
             f"listing {prefix}",
             lambda s3: s3.list_objects_v2(Bucket=self.options.bucket, Prefix=self._key(prefix), MaxKeys=limit, **more),
-            deadline,
         )
         skip = len(self._key(""))
         return [found["Key"][skip:] for found in reply.get("Contents", [])]
 
-    def delete(self, keys: Iterable[str], *, deadline: Deadline = NEVER) -> None:
+    def delete(
+        self,
+        keys: Iterable[str],
+    ) -> None:
         """See `ports.Remote.delete`. One by one: deleting many at once wants a checksum that some stores refuse."""
         for key in keys:
             where = {"Bucket": self.options.bucket, "Key": self._key(key)}
             with contextlib.suppress(Missing):
-                self._ask(f"deleting {key}", _call("delete_object", where), deadline)
+                self._ask(f"deleting {key}", _call("delete_object", where))
 
     def close(self) -> None:
         """Gives back every connection."""

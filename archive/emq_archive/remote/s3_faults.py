@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import random
+import time
 from typing import Any
 
 from botocore import exceptions as boto
 from urllib3.exceptions import HTTPError
 
-from emq_archive.errors import DiskFullError, StoreRefusedError
-from emq_ops.protocol.errors import EmqError
+from emq_archive.errors import DiskFullError, StoreRefusedError, StoreUnreachableError
+from emq_ops.protocol.deadline import remaining
+from emq_ops.protocol.errors import DeadlineError, EmqError
+
+ATTEMPTS = 8
+FIRST_SECONDS = 0.1
+MOST_SECONDS = 10.0
 
 
 class Taken(Exception):
@@ -137,3 +144,18 @@ def _refused(what: str, code: str, where: str, fix: str) -> StoreRefusedError:
 def _line(fault: BaseException) -> str:
     text = str(fault).splitlines()
     return text[0][:300] if text else type(fault).__name__
+
+
+def wait_or_raise(fault: BaseException, number: int, what: str, where: str) -> None:
+    """Waits before the attempt after the `number`-th at `what` (full jitter, ever longer). Raises the fault, or ours,
+    where trying again can't mend it, there were enough attempts, or the caller's time is up."""
+    if not isinstance(fault, Passing):
+        raise fault
+    wait = random.uniform(0, min(MOST_SECONDS, FIRST_SECONDS * 2.0**number))
+    left, fix = remaining(), "see whether the store is well; the next run goes on"
+    if left is not None and left <= wait:
+        raise DeadlineError(f"the time was up while {what}; last: {fault.said}", where=where, fix=fix) from fault
+    if number >= ATTEMPTS:
+        said = f"{what} failed {number} times; last: {fault.said}"
+        raise StoreUnreachableError(said, where=where, fix=fix) from fault
+    time.sleep(wait)

@@ -6,13 +6,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from emq_archive import redact
-from emq_archive.deadline import NEVER, Deadline
 from emq_archive.log.commit import LetGo
 from emq_archive.model import FIRST_ID, Record, StreamId, parse_id, show_id
 from emq_archive.ports import LiveTail
 from emq_archive.upkeep.compact import append
 from emq_archive.write.ship import LogShipper
-from emq_ops.protocol import ids
+from emq_ops.protocol import deadline, ids
 from emq_ops.protocol.errors import BadInputError
 
 
@@ -46,26 +45,25 @@ def adopt(
     *,
     now_ms: int,
     dry_run: bool = False,
-    deadline: Deadline = NEVER,
 ) -> Adopted:
     """Notes in the log which records stand in the stream up to `after`: they were archived elsewhere, so no host
     archives them again, and a trim may take them. They are known by id and bytes: where the stream is made anew, other
     records under their ids are archived. Raises what the server and the stores raise."""
     done = Adopted(shipper.ref.queue, shipper.ref.stream, show_id(after), dry_run=dry_run)
     if not dry_run:
-        shipper.remote.probe(deadline=deadline)
-        shipper.log.sync(deadline=deadline)
+        shipper.remote.probe()
+        shipper.log.sync()
     ever = [*shipper.catalog.redactions(), *([shipper.policy.redact] if shipper.policy.redact else [])]
     known: set[bytes] = set()
     ends: list[StreamId] = []
     for page in live.pages(FIRST_ID, after):
-        deadline.check("the records to be adopted were read")
+        deadline.check("reading the records to be adopted")
         for record in map(Record.from_entry, page):
             known |= redact.identities(record.id, record.fields, ever, stored=False)
         ends = [*ends[:1], parse_id(page[0][0]), parse_id(page[-1][0])]
         done.records += len(page)
     let_go = LetGo(ends[0], ends[-1], b"".join(sorted(known))) if known else None
     if not dry_run:
-        append(shipper, "adopt", at=now_ms, after=show_id(after), let_go=let_go, deadline=deadline)
+        append(shipper, "adopt", at=now_ms, after=show_id(after), let_go=let_go)
     done.lsn = shipper.catalog.known().lsn
     return done

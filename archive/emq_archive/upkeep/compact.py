@@ -10,7 +10,6 @@ from typing import Any
 
 from emq_archive import redact
 from emq_archive.chunk import Chunk
-from emq_archive.deadline import NEVER, Deadline
 from emq_archive.errors import DamagedArchiveError, LostRaceError
 from emq_archive.local.catalog import ordered
 from emq_archive.log.commit import LetGo, Segment, folder
@@ -19,6 +18,7 @@ from emq_archive.model import FIRST_ID, StreamId
 from emq_archive.segment import open_segment, row_groups, write_segment
 from emq_archive.upkeep.verify import Progress
 from emq_archive.write.ship import RACES, LogShipper, store_segment
+from emq_ops.protocol import deadline
 from emq_ops.protocol.errors import BadInputError
 
 STRAY_MS = 3_600_000
@@ -53,12 +53,11 @@ def compact(
     grace_ms: int | None = None,
     dry_run: bool = False,
     progress: Progress | None = None,
-    deadline: Deadline = NEVER,
 ) -> Compacted:
     """Merges the small segments of each day into segments of at most ``policy.segment_bytes``, then deletes objects
     that have been out of the archive for longer than the grace. Killed anywhere, it can be run again."""
     done = Compacted(shipper.ref.queue, shipper.ref.stream, dry_run=dry_run)
-    shipper.log.sync(deadline=deadline)
+    shipper.log.sync()
     groups = list(_groups(list(shipper.catalog.segments()), shipper.policy.segment_bytes))
     for number, group in enumerate(groups, 1):
         if progress is not None:
@@ -66,9 +65,9 @@ def compact(
         done.merged += len(group)
         done.segments += 1
         if not dry_run:
-            deadline.check("the next segments were merged")
-            replace_segments(shipper, "compact", group, _merged(shipper, group, deadline), now_ms, deadline)
-    _clean(shipper, done, now_ms, shipper.policy.compact_grace_ms if grace_ms is None else grace_ms, deadline)
+            deadline.check("merging the next segments")
+            replace_segments(shipper, "compact", group, _merged(shipper, group), now_ms)
+    _clean(shipper, done, now_ms, shipper.policy.compact_grace_ms if grace_ms is None else grace_ms)
     return done
 
 
@@ -80,7 +79,6 @@ def expire(
     grace_ms: int | None = None,
     head: StreamId | None = FIRST_ID,
     dry_run: bool = False,
-    deadline: Deadline = NEVER,
 ) -> Compacted:
     """Lets go of the segments whose newest record is older than `older_than_ms` (or the policy's ``expire_after_ms``).
 
@@ -93,17 +91,17 @@ def expire(
             f"no policy says that records of {shipper.ref} expire", fix="give --older-than, or set expire_after"
         )
     done = Compacted(shipper.ref.queue, shipper.ref.stream, dry_run=dry_run)
-    shipper.log.sync(deadline=deadline)
+    shipper.log.sync()
     old = [segment for segment in shipper.catalog.segments() if segment.time_max < now_ms - age]
     done.expired, done.records = len(old), sum(segment.records for segment in old)
     if old and not dry_run:
         for at in range(0, len(old), 500):
             some = old[at : at + 500]
-            gone = _let_go(shipper, some, head, deadline)
-            replace_segments(shipper, "expire", some, None, now_ms, deadline, let_go=gone)
+            gone = _let_go(shipper, some, head)
+            replace_segments(shipper, "expire", some, None, now_ms, let_go=gone)
     if not dry_run and shipper.catalog.known().lsn:
         shipper.catalog.passed(head)
-    _clean(shipper, done, now_ms, shipper.policy.compact_grace_ms if grace_ms is None else grace_ms, deadline)
+    _clean(shipper, done, now_ms, shipper.policy.compact_grace_ms if grace_ms is None else grace_ms)
     return done
 
 
@@ -113,21 +111,20 @@ def replace_segments(
     old: Sequence[Segment],
     new: tuple[Segment, bytes] | None,
     now_ms: int,
-    deadline: Deadline,
     *,
     let_go: LetGo | None = None,
 ) -> bool:
     """Commits `new` in place of `old`. False where another writer changed some of `old` meanwhile."""
-    stored = store_segment(shipper.remote, *new, deadline=deadline) if new is not None else None
+    stored = store_segment(shipper.remote, *new) if new is not None else None
     for _ in range(RACES):
         live = {segment.lsn for segment in shipper.catalog.segments()}
         if not live.issuperset(segment.lsn for segment in old):
             return False
         try:
             added = [stored] if stored else []
-            shipper.log.commit(kind, at=now_ms, add=added, remove=old, let_go=let_go, deadline=deadline)
+            shipper.log.commit(kind, at=now_ms, add=added, remove=old, let_go=let_go)
         except LostRaceError:
-            shipper.log.sync(deadline=deadline)
+            shipper.log.sync()
             continue
         return True
     raise LostRaceError(f"another writer was quicker {RACES} times", where=shipper.remote.url)
@@ -141,11 +138,11 @@ def append(shipper: LogShipper, kind: str, **commit: Any) -> None:
             shipper.log.commit(kind, **commit)
             return
         except LostRaceError:
-            shipper.log.sync(deadline=commit["deadline"])
+            shipper.log.sync()
     raise LostRaceError(f"another writer was quicker {RACES} times", where=shipper.remote.url)
 
 
-def _let_go(shipper: LogShipper, old: Sequence[Segment], head: StreamId | None, deadline: Deadline) -> LetGo | None:
+def _let_go(shipper: LogShipper, old: Sequence[Segment], head: StreamId | None) -> LetGo | None:
     """What the records of these segments that may still stand in the stream are known by."""
     if head is None or shipper.ref.kind != "stream":
         return None  # a dead job that is about to be deleted is archived once more
@@ -155,9 +152,9 @@ def _let_go(shipper: LogShipper, old: Sequence[Segment], head: StreamId | None, 
     for segment in old:
         if segment.last < head:
             continue
-        deadline.check(f"segment {segment.key} expired")
+        deadline.check(f"reading {segment.key}")
         try:
-            body = shipper.read_segment(segment, deadline=deadline)
+            body = shipper.read_segment(segment)
             for chunk in row_groups(open_segment(body, segment.key), segment.key):
                 for i, stream_id in enumerate(chunk.ids()):
                     if stream_id >= head:
@@ -186,10 +183,10 @@ def _groups(segments: Sequence[Segment], most: int) -> Iterator[list[Segment]]:
             yield group
 
 
-def _merged(shipper: LogShipper, group: Sequence[Segment], deadline: Deadline) -> tuple[Segment, bytes]:
+def _merged(shipper: LogShipper, group: Sequence[Segment]) -> tuple[Segment, bytes]:
     def chunks() -> Iterator[Chunk]:
         for segment in group:
-            body = shipper.read_segment(segment, deadline=deadline)
+            body = shipper.read_segment(segment)
             yield from row_groups(open_segment(body, segment.key), segment.key)
 
     apart = all(a.last < b.first for a, b in pairwise(group))
@@ -197,11 +194,11 @@ def _merged(shipper: LogShipper, group: Sequence[Segment], deadline: Deadline) -
     return write_segment(shipper.ref, group[0].incarnation, found)
 
 
-def _clean(shipper: LogShipper, done: Compacted, now_ms: int, grace_ms: int, deadline: Deadline) -> None:
+def _clean(shipper: LogShipper, done: Compacted, now_ms: int, grace_ms: int) -> None:
     """Objects that no commit names wait out the grace from the day that they were first seen so, and some more."""
-    there = list(every_key(shipper, deadline))
+    there = list(every_key(shipper))
     if there:
-        shipper.log.sync(deadline=deadline)  # what was committed since it was last read is live
+        shipper.log.sync()  # what was committed since it was last read is live
     live = {segment.key for segment in shipper.catalog.segments()}
     removed = shipper.catalog.removed()
     strays = [key for key in there if key not in live and key not in removed]
@@ -210,18 +207,18 @@ def _clean(shipper: LogShipper, done: Compacted, now_ms: int, grace_ms: int, dea
     done.deleted = len(past)
     if not done.dry_run:
         shipper.catalog.note_removed(strays, now_ms + STRAY_MS)
-        write_manifest(shipper.catalog, shipper.remote, deadline=deadline)
-        shipper.remote.delete(past, deadline=deadline)
+        write_manifest(shipper.catalog, shipper.remote)
+        shipper.remote.delete(past)
         shipper.catalog.deleted(past)
-        shipper.log.checkpoint_if_due(deadline=deadline)
+        shipper.log.checkpoint_if_due()
     done.lsn = shipper.catalog.known().lsn
 
 
-def every_key(shipper: LogShipper, deadline: Deadline) -> Iterator[str]:
+def every_key(shipper: LogShipper) -> Iterator[str]:
     """Every object in the stream's folder, whether the log names it or not."""
     after, prefix = "", folder(shipper.ref)
     while True:
-        page = shipper.remote.list(prefix, after=after, deadline=deadline)
+        page = shipper.remote.list(prefix, after=after)
         yield from page
         if len(page) < 1000:
             return

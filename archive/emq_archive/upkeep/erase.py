@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from emq_archive.chunk import Chunk
-from emq_archive.deadline import NEVER, Deadline
 from emq_archive.errors import DamagedArchiveError, LostRaceError
 from emq_archive.local.catalog import ordered
 from emq_archive.local.settle import places_left
@@ -19,6 +18,7 @@ from emq_archive.segment import open_segment, row_groups, write_segment
 from emq_archive.upkeep.compact import append, every_key, replace_segments
 from emq_archive.upkeep.verify import Progress
 from emq_archive.write.ship import RACES, LogShipper
+from emq_ops.protocol import deadline
 
 
 @dataclass(slots=True)
@@ -50,7 +50,6 @@ def erase(
     now_ms: int,
     dry_run: bool = False,
     progress: Progress | None = None,
-    deadline: Deadline = NEVER,
 ) -> Erased:
     """Takes the records of `job` with an id of at most `upto` out of the archive: out of the local database, out of
     every segment (rewritten, a commit each), and deletes every object with such a record that is out of the archive, at
@@ -59,18 +58,18 @@ def erase(
     Killed anywhere, it can be run again; others may fold and merge meanwhile.
     """
     done = Erased(shipper.ref.queue, shipper.ref.stream, job, upto=f"{upto[0]}-{upto[1]}", dry_run=dry_run)
-    shipper.log.sync(deadline=deadline)
+    shipper.log.sync()
     if not dry_run:
         # First the word, so that no reader or driver takes a record of it any more.
-        append(shipper, "erase", at=now_ms, erased=(job, upto), deadline=deadline)
+        append(shipper, "erase", at=now_ms, erased=(job, upto))
     for _ in range(RACES):
-        if _rewrite(shipper, done, upto, now_ms, progress, deadline):
+        if _rewrite(shipper, done, upto, now_ms, progress):
             break
     else:
         raise LostRaceError(f"another writer was quicker {RACES} times", where=shipper.remote.url)
     if not dry_run:
-        write_manifest(shipper.catalog, shipper.remote, deadline=deadline)
-        _delete(shipper, done, upto, deadline)
+        write_manifest(shipper.catalog, shipper.remote)
+        _delete(shipper, done, upto)
         shipper.local.scrub()
     done.lsn = shipper.catalog.known().lsn
     return done
@@ -82,7 +81,6 @@ def _rewrite(
     upto: StreamId,
     now_ms: int,
     progress: Progress | None,
-    deadline: Deadline,
 ) -> bool:
     """Every segment that holds the job, without it. False where another writer put others in their place meanwhile,
     which may hold it too."""
@@ -91,10 +89,10 @@ def _rewrite(
     for number, segment in enumerate(segments, 1):
         if progress is not None:
             progress(number, len(segments))
-        deadline.check(f"segment {segment.key} was rewritten")
-        if not _may_hold(shipper, segment, done.job, deadline):
+        deadline.check(f"rewriting {segment.key}")
+        if not _may_hold(shipper, segment, done.job):
             continue
-        body = shipper.read_segment(segment, deadline=deadline)
+        body = shipper.read_segment(segment)
         kept: list[Chunk] = []
         held = 0
         for chunk in row_groups(open_segment(body, segment.key), segment.key):
@@ -106,7 +104,7 @@ def _rewrite(
         if not done.dry_run:
             rest = ordered(kept)
             new = write_segment(shipper.ref, segment.incarnation, [rest]) if len(rest) else None
-            if not replace_segments(shipper, "erase", [segment], new, now_ms, deadline):
+            if not replace_segments(shipper, "erase", [segment], new, now_ms):
                 whole = False
                 continue
         done.records += held
@@ -114,25 +112,25 @@ def _rewrite(
     return whole
 
 
-def _delete(shipper: LogShipper, done: Erased, upto: StreamId, deadline: Deadline) -> None:
+def _delete(shipper: LogShipper, done: Erased, upto: StreamId) -> None:
     """Objects with a record of the job that no commit names. What holds none stays: another writer may be about to
     commit it. One that holds some can't be committed any more, since its writer reads the word first."""
-    there = {*every_key(shipper, deadline), *shipper.catalog.removed()}
-    shipper.log.sync(deadline=deadline)  # what was committed since it was last read is live
+    there = {*every_key(shipper), *shipper.catalog.removed()}
+    shipper.log.sync()  # what was committed since it was last read is live
     live = {segment.key for segment in shipper.catalog.segments()}
-    old = [key for key in there - live if _holds(shipper, key, done.job, upto, deadline)]
-    shipper.remote.delete(old, deadline=deadline)
+    old = [key for key in there - live if _holds(shipper, key, done.job, upto)]
+    shipper.remote.delete(old)
     shipper.catalog.deleted(old)
     done.deleted = len(old)
 
 
-def _holds(shipper: LogShipper, key: str, job: str, upto: StreamId, deadline: Deadline) -> bool:
+def _holds(shipper: LogShipper, key: str, job: str, upto: StreamId) -> bool:
     """Whether an object has such a record, or can't be read: nobody commits what he did not read back."""
-    size = shipper.remote.size(key, deadline=deadline)
+    size = shipper.remote.size(key)
     if size is None:
         return False
     try:
-        source = RemoteFile(shipper.remote, key, size, deadline)
+        source = RemoteFile(shipper.remote, key, size)
         file = open_segment(source, key)
         groups = groups_with_job(source, file.metadata, job)
         gone = {job.encode("utf-8"): upto}
@@ -141,8 +139,8 @@ def _holds(shipper: LogShipper, key: str, job: str, upto: StreamId, deadline: De
         return True
 
 
-def _may_hold(shipper: LogShipper, segment: Segment, job: str, deadline: Deadline) -> bool:
-    source = RemoteFile(shipper.remote, segment.key, segment.bytes, deadline)
+def _may_hold(shipper: LogShipper, segment: Segment, job: str) -> bool:
+    source = RemoteFile(shipper.remote, segment.key, segment.bytes)
     file = open_segment(source, segment.key)
     # A job that is no text stands in no column, so the filters do not know it.
     return segment.job_min is None or bool(groups_with_job(source, file.metadata, job))

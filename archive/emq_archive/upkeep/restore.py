@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from emq_archive.deadline import NEVER, Deadline
 from emq_archive.errors import ArchiveError
 from emq_archive.local.settle import places_left
 from emq_archive.local.store import SqlStore
@@ -14,6 +13,7 @@ from emq_archive.ports import Fence, Remote
 from emq_archive.segment import open_segment, row_groups
 from emq_archive.upkeep.verify import Progress
 from emq_archive.write.ship import LogShipper
+from emq_ops.protocol import deadline
 
 
 @dataclass(slots=True)
@@ -41,7 +41,6 @@ def restore(
     now_ms: int,
     dry_run: bool = False,
     progress: Progress | None = None,
-    deadline: Deadline = NEVER,
 ) -> Restored:
     """Brings every archived record that the local database lacks into it (`dry_run`: only counts them). Ended early, it
     goes on where it stood.
@@ -50,13 +49,13 @@ def restore(
     the stores raise.
     """
     shipper = LogShipper(local, remote, ref, Policy(), Fence(""))
-    known = shipper.log.read(deadline=deadline)
+    known = shipper.log.read()
     if known.lsn == 0:
         raise ArchiveError(f"the remote holds no archive of {ref}", where=remote.url, fix="check queue, stream, prefix")
     done = Restored(ref.queue, ref.stream, lsn=known.lsn, state=known.state)
     # Records that wait here and are in the remote already must not be there twice.
     if not dry_run:
-        shipper.match_outbox(Shipped(), deadline)
+        shipper.match_outbox(Shipped())
     segments, erased = list(shipper.catalog.segments()), shipper.catalog.erased()
     for number, segment in enumerate(segments, 1):
         if progress is not None:
@@ -68,8 +67,8 @@ def restore(
         done.records += segment.records
         if dry_run:
             continue
-        deadline.check(f"segment {segment.key} was restored")
-        body = shipper.read_segment(segment, deadline=deadline)
+        deadline.check(f"restoring {segment.key}")
+        body = shipper.read_segment(segment)
         shipper.catalog.forget(segment)
         for chunk in row_groups(open_segment(body, segment.key), segment.key):
             # Where an erasure broke off, the segment is not rewritten yet.

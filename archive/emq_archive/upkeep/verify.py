@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from emq_archive.deadline import NEVER, Deadline
 from emq_archive.errors import DamagedArchiveError
 from emq_archive.local.catalog import Catalog
 from emq_archive.local.rows import day_of
@@ -26,6 +25,7 @@ from emq_archive.log.log import Log
 from emq_archive.model import StreamId, StreamRef, show_id
 from emq_archive.ports import Fence, Remote
 from emq_archive.segment import open_segment, row_groups
+from emq_ops.protocol import deadline
 
 _PAGE = 1000
 Progress = Callable[[int, int], None]
@@ -60,19 +60,18 @@ def verify(
     ref: StreamRef,
     *,
     progress: Progress | None = None,
-    deadline: Deadline = NEVER,
 ) -> Verified:
     """Re-reads the whole archive of a stream. What it finds is remembered in the local database: nothing is trimmed on
     top of a damaged archive, until `verify` finds it whole. Raises what the stores raise, not what it finds."""
     catalog = Catalog(local, ref)
     found = Verified(ref.queue, ref.stream)
-    live = _walk_log(catalog, remote, found, deadline)
+    live = _walk_log(catalog, remote, found)
     for number, segment in enumerate(sorted(live.values(), key=lambda s: s.lsn), 1):
         if progress is not None:
             progress(number, len(live))
-        deadline.check(f"segment {segment.key} was verified")
+        deadline.check(f"verifying {segment.key}")
         try:
-            body = remote.get(segment.key, deadline=deadline)
+            body = remote.get(segment.key)
             if body is None:
                 found.faults.append(f"{segment.key}: missing, and commit {segment.lsn} names it")
             else:
@@ -80,13 +79,13 @@ def verify(
         except DamagedArchiveError as fault:
             found.faults.append(f"{segment.key}: {fault.what}")
         found.segments += 1
-    found.orphans = sum(1 for key in _keys(remote, folder(ref), deadline) if key not in live)
+    found.orphans = sum(1 for key in _keys(remote, folder(ref)) if key not in live)
     if catalog.known().lsn or found.commits:
         catalog.set(damage="; ".join(found.faults[:5])[:1000] if found.faults else None)
     return found
 
 
-def _walk_log(catalog: Catalog, remote: Remote, found: Verified, deadline: Deadline) -> dict[str, Segment]:
+def _walk_log(catalog: Catalog, remote: Remote, found: Verified) -> dict[str, Segment]:
     """Checks the chain; answers the live segments by key."""
     ref = catalog.ref
     live: dict[str, Segment] = {}
@@ -94,16 +93,16 @@ def _walk_log(catalog: Catalog, remote: Remote, found: Verified, deadline: Deadl
     state: str | None = None
     expected = 1
     hashes: dict[int, str] = {}
-    checkpoints = {checkpoint_lsn(key) for key in _keys(remote, checkpoint_folder(ref), deadline)}
+    checkpoints = {checkpoint_lsn(key) for key in _keys(remote, checkpoint_folder(ref))}
     snapshots: dict[int, set[str]] = {}
-    for key in _commits(remote, ref, deadline):
+    for key in _commits(remote, ref):
         lsn = lsn_of(key) or 0
         while expected < lsn:
             found.faults.append(f"{commit_key(ref, expected)}: missing from the log")
             expected, previous = expected + 1, None
         expected = lsn + 1
         found.commits += 1
-        body = remote.get(key, deadline=deadline)
+        body = remote.get(key)
         if body is None:
             found.faults.append(f"{key}: missing from the log")
             previous = None
@@ -133,7 +132,7 @@ def _walk_log(catalog: Catalog, remote: Remote, found: Verified, deadline: Deadl
         found.faults.append(f"{commit_key(ref, lsn)}: missing from the log, and this host saw it")
     if known.lsn and expected - 1 == known.lsn and previous is not None and previous != known.head:
         found.faults.append(f"{commit_key(ref, known.lsn)}: is not the commit that this host saw")
-    _check_checkpoints(catalog, remote, checkpoints, snapshots, found, deadline)
+    _check_checkpoints(catalog, remote, checkpoints, snapshots, found)
     return live
 
 
@@ -143,12 +142,11 @@ def _check_checkpoints(
     checkpoints: set[int],
     snapshots: dict[int, set[str]],
     found: Verified,
-    deadline: Deadline,
 ) -> None:
     log = Log(catalog, remote, Fence(""))
     for lsn in sorted(checkpoints):
         try:
-            told = log.read_checkpoint(lsn, deadline=deadline)
+            told = log.read_checkpoint(lsn)
         except DamagedArchiveError as fault:
             found.faults.append(fault.what)
             continue
@@ -185,16 +183,16 @@ def _check_segment(segment: Segment, body: bytes, kind: str, found: Verified) ->
     found.bytes += len(body)
 
 
-def _commits(remote: Remote, ref: StreamRef, deadline: Deadline) -> Iterator[str]:
-    for key in _keys(remote, commit_key(ref, 0).rpartition("/")[0] + "/0", deadline):
+def _commits(remote: Remote, ref: StreamRef) -> Iterator[str]:
+    for key in _keys(remote, commit_key(ref, 0).rpartition("/")[0] + "/0"):
         if lsn_of(key):
             yield key
 
 
-def _keys(remote: Remote, prefix: str, deadline: Deadline) -> Iterator[str]:
+def _keys(remote: Remote, prefix: str) -> Iterator[str]:
     after = ""
     while True:
-        page = remote.list(prefix, after=after, limit=_PAGE, deadline=deadline)
+        page = remote.list(prefix, after=after, limit=_PAGE)
         yield from page
         if len(page) < _PAGE:
             return

@@ -12,11 +12,10 @@ from typing import NamedTuple
 
 from emq_archive.chunk import Batch, Chunk
 from emq_archive.dead_digest import dead_digest
-from emq_archive.deadline import NEVER, Deadline
 from emq_archive.model import FIRST_ID, Pair, Policy, StreamId, StreamRef, dead_fields, dead_id, next_id
 from emq_archive.ports import Fence, LocalStore, Remote, Shipper
 from emq_archive.write.ship import open_shipper
-from emq_ops.protocol import ids
+from emq_ops.protocol import deadline, ids
 from emq_ops.protocol.errors import BadInputError
 from emq_ops.protocol.queue import Queue
 
@@ -64,9 +63,7 @@ class DeadArchive:
         self.policy = policy
         self.shipper: Shipper = open_shipper(local, remote, self.ref, policy, writer)
 
-    def archive(
-        self, jobs: Sequence[str], facts: Mapping[str, Sequence[Pair]], *, now_ms: int, deadline: Deadline = NEVER
-    ) -> DeadReceipt:
+    def archive(self, jobs: Sequence[str], facts: Mapping[str, Sequence[Pair]], *, now_ms: int) -> DeadReceipt:
         """Archives these jobs and proves it; with ``trim_after: remote`` they are shipped and read back before this
         returns. `facts`: what is known of a job's death, e.g. ``(b"seen_at", b"1733000000000")`` (unix ms), by id.
 
@@ -77,7 +74,7 @@ class DeadArchive:
         found: dict[StreamId, DeadJob] = {}
         shapes: dict[tuple[bytes, ...], _Shape] = {}
         batch, page = Batch(), _Page(shapes)
-        for job, branded, row, logs in self._read(jobs, receipt, deadline):
+        for job, branded, row, logs in self._read(jobs, receipt):
             try:
                 stream_id, archived = page.add(job, branded, row, logs, facts.get(job, ()))
             except BadInputError as fault:
@@ -88,15 +85,15 @@ class DeadArchive:
                 batch.take(page.chunk())
                 page = _Page(shapes)
                 if batch.bytes >= BATCH_BYTES:
-                    self._store(batch, found, receipt, deadline)
+                    self._store(batch, found, receipt)
                     batch = Batch()
         batch.take(page.chunk())
-        self._store(batch, found, receipt, deadline)
-        self._prove(found, receipt, now_ms, deadline)
+        self._store(batch, found, receipt)
+        self._prove(found, receipt, now_ms)
         return receipt
 
     def _read(
-        self, jobs: Sequence[str], receipt: DeadReceipt, deadline: Deadline
+        self, jobs: Sequence[str], receipt: DeadReceipt
     ) -> Iterator[tuple[str, ids.BrandedId, Sequence[bytes], Sequence[bytes]]]:
         """Each of `jobs` that is dead: the id, the same parsed, row as name, value ..., log lines."""
         keys, at = self.queue.keys, 0
@@ -123,23 +120,23 @@ class DeadArchive:
                     yield job, parsed[job], reply[1], reply[2]
             at += len(replies)
 
-    def _store(self, batch: Batch, found: dict[StreamId, DeadJob], receipt: DeadReceipt, deadline: Deadline) -> None:
+    def _store(self, batch: Batch, found: dict[StreamId, DeadJob], receipt: DeadReceipt) -> None:
         if not batch.records:
             return
-        added = self.local.add(self.ref, batch, None, self.policy, deadline=deadline)
+        added = self.local.add(self.ref, batch, None, self.policy)
         receipt.folded += added.new
         receipt.known += added.known
         for refused in added.unstorable:
             receipt.failed[found.pop(refused.id).job] = refused.reason
 
-    def _prove(self, found: dict[StreamId, DeadJob], receipt: DeadReceipt, now_ms: int, deadline: Deadline) -> None:
+    def _prove(self, found: dict[StreamId, DeadJob], receipt: DeadReceipt, now_ms: int) -> None:
         if self.policy.trim_after == "remote" and found:
-            shipped = self.shipper.ship(now_ms=now_ms, force=True, deadline=deadline)
+            shipped = self.shipper.ship(now_ms=now_ms, force=True)
             receipt.shipped, receipt.segments = shipped.records, shipped.segments
             receipt.lsn, receipt.head = shipped.lsn, shipped.head
             if receipt.known or self.local.outbox(self.ref).records:
                 # Some were in the archive before: what this process did not read back is read now.
-                proof = self.shipper.prove(next_id(max(found)), start=min(found), deadline=deadline)
+                proof = self.shipper.prove(next_id(max(found)), start=min(found))
                 bound = proof.bound or FIRST_ID
                 for stream_id in [i for i in found if i >= bound]:
                     receipt.failed[found.pop(stream_id).job] = "not proven to be in the archive yet"

@@ -14,7 +14,6 @@ from itertools import pairwise
 
 from emq_archive import redact
 from emq_archive.chunk import Chunk
-from emq_archive.deadline import NEVER, Deadline
 from emq_archive.errors import DamagedArchiveError, LostRaceError, StoreRefusedError
 from emq_archive.local.catalog import Catalog, Waiting, ordered
 from emq_archive.local.store import SqlStore
@@ -25,6 +24,7 @@ from emq_archive.log.reconcile import Matches, compare
 from emq_archive.model import FIRST_ID, Outbox, Policy, Receipt, Redact, Shipped, StreamId, StreamRef
 from emq_archive.ports import Fence, LocalStore, Remote
 from emq_archive.segment import open_segment, write_segment
+from emq_ops.protocol import deadline
 from emq_ops.protocol.errors import BadInputError
 
 RACES = 20
@@ -65,48 +65,47 @@ class LogShipper:
         """See `ports.Shipper.watermark`."""
         return self.catalog.newest_evt()
 
-    def ship(self, *, now_ms: int, force: bool = False, deadline: Deadline = NEVER) -> Shipped:
+    def ship(self, *, now_ms: int, force: bool = False) -> Shipped:
         """See `ports.Shipper.ship`."""
         done = Shipped()
         outbox = self.local.outbox(self.ref)
         if self.due(now_ms, outbox) or (force and outbox.records):
-            self.remote.probe(deadline=deadline)
+            self.remote.probe()
             for _ in range(RACES):
                 try:
-                    self.log.sync(deadline=deadline)
-                    while self._ship_next(done, now_ms, force, deadline):
+                    self.log.sync()
+                    while self._ship_next(done, now_ms, force):
                         pass
                     break
                 except LostRaceError:
                     continue  # the loop reads what the other wrote, and goes on from its head
             else:
                 raise LostRaceError(f"another writer was quicker {RACES} times", where=self.remote.url)
-            write_manifest(self.catalog, self.remote, deadline=deadline)
-            self.log.checkpoint_if_due(deadline=deadline)
+            write_manifest(self.catalog, self.remote)
+            self.log.checkpoint_if_due()
         known = self.catalog.known()
         done.lsn, done.head, done.watermark = known.lsn, known.head, self.watermark()
         return done
 
-    def _ship_next(self, done: Shipped, now_ms: int, force: bool, deadline: Deadline) -> bool:
+    def _ship_next(self, done: Shipped, now_ms: int, force: bool) -> bool:
         """Ships one segment, or finds records in segments that are there; False when nothing is due any more."""
         group = self._next_group(now_ms, force)
         if not group:
             return False
-        deadline.check("the next segment is shipped")
+        deadline.check("shipping the next segment")
         low, high = group[0].first, max(waiting.last for waiting in group)
         others = [s for s in self.catalog.segments(low, high) if not self.catalog.held(s)]
-        if others and self._found(group, others, done, deadline):
+        if others and self._found(group, others, done):
             return True
         known = self.catalog.known()
         incarnation = group[0].incarnation
-        segment = self._create(write_segment(self.ref, incarnation, self._chunks(group)), deadline)
+        segment = self._create(write_segment(self.ref, incarnation, self._chunks(group)))
         commit = self.log.commit(
             "ship",
             at=now_ms,
             add=[segment],
             opens=incarnation if incarnation > known.opened else None,
             redact=redact.spec_of(self.policy.redact) if self.policy.redact else None,
-            deadline=deadline,
         )
         self._read_back[commit.lsn] = segment.sha256
         if self.catalog.shipped(group, commit.lsn):
@@ -145,18 +144,18 @@ class LogShipper:
             raise LostRaceError("another process shipped these records meanwhile")
         return chunk
 
-    def _create(self, written: tuple[Segment, bytes], deadline: Deadline) -> Segment:
+    def _create(self, written: tuple[Segment, bytes]) -> Segment:
         """Writes a segment's object and reads it back."""
-        return store_segment(self.remote, *written, deadline=deadline)
+        return store_segment(self.remote, *written)
 
-    def _found(self, group: Sequence[Waiting], others: Sequence[Segment], done: Shipped, deadline: Deadline) -> bool:
+    def _found(self, group: Sequence[Waiting], others: Sequence[Segment], done: Shipped) -> bool:
         """Looks records up in segments that this host does not hold; whether rows changed by that."""
         chunks = dict(zip(group, map(self._still_there, self.catalog.bodies(w.row for w in group)), strict=True))
         with self.local.read() as connection:
             ever: list[Redact] = self.local.redactions(connection, self.local.row(connection, self.ref).id)
         matches = {waiting: Matches() for waiting in group}
         for segment in others:
-            body = self.read_segment(segment, deadline=deadline)
+            body = self.read_segment(segment)
             compare(open_segment(body, segment.key), segment, chunks, matches, ever, self.ref.kind)
         changed = False
         for waiting, match in matches.items():
@@ -167,7 +166,7 @@ class LogShipper:
                 done.found += len(match.found)
         return changed
 
-    def match_outbox(self, done: Shipped, deadline: Deadline) -> None:
+    def match_outbox(self, done: Shipped) -> None:
         """Looks the whole outbox up in the segments that this host does not hold (as far as the log was read)."""
         groups: dict[tuple[int, int], list[Waiting]] = defaultdict(list)
         for row in self.catalog.waiting():
@@ -176,11 +175,14 @@ class LogShipper:
             low, high = group[0].first, max(waiting.last for waiting in group)
             others = [s for s in self.catalog.segments(low, high) if not self.catalog.held(s)]
             if others:
-                self._found(group, others, done, deadline)
+                self._found(group, others, done)
 
-    def read_segment(self, segment: Segment, *, deadline: Deadline = NEVER) -> bytes:
+    def read_segment(
+        self,
+        segment: Segment,
+    ) -> bytes:
         """A segment's bytes, proven by their hash. Raises DamagedArchiveError naming it."""
-        body = self.remote.get(segment.key, deadline=deadline)
+        body = self.remote.get(segment.key)
         if body is None:
             raise DamagedArchiveError(
                 f"segment {segment.key} of commit {segment.lsn} is missing",
@@ -198,7 +200,7 @@ class LogShipper:
 
     # --- the receipt
 
-    def prove(self, below: StreamId | None, *, start: StreamId = FIRST_ID, deadline: Deadline = NEVER) -> Receipt:
+    def prove(self, below: StreamId | None, *, start: StreamId = FIRST_ID) -> Receipt:
         """See `ports.Shipper.prove`."""
         if self.policy.trim_after == "local":
             return Receipt(self.ref, below, trim_after="local")
@@ -213,31 +215,31 @@ class LogShipper:
         bound = below if waits is None or below is None else min(below, waits)
         if bound is not None and bound > start:
             try:
-                self._prove_segments(start, bound, deadline)
+                self._prove_segments(start, bound)
             except DamagedArchiveError:
                 # A segment that was merged with others on another host is gone by right: the log says so.
                 before = known.lsn
-                known = self.log.sync(deadline=deadline)
+                known = self.log.sync()
                 if known.lsn == before:
                     raise
-                self._prove_segments(start, bound, deadline)
+                self._prove_segments(start, bound)
         return Receipt(self.ref, bound, known.lsn, known.head)
 
-    def _prove_segments(self, start: StreamId, bound: StreamId, deadline: Deadline) -> None:
+    def _prove_segments(self, start: StreamId, bound: StreamId) -> None:
         if all(map(self._was_read, self.catalog.segments(start, _before(bound)))):
             return  # as in nearly every cycle: no request is made
-        self.log.sync(deadline=deadline)
+        self.log.sync()
         for segment in self.catalog.segments(start, _before(bound)):
             if self._was_read(segment):
                 continue
-            deadline.check("what may be trimmed is proven")
+            deadline.check("proving what may be trimmed")
             key = commit_key(self.ref, segment.lsn)
-            body = self.remote.get(key, deadline=deadline)
+            body = self.remote.get(key)
             if body is None:
                 raise DamagedArchiveError(f"commit {key} is missing from the log", faults=(key,), where=self.remote.url)
             if segment not in Commit.of(body, key).add:
                 raise DamagedArchiveError(f"commit {key} does not name {segment.key}", faults=(key,))
-            self.read_segment(segment, deadline=deadline)
+            self.read_segment(segment)
 
     def _was_read(self, segment: Segment) -> bool:
         """Whether this process read it back, or wrote it and read it back."""
@@ -249,14 +251,18 @@ def _before(stream_id: StreamId) -> StreamId:
     return (ms, seq - 1) if seq else (ms - 1, (1 << 64) - 1)
 
 
-def store_segment(remote: Remote, segment: Segment, body: bytes, *, deadline: Deadline = NEVER) -> Segment:
+def store_segment(
+    remote: Remote,
+    segment: Segment,
+    body: bytes,
+) -> Segment:
     """Writes a segment's object, reads it back, and answers it under the name that it got. Raises StoreRefusedError
     where what comes back is not what was written."""
     stem = segment.key.removesuffix(".parquet")
     for number in range(NAMES):
         named = replace(segment, key=f"{stem}-{number}.parquet") if number else segment
-        remote.create(named.key, body, deadline=deadline)
-        back = remote.get(named.key, deadline=deadline)
+        remote.create(named.key, body)
+        back = remote.get(named.key)
         if back is not None and hashlib.sha256(back).hexdigest() == segment.sha256:
             return named
     raise StoreRefusedError(

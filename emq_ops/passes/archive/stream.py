@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from emq_archive.deadline import NEVER, Deadline
 from emq_archive.driver import Driver, Progress
 from emq_archive.model import Policy, Redact, Report, StreamId
 from emq_archive.ports import Fence as Writer
@@ -52,7 +51,6 @@ class StreamArchive:
         self,
         fence: Fence,
         writer: str,
-        deadline: Deadline = NEVER,
         *,
         force: bool = False,
         below: StreamId | None = None,
@@ -67,9 +65,7 @@ class StreamArchive:
         if self._driver is None:
             self._driver = Driver(self._source, self._local, self._remote, driver_policy(self.policy), fence, log)
         self._driver.lead(fence, log)
-        return self._driver.cycle(
-            deadline, force=force, below=below, max_removals=self.policy.max_removals, progress=progress
-        )
+        return self._driver.cycle(force=force, below=below, max_removals=self.policy.max_removals, progress=progress)
 
     def preview(self) -> Report:
         """What a forced run would do; changes nothing, needs no lease."""

@@ -18,13 +18,13 @@ from typing import Any
 
 import boto3
 
-from emq_archive.deadline import Deadline
 from emq_archive.driver import Driver
 from emq_archive.local.store import open_local
 from emq_archive.model import Policy
 from emq_archive.ports import Fence
 from emq_archive.remote import open_remote
 from emq_archive.source import StreamSource
+from emq_ops.protocol.deadline import deadline
 from emq_ops.protocol.errors import EmqError
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import connect
@@ -56,7 +56,8 @@ def child(spec: dict[str, Any]) -> dict[str, Any]:
                 if Path(spec["stop"]).exists():
                     break
             try:
-                driver.cycle(Deadline.after(spec.get("timeout")), force=spec.get("force", True))
+                with deadline(spec.get("timeout")):
+                    driver.cycle(force=spec.get("force", True))
             except EmqError as fault:
                 told["errors"].append([type(fault).__name__, str(fault)])
             told["reports"].append(driver.report.as_row())
