@@ -7,7 +7,7 @@
 --#include lib/lanes.lua
 --#include lib/act.lua
 local base, id, row = ARGV[1], ARGV[2], KEYS[3]
-if not is_id(id, 'JOB') then return redis.error_reply('EMQKIND not a JOB id') end
+expect_job(id)
 expect(KEYS[2], 'zset')
 expect_acted(KEYS[1])
 expect_rights(row, 'HSET', 'SET', 'ZADD')

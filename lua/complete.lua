@@ -1,6 +1,7 @@
 -- Complete a job: it leaves active (or, its lease reaped, wherever it waits), its row goes.
 -- KEYS: active, row, completed counter [, stream]
--- ARGV: base, id, token [, "release" (the claimer's :lock goes too) or "" [, node, then the record's names and values]]
+-- ARGV: base, id, token [, "release" (the claimer's :lock goes too, and an entry in the dead set) or "" [, node, then the
+--       record's names and values]]
 -- Replies: 1; 0 no row; EMQSTALE wrong token; EMQSTATE it has a flow parent (to settle with it is its own worker's part).
 --          With a stream, the record is added with it, or neither happens: EMQDATA, NOPERM.
 --#include lib/leave.lua
@@ -17,9 +18,12 @@ expect(KEYS[3], 'hash')
 expect_rights(row, 'HINCRBY', 'UNLINK')
 whole(redis.call('HGET', KEYS[3], 'count') or '0', KEYS[3] .. ' count')
 local record = stream and settle_record(stream, now_ms(), tonumber(ARGV[5]), { unpack(ARGV, 6) })
-leave_everywhere(base, id, values[2])
+leave_claim(base, id, values[2])
 redis.call('UNLINK', row)
 redis.call('HINCRBY', KEYS[3], 'count', 1)
 if record then redis.call(unpack(record)) end
-if ARGV[4] == 'release' then redis.call('UNLINK', row .. ':lock') end
+if ARGV[4] == 'release' then
+  redis.call('UNLINK', row .. ':lock')
+  redis.call('ZREM', base .. 'dead', id)
+end
 return 1

@@ -2,7 +2,7 @@
 -- KEYS: row, pending        ARGV: id, payload
 -- Replies: 1 admitted; 0 the row exists, nothing changed; EMQKIND not a JOB id.
 --#include lib/check.lua
-if not is_id(ARGV[1], 'JOB') then return redis.error_reply('EMQKIND not a JOB id') end
+expect_job(ARGV[1])
 if redis.call('EXISTS', KEYS[1]) == 1 then return 0 end
 expect(KEYS[2], 'zset')
 expect_rights(KEYS[2], 'HSET', 'ZADD')

@@ -3,7 +3,7 @@
 -- Replies: 1 admitted; 0 the row exists, nothing changed; EMQKIND not a JOB or GRP id.
 --#include lib/lanes.lua
 local base, id, group = ARGV[1], ARGV[2], ARGV[4]
-if not is_id(id, 'JOB') then return redis.error_reply('EMQKIND not a JOB id') end
+expect_job(id)
 if not is_id(group, 'GRP') then return redis.error_reply('EMQKIND not a GRP id') end
 if redis.call('EXISTS', KEYS[1]) == 1 then return 0 end
 expect_lane(base, group)

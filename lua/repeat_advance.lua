@@ -3,7 +3,7 @@
 -- Replies: the next instant (unix ms); 0 not due, or somebody else advanced it; -1 no such repeatable; EMQKIND.
 -- Occurrences that were missed altogether are not made up for.
 --#include lib/check.lua
-if not is_id(ARGV[2], 'JOB') then return redis.error_reply('EMQKIND not a JOB id') end
+expect_job(ARGV[2])
 expect(KEYS[1], 'zset')
 expect(KEYS[4], 'zset')
 expect_rights(KEYS[4], 'HSET', 'ZADD')

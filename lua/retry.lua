@@ -1,7 +1,7 @@
 -- Retry a job after an error: back to the schedule, or to the dead set at its last attempt.
 -- KEYS: active, row, schedule, dead, failed counter [, stream]
--- ARGV: base, id, token, delay ms, max attempts, error [, "release" (the claimer's :lock goes too) or "" [, node, then the
---       record's names and values]]
+-- ARGV: base, id, token, delay ms, max attempts, error [, "release" (the claimer's :lock goes too, and an entry in the
+--       dead set) or "" [, node, then the record's names and values]]
 -- Replies: "scheduled" or "dead"; EMQSTALE wrong token or no row; EMQSTATE it has a flow parent and would die.
 --          With a stream, a job that dies gets its record with it, or neither happens: EMQDATA, NOPERM.
 --#include lib/leave.lua
@@ -21,8 +21,11 @@ whole(redis.call('HGET', KEYS[5], 'count') or '0', KEYS[5] .. ' count')
 expect_rights(row, 'HINCRBY', 'HSET', 'UNLINK', 'ZADD')
 local now = now_ms()
 local record = dies and stream and settle_record(stream, now, tonumber(ARGV[8]), { unpack(ARGV, 9) })
-leave_everywhere(base, id, values[2])
-if ARGV[7] == 'release' then redis.call('UNLINK', row .. ':lock') end
+leave_claim(base, id, values[2])
+if ARGV[7] == 'release' then
+  redis.call('UNLINK', row .. ':lock')
+  redis.call('ZREM', KEYS[4], id)
+end
 if dies then
   redis.call('HSET', row, 'last_error', ARGV[6], 'state', 'dead')
   redis.call('ZADD', KEYS[4], 0, id)

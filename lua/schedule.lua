@@ -3,7 +3,7 @@
 -- Replies: 1 admitted; 0 the row exists, nothing changed; EMQKIND not a JOB or GRP id.
 --#include lib/check.lua
 local id, group = ARGV[1], ARGV[3]
-if not is_id(id, 'JOB') then return redis.error_reply('EMQKIND not a JOB id') end
+expect_job(id)
 if group ~= '' and not is_id(group, 'GRP') then return redis.error_reply('EMQKIND not a GRP id') end
 if redis.call('EXISTS', KEYS[1]) == 1 then return 0 end
 expect(KEYS[2], 'zset')

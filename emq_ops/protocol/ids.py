@@ -126,7 +126,10 @@ def require(value: str | bytes, namespace: str) -> str:
     if text is None:
         text = parse(value).text  # raises, and says why
     if text[:3] != namespace:
-        raise KindError(f"EMQKIND '{text}' is not a {namespace} id", fix=f"give an id that begins with {namespace}")
+        wrong = f"'{text}' is not a {namespace} id"
+        if namespace == "JOB":
+            wrong = "job id must be JOB-namespaced"  # the reference's words
+        raise KindError(f"EMQKIND {wrong}", where=text, fix=f"give an id that begins with {namespace}")
     return text
 
 

@@ -59,6 +59,11 @@ local function is_id(value, namespace)
     and not bytes_below('AzL8n0Y58m7', string.sub(value, 4)) -- 2^63 - 1: same length, so byte order is number order
 end
 
+-- Refuses an id of another namespace, in the words of the reference.
+local function expect_job(id)
+  if not is_id(id, 'JOB') then refuse('EMQKIND', 'job id must be JOB-namespaced') end
+end
+
 local function expect_id(value, namespace, place)
   if not is_id(value, namespace) then
     refuse('EMQDATA', place .. ' holds "' .. shown(value) .. '", which is no ' .. namespace .. ' id')

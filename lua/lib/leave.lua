@@ -10,9 +10,9 @@ local function expect_leave(base, group)
   if group then expect_lane(base, group) end
 end
 
--- Takes `id` out of active (lane rule, ring rule), or out of pending, its lane, the schedule or the dead set: a job whose
--- lease was reaped waits there, and is settled all the same.
-local function leave_everywhere(base, id, group)
+-- Takes `id` out of active (lane rule, ring rule), or out of pending, its lane or the schedule: a job whose lease was
+-- reaped waits there, and is settled all the same. As recorded, an entry in the dead set stays.
+local function leave_claim(base, id, group)
   if redis.call('ZREM', base .. 'active', id) == 1 then
     if group then
       leave_flight(base, group)
@@ -22,8 +22,13 @@ local function leave_everywhere(base, id, group)
   end
   redis.call('ZREM', base .. 'pending', id)
   redis.call('ZREM', base .. 'schedule', id)
-  redis.call('ZREM', base .. 'dead', id)
   if group and redis.call('ZREM', lane_key(base, group), id) == 1 then
     leave_ring_if_empty(base, group)
   end
+end
+
+-- As leave_claim, and out of the dead set.
+local function leave_everywhere(base, id, group)
+  leave_claim(base, id, group)
+  redis.call('ZREM', base .. 'dead', id)
 end

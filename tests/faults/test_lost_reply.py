@@ -29,7 +29,7 @@ LEASE = 3_600_000
 _minter = Minter(node=1, clock=lambda: 1_790_000_000_000)
 A, B, C, D, E, F, G, H, M1, M2, M3, R1 = (_minter.mint("JOB") for _ in range(12))
 LANE = _minter.mint("GRP")
-RETRY = {"delay_ms": 0, "max_attempts": 2, "error": b"boom"}
+FAILURE = settle.Failure(b"boom", delay_ms=0, max_attempts=2)
 ERASE = "-"
 """In place of an instant: what differs from run to run."""
 
@@ -64,14 +64,14 @@ STEPS: list[tuple[str, Callable[[Queue], Any]]] = [
     ("promote", lambda q: recover.promote(q)),
     ("complete", lambda q: settle.complete(q, A, 1)),
     ("complete again", lambda q: settle.complete(q, A, 1)),
-    ("retry", lambda q: settle.retry(q, B, 1, **RETRY)),
+    ("retry", lambda q: settle.retry(q, B, 1, FAILURE)),
     ("", lapse),
     ("promote into a lane", lambda q: recover.promote(q)),
     ("claim from a lane again", lambda q: claims.claim_lane(q, LEASE)),
-    ("retry the last time", lambda q: settle.retry(q, B, 2, **RETRY)),
+    ("retry the last time", lambda q: settle.retry(q, B, 2, FAILURE)),
     ("reprocess", lambda q: jobs.reprocess(q, B)),
     ("claim for another death", lambda q: claims.claim_lane(q, LEASE)),
-    ("die", lambda q: settle.retry(q, B, 3, **RETRY)),
+    ("die", lambda q: settle.retry(q, B, 3, FAILURE)),
     ("requeue", lambda q: jobs.requeue(q, B)),
     ("update the payload", lambda q: jobs.update_payload(q, B, b"new")),
     ("update the progress", lambda q: jobs.update_progress(q, B, b"50")),

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from emq_ops.cli.main import main
-from emq_ops.protocol.conformance.replay import read_vectors, replay, replay_all
+from emq_ops.protocol.conformance.replay import Vector, read_vectors, replay, replay_all
 from emq_ops.protocol.errors import BadInputError
 from emq_ops.protocol.server import Server
 from tests.support.keyspace import recorded
@@ -26,6 +26,11 @@ def test_every_recorded_transition_agrees(server: Server) -> None:
     assert disagreeing == {}
     assert len(VECTORS) >= 368
     assert list(server.scan()) == []
+
+
+@pytest.mark.parametrize("vector", read_vectors(recorded("kept_back.json")), ids=lambda vector: vector.name)
+def test_kinds_that_no_recording_of_ours_holds(server: Server, vector: Vector) -> None:
+    assert replay(server, vector).lines == []
 
 
 def test_a_wrong_reply_and_a_wrong_keyspace_are_shown(server: Server) -> None:

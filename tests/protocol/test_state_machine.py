@@ -90,15 +90,15 @@ class Transitions(RuleBasedStateMachine):
             return
         claim, current = found
         if claim.job not in self.live:
-            assert settle.complete(self.q, claim.job, claim.token) is False
+            assert settle.complete(self.q, claim.job, claim.token, release=True) is False
         elif current:
-            assert settle.complete(self.q, claim.job, claim.token) is True
-            assert settle.complete(self.q, claim.job, claim.token) is False
+            assert settle.complete(self.q, claim.job, claim.token, release=True) is True
+            assert settle.complete(self.q, claim.job, claim.token, release=True) is False
             del self.live[claim.job]
             self.finished += 1
         else:
             with pytest.raises(StaleTokenError):
-                settle.complete(self.q, claim.job, claim.token)
+                settle.complete(self.q, claim.job, claim.token, release=True)
 
     @rule(pick=draw, delay=st.sampled_from([0, LONG]), attempts=st.integers(1, 4))
     def retry(self, pick: int, delay: int, attempts: int) -> None:
@@ -106,13 +106,15 @@ class Transitions(RuleBasedStateMachine):
         if found is None:
             return
         claim, current = found
-        call = {"delay_ms": delay, "max_attempts": attempts, "error": b"\xff boom"}
+        failure = settle.Failure(b"\xff boom", delay, attempts)
+        row = self.view().rows.get(claim.job, {})
         if not current:
             with pytest.raises(StaleTokenError):
-                settle.retry(self.q, claim.job, claim.token, **call)
+                settle.retry(self.q, claim.job, claim.token, failure, release=True)
             return
-        went = settle.retry(self.q, claim.job, claim.token, **call)
-        assert went is (settle.Retried.DEAD if claim.token >= attempts else settle.Retried.SCHEDULED)
+        went = settle.retry(self.q, claim.job, claim.token, failure, release=True)
+        dies = claim.token >= attempts or row[b"state"] == b"dead"  # it was dead-lettered while it ran
+        assert went is (settle.Retried.DEAD if dies else settle.Retried.SCHEDULED)
 
     @rule(limit=st.integers(1, 5))
     def promote(self, limit: int) -> None:

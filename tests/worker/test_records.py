@@ -12,7 +12,7 @@ from emq_ops.protocol import ids
 from emq_ops.protocol.errors import BadInputError, DamagedError, EmqError, ServerError, StaleTokenError
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import connect
-from emq_ops.protocol.transitions import claims, enqueue, reads
+from emq_ops.protocol.transitions import claims, enqueue, reads, recover
 from emq_ops.protocol.transitions.settle import CompletionRecord, Failure, Retried, complete, retry
 from tests.support.consuming import records
 from tests.support.keyspace import dump
@@ -261,3 +261,14 @@ def test_release_takes_the_marker_of_the_claimer_away(q: Queue) -> None:
         settle(claim)
         assert q.server.read("EXISTS", q.keys.book(claim.job, "lock")) == 0
     assert records(q) == []
+
+
+def test_a_settlement_of_ours_leaves_no_entry_of_a_job_that_was_dead_lettered_while_it_ran(q: Queue) -> None:
+    """As recorded, a bare one leaves it."""
+    for release in (False, True):
+        claim = claimed(q)
+        q.server.write("ZADD", q.keys.active, q.server.now_ms(q.name) - 5, claim.job)  # it lapsed
+        assert recover.sweep(q, 1).dead == [claim.job]
+        assert complete(q, claim.job, claim.token, release=release)
+        assert q.server.read("ZRANGE", q.keys.dead, 0, -1) == ([] if release else [claim.job.encode()])
+        q.server.write("UNLINK", q.keys.dead)

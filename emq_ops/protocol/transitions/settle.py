@@ -68,7 +68,7 @@ def complete(q: Queue, job: str, token: int, *, release: bool = False, record: C
     """
     k = q.keys
     keys, args = _tail(q, job, token, release, record)
-    call = (k.base, job_id(job), positive(token, "token"), *args)
+    call = (k.base, job_id(job), not_negative(token, "token"), *args)
     return bool(q.run("complete", [k.active, k.row(job), k.completed, *keys], *call))
 
 
@@ -102,7 +102,7 @@ def retry(
         [k.active, k.row(job), k.schedule, k.dead, k.failed, *keys],
         k.base,
         job_id(job),
-        positive(token, "token"),
+        not_negative(token, "token"),
         not_negative(failure.delay_ms, "delay_ms"),
         positive(failure.max_attempts, "max_attempts"),
         blob(failure.error, "error"),
