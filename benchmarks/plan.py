@@ -18,8 +18,8 @@ import redis
 from emq_ops.cli.main import collect_seldom
 from emq_ops.config.loader import Loaded, load
 from emq_ops.config.wiring import Wiring
+from emq_ops.deploy.deployment import Deployment
 from emq_ops.deploy.render import text
-from emq_ops.deploy.session import Session
 from emq_ops.ledger.ledger import open_ledger
 from emq_ops.protocol import ids
 from emq_ops.protocol.keyspace import keys_of
@@ -108,7 +108,7 @@ def main() -> None:
             print(f"reading the YAML of {how:<14} {(time.perf_counter() - started) * 1000:8.1f} ms")
             with open_ledger(f"sqlite:///{folder}/{file.stem}.db") as ledger:
                 measure(f"first plan, {how}", server, client, ledger, loaded, folder)
-                session = Session(server, ledger, Wiring.of_urls({}, Path(folder)))
+                session = Deployment(server, ledger, Wiring.of_urls({}, Path(folder)))
                 session.apply(session.propose(loaded))
                 measure(f"nothing changed, {how}", server, client, ledger, loaded, folder)
             for n in range(QUEUES):  # back to how it was
@@ -118,10 +118,10 @@ def main() -> None:
 
 def measure(what: str, server: Server, client: redis.Redis, ledger: Any, loaded: Loaded, folder: str) -> None:
     watched = Recorded(server)
-    Session(watched, ledger, Wiring.of_urls({}, Path(folder))).propose(loaded)  # type: ignore[arg-type]
+    Deployment(watched, ledger, Wiring.of_urls({}, Path(folder))).propose(loaded)  # type: ignore[arg-type]
     ours, theirs = [], []
     for _ in range(ROUNDS):
-        session = Session(server, ledger, Wiring.of_urls({}, Path(folder)))
+        session = Deployment(server, ledger, Wiring.of_urls({}, Path(folder)))
         ours.append(timed(lambda s=session: text(s.propose(loaded).plan)))  # type: ignore[misc]
         theirs.append(timed(lambda: bare(client, watched.commands)))
     mine, pipes = statistics.median(ours), statistics.median(theirs)

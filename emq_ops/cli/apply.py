@@ -7,10 +7,10 @@ from typing import Annotated
 import typer
 
 from emq_ops.cli.context import CommandContext
-from emq_ops.cli.deploying import carry_out
+from emq_ops.cli.deploying import carry_out, deployment_of
 from emq_ops.cli.options import new_app
 from emq_ops.cli.values import file_of
-from emq_ops.deploy.session import require_set, session
+from emq_ops.deploy.deployment import require_set
 from emq_ops.protocol.errors import BadInputError
 
 app = new_app()
@@ -38,7 +38,7 @@ def apply(
         raise BadInputError("--revert with a saved plan", fix="give --revert to `emq-ops plan --save`")
     loaded = context.require_config()
     require_set(loaded)
-    with session(context.wiring, "apply") as opened:
+    with deployment_of(context, "apply") as opened:
         if file is not None:
             proposal, yes = opened.load(file_of(file), loaded), True
         else:

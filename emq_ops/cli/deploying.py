@@ -13,11 +13,12 @@ import typer
 from emq_ops.cli.context import CommandContext
 from emq_ops.cli.output import emit_rows, plain, say
 from emq_ops.config.wiring import Wiring
-from emq_ops.deploy import render, revisions
+from emq_ops.deploy import render
 from emq_ops.deploy.apply import Applied
-from emq_ops.deploy.model import SIGNS, Plan, Step
-from emq_ops.deploy.revisions import Revision
-from emq_ops.deploy.session import Proposal, Session
+from emq_ops.deploy.deployment import Deployment
+from emq_ops.deploy.model import SIGNS, Plan, Proposal, Step
+from emq_ops.deploy.store import revisions
+from emq_ops.deploy.store.revisions import Revision
 from emq_ops.ledger.ledger import Ledger, open_ledger
 from emq_ops.protocol.errors import BadInputError
 
@@ -37,13 +38,13 @@ def server_wiring(context: CommandContext, applied: Revision | None) -> Wiring:
 
 
 @contextlib.contextmanager
-def session_of(context: CommandContext, verb: str) -> Iterator[Session]:
+def deployment_of(context: CommandContext, verb: str) -> Iterator[Deployment]:
     """Opens server and state. Where no file and no ``--url`` says which server, the revision in force does."""
     with (
         context.ledger() as ledger,
         server_wiring(context, revisions.current(ledger)).connect(verb) as server,
     ):
-        yield Session(server, ledger, context.wiring)
+        yield Deployment(server, ledger, context.wiring)
 
 
 def wants_colour() -> bool:
@@ -105,7 +106,7 @@ def watch(step: Step, what: str) -> None:
 
 
 def carry_out(
-    session: Session,
+    session: Deployment,
     proposal: Proposal,
     context: CommandContext,
     *,

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from emq_ops.cli.context import CommandContext
-from emq_ops.cli.deploying import carry_out, session_of
+from emq_ops.cli.deploying import carry_out, deployment_of
 from emq_ops.cli.options import new_app
 from emq_ops.cli.output import say
 from emq_ops.deploy.document import Document
@@ -29,7 +29,7 @@ def destroy(
 ) -> None:
     """Take the schedules away. Jobs, streams, archives and the settings on the server stay as they are."""
     context = CommandContext.of(ctx)
-    with session_of(context, "destroy") as session:
+    with deployment_of(context, "destroy") as session:
         applied = session.current()
         if applied is None:
             say("emq-ops: nothing was applied yet")

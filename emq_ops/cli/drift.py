@@ -5,7 +5,7 @@ from __future__ import annotations
 import typer
 
 from emq_ops.cli.context import CommandContext
-from emq_ops.cli.deploying import session_of
+from emq_ops.cli.deploying import deployment_of
 from emq_ops.cli.exits import EXIT_CHANGES
 from emq_ops.cli.options import new_app
 from emq_ops.cli.output import say
@@ -18,7 +18,7 @@ app = new_app()
 def drift(ctx: typer.Context) -> None:
     """Say where the live server is not what was applied. Exit 0: nowhere, 2: somewhere."""
     context = CommandContext.of(ctx)
-    with session_of(context, "drift") as session:
+    with deployment_of(context, "drift") as session:
         found = session.drift()
         applied = session.current()
     as_text = context.output in ("table", "csv")

@@ -8,7 +8,7 @@ from emq_ops.cli.context import CommandContext
 from emq_ops.cli.deploying import ledger_of
 from emq_ops.cli.options import new_app
 from emq_ops.deploy.model import instant
-from emq_ops.deploy.revisions import history as revisions_of
+from emq_ops.deploy.store.revisions import history as revisions_of
 
 app = new_app()
 

@@ -7,12 +7,12 @@ from typing import Annotated
 import typer
 
 from emq_ops.cli.context import CommandContext
-from emq_ops.cli.deploying import show_plan
+from emq_ops.cli.deploying import deployment_of, show_plan
 from emq_ops.cli.exits import EXIT_CHANGES, EXIT_ERROR
 from emq_ops.cli.options import new_app
 from emq_ops.cli.output import say
 from emq_ops.cli.values import file_of
-from emq_ops.deploy.session import require_set, session
+from emq_ops.deploy.deployment import require_set
 
 app = new_app()
 
@@ -30,7 +30,7 @@ def plan(
     context = CommandContext.of(ctx)
     loaded = context.require_config()
     require_set(loaded)
-    with session(context.wiring, "plan") as opened:
+    with deployment_of(context, "plan") as opened:
         proposal = opened.propose(loaded, revert or [])
         show_plan(proposal.plan, context.output, markdown=markdown)
         if save is not None:

@@ -14,7 +14,7 @@ from emq_ops.cli.output import Row, emit_rows, say
 from emq_ops.daemon.standing import FIELDS, Standing, asked_for, span_told, standing
 from emq_ops.daemon.status import daemon_rows, now_of, task_rows
 from emq_ops.daemon.tasks import task_set
-from emq_ops.deploy import revisions
+from emq_ops.deploy.store import revisions
 
 app = new_app()
 TASKS = (

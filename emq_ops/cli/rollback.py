@@ -5,9 +5,9 @@ from __future__ import annotations
 import typer
 
 from emq_ops.cli.context import CommandContext
-from emq_ops.cli.deploying import carry_out, session_of
+from emq_ops.cli.deploying import carry_out, deployment_of
 from emq_ops.cli.options import new_app
-from emq_ops.deploy.revisions import revision
+from emq_ops.deploy.store.revisions import revision
 
 app = new_app()
 
@@ -23,7 +23,7 @@ def rollback(
 ) -> None:
     """Go back to an earlier revision: its content becomes a new one."""
     context = CommandContext.of(ctx)
-    with session_of(context, "rollback") as session:
+    with deployment_of(context, "rollback") as session:
         proposal = session.propose_document(revision(session.ledger, number).document, "rollback")
         word = why or f"back to revision {number}"
         code = carry_out(session, proposal, context, yes=yes, dry_run=dry_run, allow_loss=allow_loss, why=word)

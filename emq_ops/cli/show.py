@@ -14,7 +14,7 @@ from emq_ops.cli.options import new_app
 from emq_ops.cli.output import emit_one
 from emq_ops.deploy.model import instant
 from emq_ops.deploy.render import value
-from emq_ops.deploy.revisions import Revision, revision
+from emq_ops.deploy.store.revisions import Revision, revision
 
 app = new_app()
 

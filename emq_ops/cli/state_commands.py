@@ -5,16 +5,16 @@ from __future__ import annotations
 import typer
 
 from emq_ops.cli.context import CommandContext
-from emq_ops.cli.deploying import ledger_of, session_of
+from emq_ops.cli.deploying import deployment_of, ledger_of
 from emq_ops.cli.options import new_app
 from emq_ops.cli.output import say
 from emq_ops.cli.values import file_of
-from emq_ops.deploy import transfer
-from emq_ops.deploy.journal import interrupted
-from emq_ops.deploy.lock import owner_of
-from emq_ops.deploy.lock import unlock as unlock_state
 from emq_ops.deploy.model import instant
-from emq_ops.deploy.revisions import current_number
+from emq_ops.deploy.store import transfer
+from emq_ops.deploy.store.journal import interrupted
+from emq_ops.deploy.store.lock import owner_of
+from emq_ops.deploy.store.lock import unlock as unlock_state
+from emq_ops.deploy.store.revisions import current_number
 from emq_ops.passes.lease.queue_lease import lease_info
 from emq_ops.protocol.errors import EmqError, UnreachableError
 
@@ -105,7 +105,7 @@ def backup(ctx: typer.Context, file: str = typer.Argument(..., metavar="FILE", h
 def _no_daemon(context: CommandContext) -> None:
     """Raises EmqError where a daemon of this state leads a queue, or where that can't be told."""
     try:
-        with session_of(context, "state") as session:
+        with deployment_of(context, "state") as session:
             applied = session.current()
             for queue in applied.document.queues if applied else ():
                 lease = lease_info(session.server, queue)

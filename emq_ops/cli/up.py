@@ -28,10 +28,10 @@ from emq_ops.daemon.once import run_due
 from emq_ops.daemon.status import task_rows
 from emq_ops.daemon.tasks import task_set
 from emq_ops.daemon.work import Stores, Worker
-from emq_ops.deploy import revisions
 from emq_ops.deploy.apply import check
-from emq_ops.deploy.revisions import Revision
-from emq_ops.deploy.session import Session, require_set
+from emq_ops.deploy.deployment import Deployment, require_set
+from emq_ops.deploy.store import revisions
+from emq_ops.deploy.store.revisions import Revision
 from emq_ops.http.app import HttpServer, make_app
 from emq_ops.ledger.alerts import unsettled
 from emq_ops.passes.events import Event
@@ -65,7 +65,7 @@ def up(
     with context.ledger() as ledger:
         where = server_wiring(context, revisions.current(ledger))
         with where.connect("up") as server:
-            session = Session(server, ledger, context.wiring)
+            session = Deployment(server, ledger, context.wiring)
             if apply:
                 _apply(session, context.loaded, written, allow_loss=allow_loss)
             if once:
@@ -74,7 +74,7 @@ def up(
             _serve(session, where, written, ready_file, follow)
 
 
-def _apply(session: Session, loaded: Loaded, log: Log, *, allow_loss: bool) -> None:
+def _apply(session: Deployment, loaded: Loaded, log: Log, *, allow_loss: bool) -> None:
     """Applies the file. Raises RefusedError where that could lose data, or something forbids it."""
     require_set(loaded)
     proposal = session.propose(loaded)
@@ -94,7 +94,7 @@ def _stores(where: Wiring) -> Callable[[Revision], Stores]:
     return make
 
 
-def _once(session: Session, context: CommandContext, where: Wiring, log: Log) -> int:
+def _once(session: Deployment, context: CommandContext, where: Wiring, log: Log) -> int:
     revision = session.current()
     if revision is None:
         raise NothingAppliedError(session.ledger.where)
@@ -137,7 +137,7 @@ def _watched(loaded: Loaded) -> list[Path]:
 class FileFollower:
     """Applies the config file whenever it changes. What is wrong with it is said once, and nothing changes."""
 
-    def __init__(self, context: CommandContext, session: Session, log: Log, allow_loss: bool) -> None:
+    def __init__(self, context: CommandContext, session: Deployment, log: Log, allow_loss: bool) -> None:
         self._context, self._session, self._log, self._allow_loss = context, session, log, allow_loss
         self._seen = self._last = _stamps(_watched(context.read_config()))
 
@@ -158,7 +158,7 @@ class FileFollower:
 
 
 def _serve(
-    session: Session, where: Wiring, log: Log, ready_file: Path | None, follow: Callable[[], None] | None
+    session: Deployment, where: Wiring, log: Log, ready_file: Path | None, follow: Callable[[], None] | None
 ) -> None:
     stop = threading.Event()
     alerting = Alerting(where.env, lambda event: log.say("alert_not_sent", kind=getattr(event, "kind", "")))

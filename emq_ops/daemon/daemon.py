@@ -33,8 +33,8 @@ from emq_ops.daemon.tasks import Task, TaskSet, task_set
 from emq_ops.daemon.terms import Terms, at_next_start, terms_of
 from emq_ops.daemon.timers import Timers
 from emq_ops.daemon.work import Stores, Worker
-from emq_ops.deploy import revisions
-from emq_ops.deploy.revisions import Revision
+from emq_ops.deploy.store import revisions
+from emq_ops.deploy.store.revisions import Revision
 from emq_ops.ledger import alerts, marks, retention
 from emq_ops.ledger import interruptions as sights
 from emq_ops.ledger.holds import Window

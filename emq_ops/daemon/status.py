@@ -10,7 +10,7 @@ from emq_ops.daemon.book import EVERY_MS
 from emq_ops.daemon.standing import fields_of, standing
 from emq_ops.daemon.tasks import task_set
 from emq_ops.deploy.model import instant
-from emq_ops.deploy.revisions import Revision
+from emq_ops.deploy.store.revisions import Revision
 from emq_ops.ledger import marks
 from emq_ops.ledger.ledger import Ledger
 from emq_ops.passes.lease.queue_lease import lease_info_of

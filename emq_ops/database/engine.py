@@ -17,6 +17,8 @@ from emq_ops.database.sqlite import open_sqlite
 from emq_ops.protocol.deadline import check, within
 from emq_ops.protocol.errors import BadInputError
 
+__all__ = ["Connection", "Database", "open_database"]
+
 
 class Database:
     """A database that is open. `where`: its URL without secrets.

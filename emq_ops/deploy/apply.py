@@ -7,16 +7,17 @@ that is as wanted is not written again. The lock is looked at in the transaction
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 
-from emq_ops.deploy import journal, revisions
-from emq_ops.deploy.document import Document
+from emq_ops.database.engine import Connection
 from emq_ops.deploy.live import read_setting
-from emq_ops.deploy.lock import LockLostError, StateLock
-from emq_ops.deploy.model import Plan, Step
+from emq_ops.deploy.model import Plan, Proposal, Step, Write
 from emq_ops.deploy.render import as_json, value
 from emq_ops.deploy.saved import StaleError, facts_of, moved_facts
+from emq_ops.deploy.store import journal, revisions
+from emq_ops.deploy.store.lock import LockLostError, StateLock
+from emq_ops.deploy.store.revisions import Head
 from emq_ops.deploy.writes import write
 from emq_ops.ledger import bounds
 from emq_ops.ledger.ledger import Ledger, host_ms
@@ -55,29 +56,29 @@ def check(plan: Plan, *, allow_loss: bool) -> None:
 def apply(
     server: Server,
     ledger: Ledger,
-    plan: Plan,
-    document: Document,
+    proposal: Proposal,
     replan: Replan,
     *,
-    files: Sequence[dict[str, str]] = (),
     allow_loss: bool = False,
     why: str = "",
-    watch: Watch = lambda _step, _what: None,
+    watch: Watch | None = None,
 ) -> Applied:
-    """Does `plan`, which leads to `document`. `replan` is asked once the lock is ours: where the facts moved since
-    `plan` was shown, nothing is done.
+    """Does what was proposed. `replan` is asked once the lock is ours: where the facts moved since the plan was shown,
+    nothing is done. `why`: a word for the history.
 
     Raises RefusedError, StaleError, LockedError (somebody else applies), LockLostError, and what server and ledger
     raise.
     """
-    check(plan, allow_loss=allow_loss)
-    lock = StateLock(ledger, plan.kind)
+    shown = proposal.plan
+    check(shown, allow_loss=allow_loss)
+    lock = StateLock(ledger, shown.kind)
     lock.take()
     try:
         fresh = replan()
-        _same(plan, fresh)
+        _same(shown, fresh)
         check(fresh, allow_loss=allow_loss)
-        return _do(server, ledger, lock, fresh, document, list(files), why, watch)
+        work = _Applying(server, ledger, lock, replace(proposal, plan=fresh), watch or (lambda _step, _what: None))
+        return work.run(why)
     except LockLostError:
         raise
     except BaseException:
@@ -97,94 +98,85 @@ def _same(shown: Plan, fresh: Plan) -> None:
         raise StaleError(moved)
 
 
-def _do(
-    server: Server,
-    ledger: Ledger,
-    lock: StateLock,
-    plan: Plan,
-    document: Document,
-    files: list[dict[str, str]],
-    why: str,
-    watch: Watch,
-) -> Applied:
-    if plan.empty:
-        with ledger.write() as connection:
-            lock.assert_held(connection)
-            journal.repair(connection)  # whatever an interrupted apply left is as wanted
-            lock.give_up(connection)
-        return Applied(None, 0)
-    with ledger.write() as connection:
-        lock.assert_held(connection)
-        number = journal.begin(connection, base=plan.base, holder=who(), steps=len(plan.steps))
-    written = 0
-    try:
-        for step in plan.steps:
-            if step.write is not None:
-                written += _write(server, ledger, lock, number, step, watch)
-        revision = _commit(ledger, lock, number, plan, document, files, why)
-    except LockLostError:
-        raise
-    except EmqError as fault:
-        with contextlib.suppress(EmqError), ledger.write() as connection:  # the ledger itself may be the fault
-            journal.fail(connection, number, str(fault))
-        raise
-    return Applied(revision, written)
+@dataclass(frozen=True, slots=True)
+class _Applying:
+    """An apply under its lock."""
 
+    server: Server
+    ledger: Ledger
+    lock: StateLock
+    proposal: Proposal
+    watch: Watch
 
-def _write(server: Server, ledger: Ledger, lock: StateLock, number: int, step: Step, watch: Watch) -> int:
-    """One setting: 1 where it was written, 0 where it was so already."""
-    assert step.write is not None
-    assert step.queue is not None
-    want = step.write
-    now = read_setting(server, step.queue, want.setting)
-    if now not in (want.expect, want.value):
-        raise StaleError([f"{step.address} was {value(want.expect)} on the server, now it is {value(now)}"])
-    with ledger.write() as connection:
-        lock.assert_held(connection)
-        journal.begin_step(connection, number, step, now, want.value)
-    watch(step, "begun")
-    if now != want.value:
-        write(Queue(server, step.queue), want.setting, want.value)
-        watch(step, "written")
-    with ledger.write() as connection:
-        lock.assert_held(connection)
-        journal.end_step(connection, number, step)
-    watch(step, "done" if now != want.value else "already")
-    return int(now != want.value)
+    def run(self, why: str) -> Applied:
+        """The journal, the writes one by one, then the revision."""
+        plan = self.proposal.plan
+        if plan.empty:
+            with self._held() as connection:
+                journal.repair(connection)  # whatever an interrupted apply left is as wanted
+                self.lock.give_up(connection)
+            return Applied(None, 0)
+        with self._held() as connection:
+            number = journal.begin(connection, base=plan.base, holder=who(), steps=len(plan.steps))
+        try:
+            written = sum(self._write(number, step, step.queue, step.write) for step in plan.steps)
+            return Applied(self._commit(number, why), written)
+        except LockLostError:
+            raise
+        except EmqError as fault:
+            with contextlib.suppress(EmqError), self.ledger.write() as connection:  # the ledger itself may be the fault
+                journal.fail(connection, number, str(fault))
+            raise
 
+    @contextlib.contextmanager
+    def _held(self) -> Iterator[Connection]:
+        """A writing transaction in which the lock is ours, and renewed."""
+        with self.ledger.write() as connection:
+            self.lock.assert_held(connection)
+            yield connection
 
-def _commit(
-    ledger: Ledger,
-    lock: StateLock,
-    number: int,
-    plan: Plan,
-    document: Document,
-    files: list[dict[str, str]],
-    why: str,
-) -> int:
-    """The one transaction: revision, bounds, journal, lock."""
-    now = host_ms()
-    with ledger.write() as connection:
-        lock.assert_held(connection)
-        if revisions.current_number(connection) != plan.base:
-            raise StaleError(["another revision came into force"])
-        revision = revisions.add(
-            connection,
-            document,
-            as_json(plan),
-            base=plan.base,
-            kind=plan.kind,
-            who=who(),
-            files=files,
-            now_ms=now,
-            why=why,
-        )
-        for step in plan.steps:
-            if step.kind == "dead" and step.queue is not None:
-                if step.op == "delete":
-                    bounds.drop(connection, step.queue)
-                elif "ids" in step.effect:
-                    bounds.put(connection, step.queue, bounds.DEAD, revision, step.effect["ids"], now)
-        journal.end(connection, number, journal.DONE, revision=revision)
-        lock.give_up(connection)
-    return revision
+    def _write(self, number: int, step: Step, queue: str | None, want: Write | None) -> int:
+        """One setting: 1 where it was written, 0 where it was so already or the step writes nothing."""
+        if want is None or queue is None:
+            return 0
+        now = read_setting(self.server, queue, want.setting)
+        if now not in (want.expect, want.value):
+            raise StaleError([f"{step.address} was {value(want.expect)} on the server, now it is {value(now)}"])
+        with self._held() as connection:
+            journal.begin_step(connection, number, step, now, want.value)
+        self.watch(step, "begun")
+        if now != want.value:
+            write(Queue(self.server, queue), want.setting, want.value)
+            self.watch(step, "written")
+        with self._held() as connection:
+            journal.end_step(connection, number, step)
+        self.watch(step, "done" if now != want.value else "already")
+        return int(now != want.value)
+
+    def _commit(self, number: int, why: str) -> int:
+        """The one transaction: revision, bounds, journal, lock."""
+        plan, document, now = self.proposal.plan, self.proposal.document, host_ms()
+        with self._held() as connection:
+            if revisions.current_number(connection) != plan.base:
+                raise StaleError(["another revision came into force"])
+            told = as_json(plan)
+            head = Head(
+                (plan.base or 0) + 1,
+                now,
+                plan.kind,
+                who(),
+                self.proposal.files,
+                document.sha256,
+                why,
+                told["summary"],
+            )
+            revisions.add(connection, head, document, told)
+            for step in plan.steps:
+                if step.kind == "dead" and step.queue is not None:
+                    if step.op == "delete":
+                        bounds.drop(connection, step.queue)
+                    elif "ids" in step.effect:
+                        bounds.put(connection, step.queue, bounds.DEAD, head.number, step.effect["ids"], now)
+            journal.end(connection, number, journal.DONE, revision=head.number)
+            self.lock.give_up(connection)
+        return head.number

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Literal
 
+from emq_ops.deploy.document import Document
+
 Op = Literal["create", "update", "delete", "revert", "repair"]
 SIGNS: dict[str, str] = {"create": "+", "update": "~", "delete": "-", "revert": "~", "repair": "~"}
 
@@ -88,10 +90,10 @@ class Plan:
     drift: list[Drift]
     warnings: list[str]
     refusals: list[str]
-    base: int | None
-    made_ms: int
     interrupted: Interrupted | None = None
     kind: str = "apply"
+    base: int | None = None
+    made_ms: int = 0
 
     @property
     def empty(self) -> bool:
@@ -109,6 +111,18 @@ class Plan:
         for step in self.steps:
             out[SIGNS[step.op]] += 1
         return out
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """A plan, the document that it leads to and what it was made of, enough to make it again: `files`, path and SHA-256
+    of each config file; `revert`, what drift is put back; `unmatched`, the globs that take no queue yet."""
+
+    plan: Plan
+    document: Document
+    files: list[dict[str, str]] = field(default_factory=list)
+    revert: tuple[str, ...] = ()
+    unmatched: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)

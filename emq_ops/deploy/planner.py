@@ -23,8 +23,6 @@ def plan(
     live: Live,
     *,
     env: Env,
-    base: int | None = None,
-    made_ms: int = 0,
     revert: Sequence[str] = (),
     kind: str = "apply",
 ) -> Plan:
@@ -45,7 +43,7 @@ def plan(
     for number, step in enumerate(steps, 1):
         step.number = number
     warnings = [*work.warnings, *_unmatched(live)]
-    return Plan(steps, work.drift, warnings, work.refusals, base, made_ms, live.interrupted, kind)
+    return Plan(steps, work.drift, warnings, work.refusals, live.interrupted, kind)
 
 
 def _unmatched(live: Live) -> list[str]:
@@ -61,6 +59,10 @@ def changed(before: Json | None, after: Json | None) -> list[Field]:
 
 def _op(before: Any, after: Any) -> Op:
     return "create" if before is None else "delete" if after is None else "update"
+
+
+_ABSENT = object()
+"""Nobody manages this setting; None would be a value of it."""
 
 
 class _Planner:
@@ -160,12 +162,13 @@ class _Planner:
     def _settings(self, queue: str, before: Json, after: Json, facts: LiveQueue) -> None:
         old, new = self._flat.of(before.get("settings")), self._flat.of(after.get("settings"))
         for path in [*new, *(path for path in old if path not in new)]:
-            self._setting(queue, path, old.get(path), new.get(path), path in old, path in new, facts)
+            self._setting(queue, path, old.get(path, _ABSENT), new.get(path, _ABSENT), facts)
         for name, path in self._left:
             if name == queue and path not in old and path not in new:
                 self._moved(queue, path, f"{queue}/{path}", self._left[name, path][0], facts.settings.get(path))
 
-    def _setting(self, queue: str, path: str, old: Any, new: Any, had: bool, has: bool, facts: LiveQueue) -> None:
+    def _setting(self, queue: str, path: str, old: Any, new: Any, facts: LiveQueue) -> None:
+        had, has = old is not _ABSENT, new is not _ABSENT
         address = f"{queue}/{path}"
         nothing = settings.unset(path)
         was = settings.resolved(path, old, self.env) if had else nothing

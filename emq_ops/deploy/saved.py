@@ -14,8 +14,8 @@ from typing import Any
 
 from emq_ops.config import files
 from emq_ops.deploy.document import Document
-from emq_ops.deploy.model import Plan
-from emq_ops.deploy.render import value
+from emq_ops.deploy.model import Plan, Proposal
+from emq_ops.deploy.render import as_json, value
 from emq_ops.protocol.errors import BadInputError, EmqError
 
 FORMAT, VERSION = "emq-ops/saved-plan", 1
@@ -32,18 +32,15 @@ class StaleError(EmqError):
 @dataclass(frozen=True, slots=True)
 class Saved:
     """A saved plan. `files`: path and SHA-256 of each config file; `facts`: what each step rests on, by address;
-    `server`, `state`: whom it is for."""
+    `state`: whom it is for."""
 
     kind: str
     base: int | None
     document: Document
     files: list[dict[str, str]]
     facts: dict[str, Any]
-    plan: dict[str, Any]
-    server: str
     state: str
-    allow_loss: bool = False
-    revert: tuple[str, ...] = ()
+    revert: tuple[str, ...]
 
 
 def facts_of(plan: Plan) -> dict[str, Any]:
@@ -63,20 +60,21 @@ def moments(facts: dict[str, Any]) -> dict[str, int]:
     return {fact["queue"]: fact["as_of"] for fact in facts.values() if fact.get("as_of")}
 
 
-def save(path: Path, saved: Saved) -> None:
-    """Writes `saved`; a reader never sees half of it. Raises BadInputError where the path can't be written."""
+def save(path: Path, proposal: Proposal, *, server: str, state: str) -> None:
+    """Writes a proposal; a reader never sees half of it. Raises BadInputError where the path can't be written."""
+    plan = proposal.plan
     body: dict[str, Any] = {
         "format": FORMAT,
         "version": VERSION,
-        "kind": saved.kind,
-        "base_revision": saved.base,
-        "server": saved.server,
-        "state": saved.state,
-        "files": saved.files,
-        "revert": list(saved.revert),
-        "document": saved.document.compact,
-        "facts": saved.facts,
-        "plan": saved.plan,
+        "kind": plan.kind,
+        "base_revision": plan.base,
+        "server": server,
+        "state": state,
+        "files": proposal.files,
+        "revert": list(proposal.revert),
+        "document": proposal.document.compact,
+        "facts": facts_of(plan),
+        "plan": as_json(plan),
     }
     body["seal"] = _seal(body)
     with files.written(path, mode=0o644) as file:
@@ -104,10 +102,8 @@ def read(path: Path) -> Saved:
         Document.from_compact(body["document"]),
         body["files"],
         body["facts"],
-        body["plan"],
-        body["server"],
         body["state"],
-        revert=tuple(body["revert"]),
+        tuple(body["revert"]),
     )
 
 
@@ -115,19 +111,19 @@ def _seal(body: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(body, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
-def compare(saved: Saved, now: Plan, document: Document, files: list[dict[str, str]], state: str) -> None:
-    """Raises StaleError where the plan made `now` rests on other facts than the saved one. A trim that would remove
+def compare(saved: Saved, now: Proposal, state: str) -> None:
+    """Raises StaleError where what is proposed `now` rests on other facts than the saved one. A trim that would remove
     fewer of the listed jobs is no other fact; one that would remove a job that is not listed is."""
     moved: list[str] = []
     if saved.state != state:
         moved.append(f"it was made for state {saved.state}, this is {state}")
-    if saved.base != now.base:
-        moved.append(f"it starts from revision {_revision(saved.base)}, now {_revision(now.base)} is in force")
-    if [f["sha256"] for f in saved.files] != [f["sha256"] for f in files]:
+    if saved.base != now.plan.base:
+        moved.append(f"it starts from revision {_revision(saved.base)}, now {_revision(now.plan.base)} is in force")
+    if [f["sha256"] for f in saved.files] != [f["sha256"] for f in now.files]:
         moved.append("the YAML was edited")
-    elif saved.document.sha256 != document.sha256:
+    elif saved.document.sha256 != now.document.sha256:
         moved.append("what the YAML says came out differently (queues that a glob takes, or the environment)")
-    moved += moved_facts(saved.facts, facts_of(now))
+    moved += moved_facts(saved.facts, facts_of(now.plan))
     if moved:
         raise StaleError(moved)
 

@@ -11,7 +11,7 @@ import pytest
 
 from emq_ops.config.files import regular, written
 from emq_ops.daemon.notify import ReadyFile
-from emq_ops.deploy import transfer
+from emq_ops.deploy.store import transfer
 from emq_ops.ledger.ledger import open_ledger
 from emq_ops.protocol.errors import BadInputError
 

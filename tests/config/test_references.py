@@ -14,7 +14,7 @@ from emq_ops.config.effective import Layers
 from emq_ops.config.errors import ConfigError
 from emq_ops.config.loader import Loaded, load, unset_references
 from emq_ops.config.wiring import Wiring, anchored, resolve_url
-from emq_ops.deploy.session import require_set
+from emq_ops.deploy.deployment import require_set
 from emq_ops.policy import scalars, secrets
 from emq_ops.policy.references import ReferenceFault, resolve, unset
 from emq_ops.protocol.connection.url import parse

@@ -12,7 +12,7 @@ from emq_ops.cli.context import CommandContext
 from emq_ops.cli.options import Options
 from emq_ops.cli.up import FileFollower
 from emq_ops.daemon.log import Log
-from emq_ops.deploy.session import Session
+from emq_ops.deploy.deployment import Deployment
 from emq_ops.ledger.ledger import open_ledger
 from emq_ops.passes.events import Event
 from emq_ops.protocol.server import Server
@@ -37,7 +37,7 @@ class Heard(Log):
 class Followed:
     """A folder of config files, and what follows them."""
 
-    def __init__(self, folder: Path, session: Session, context: CommandContext) -> None:
+    def __init__(self, folder: Path, session: Deployment, context: CommandContext) -> None:
         self.folder, self._session = folder, session
         self.log = Heard()
         self.look = FileFollower(context, session, self.log, allow_loss=False)
@@ -61,7 +61,7 @@ def followed(tmp_path: Path, valkey: Valkey, server: Server) -> Iterator[Followe
         (tmp_path / name).write_text(f"queues: {{{queue}: {{stalled: {{every: 1h}}}}}}\n")
     context = CommandContext(Options(configs=[tmp_path / "config.yaml"]))
     with open_ledger(f"sqlite:///{tmp_path}/state.db") as ledger:
-        yield Followed(tmp_path, Session(server, ledger, context.wiring), context)
+        yield Followed(tmp_path, Deployment(server, ledger, context.wiring), context)
 
 
 def test_files_that_come_and_go_in_a_folder_of_includes(followed: Followed) -> None:

@@ -10,7 +10,8 @@ import pytest
 
 from emq_ops.config.loader import Loaded, load
 from emq_ops.config.wiring import Wiring
-from emq_ops.deploy.session import Proposal, Session
+from emq_ops.deploy.deployment import Deployment
+from emq_ops.deploy.model import Proposal
 from emq_ops.ledger.ledger import Ledger, open_ledger
 from emq_ops.protocol.server import Server
 
@@ -42,7 +43,7 @@ class Desk:
         self.server, self.ledger = server, ledger
         self.file = folder / "c.yaml"
         self.env = dict(os.environ)
-        self.session = Session(server, ledger, Wiring.of_urls(self.env, folder))
+        self.session = Deployment(server, ledger, Wiring.of_urls(self.env, folder))
 
     def config(self, text: str) -> Loaded:
         self.file.write_text(text)

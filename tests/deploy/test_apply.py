@@ -7,12 +7,12 @@ from collections.abc import Callable
 
 import pytest
 
-from emq_ops.deploy import revisions
 from emq_ops.deploy.apply import RefusedError
 from emq_ops.deploy.document import Document
-from emq_ops.deploy.lock import LockedError, LockLostError, StateLock, owner_of, unlock
 from emq_ops.deploy.model import Step
 from emq_ops.deploy.saved import StaleError
+from emq_ops.deploy.store import revisions
+from emq_ops.deploy.store.lock import LockedError, LockLostError, StateLock, owner_of, unlock
 from emq_ops.ledger import bounds
 from emq_ops.protocol import ids
 from emq_ops.protocol.errors import BadInputError

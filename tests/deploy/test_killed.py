@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from emq_ops.cli.root import invoke
-from emq_ops.deploy import journal
-from emq_ops.deploy.lock import owner_of, unlock
 from emq_ops.deploy.model import Step
 from emq_ops.deploy.render import interrupted_words
+from emq_ops.deploy.store import journal
+from emq_ops.deploy.store.lock import owner_of, unlock
 from emq_ops.ledger.ledger import open_ledger
 from emq_ops.passes.lease.holder import user
 from emq_ops.protocol.queue import Queue

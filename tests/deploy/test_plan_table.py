@@ -55,7 +55,7 @@ def made(case: dict[str, Any], folder: Path) -> Plan:
     given = case["applied"]
     applied = None if given is None else desired if given == "same" else document(given, folder)
     kind = case.get("kind", "apply")
-    return plan(desired, applied, live_of(case), env={}, base=None, revert=case.get("revert", ()), kind=kind)
+    return plan(desired, applied, live_of(case), env={}, revert=case.get("revert", ()), kind=kind)
 
 
 def seen(step: Step, expected: dict[str, Any]) -> dict[str, Any]:

@@ -66,7 +66,9 @@ def sample(folder: Path) -> Plan:
     }
     live.interrupted = Interrupted(7, "ops@host:4711", 1_772_000_000_000, 2, 5, {("orders", "concurrency"): (None, 40)})
     live.unmatched_optional = ["bulk-*"]
-    return plan(document(DESIRED, folder), document(APPLIED, folder), live, env={}, base=3, made_ms=1_772_000_100_000)
+    made = plan(document(DESIRED, folder), document(APPLIED, folder), live, env={})
+    made.base, made.made_ms = 3, 1_772_000_100_000
+    return made
 
 
 def drawn(made: Plan) -> dict[str, str]:
@@ -93,7 +95,7 @@ def test_strangers_can_not_steer_a_terminal_or_a_page(tmp_path: Path) -> None:
 
 def test_nothing_to_do_is_one_line(tmp_path: Path) -> None:
     same = document(DESIRED, tmp_path)
-    made = plan(same, same, Live(), env={}, base=1)
+    made = plan(same, same, Live(), env={})
     made.warnings.clear()
     assert render.text(made) == "Nothing to do.\n"
     assert render.as_json(made)["changes"] is False

@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import MetaData, select
 
 from emq_ops.database.errors import DatabaseError
-from emq_ops.deploy import transfer
+from emq_ops.deploy.store import transfer
 from emq_ops.ledger import runs, tokens
 from emq_ops.ledger.deaths import Death, record
 from emq_ops.ledger.ledger import Ledger, open_ledger

@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from emq_ops.deploy.live import read_setting
-from emq_ops.deploy.lock import LockLostError, StateLock, owner_of
 from emq_ops.deploy.settings import flat
+from emq_ops.deploy.store.lock import LockLostError, StateLock, owner_of
 from emq_ops.protocol.errors import ServerError
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import Server

@@ -9,12 +9,11 @@ from typing import Any
 
 from sqlalchemy import Connection, func, select
 
+from emq_ops.database.records import Records
 from emq_ops.deploy.document import Document
 from emq_ops.ledger.deploy_schema import revisions
 from emq_ops.ledger.ledger import Ledger
 from emq_ops.protocol.errors import BadInputError
-
-_HEAD = [c for c in revisions.c if c.name not in ("document", "plan")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +28,9 @@ class Head:
     sha256: str
     why: str = ""
     summary: dict[str, int] = field(default_factory=dict)
+
+
+_HEADS = Records(revisions, Head, packed=["files", "summary"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,56 +90,16 @@ def _whole(connection: Connection, number: int) -> Revision | None:
     row = connection.execute(select(revisions).where(revisions.c.number == number)).mappings().first()
     if row is None:
         return None
-    return Revision(_head(row), Document.from_text(unpack(row["document"])), row["plan"])
-
-
-def _head(row: Any) -> Head:
-    return Head(
-        int(row["number"]),
-        int(row["made_ms"]),
-        row["kind"],
-        row["who"],
-        json.loads(row["files"]),
-        row["sha256"],
-        row["why"],
-        json.loads(row["summary"]),
-    )
+    return Revision(_HEADS.of(row), Document.from_text(unpack(row["document"])), row["plan"])
 
 
 def history(ledger: Ledger, limit: int = 50) -> list[Head]:
     """The newest revisions, newest first."""
     with ledger.read() as connection:
-        wanted = select(*_HEAD).order_by(revisions.c.number.desc()).limit(limit)
-        rows = connection.execute(wanted).mappings().all()
-    return [_head(row) for row in rows]
+        return _HEADS.all(connection, _HEADS.select.order_by(revisions.c.number.desc()).limit(limit))
 
 
-def add(
-    connection: Connection,
-    document: Document,
-    plan: dict[str, Any],
-    *,
-    base: int | None,
-    kind: str,
-    who: str,
-    files: list[dict[str, str]],
-    now_ms: int,
-    why: str = "",
-) -> int:
-    """Adds the revision after `base` and answers its number. The number is the key: two appliers can't both have it."""
-    number = (base or 0) + 1
-    connection.execute(
-        revisions.insert().values(
-            number=number,
-            made_ms=now_ms,
-            kind=kind,
-            who=who,
-            files=json.dumps(files),
-            sha256=document.sha256,
-            document=pack(document.text),
-            summary=json.dumps(plan["summary"]),
-            plan=pack(json.dumps(plan)),
-            why=why,
-        )
-    )
-    return number
+def add(connection: Connection, head: Head, document: Document, plan: dict[str, Any]) -> None:
+    """Adds a revision. The number is the key: two appliers can't both have it."""
+    whole = {"document": pack(document.text), "plan": pack(json.dumps(plan))}
+    connection.execute(revisions.insert().values(**_HEADS.values(head), **whole))

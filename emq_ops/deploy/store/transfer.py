@@ -18,7 +18,7 @@ from sqlalchemy import Connection, MetaData, Table, func, insert, inspect, selec
 
 from emq_ops.config import files
 from emq_ops.database.errors import DatabaseError
-from emq_ops.deploy.lock import StateLock
+from emq_ops.deploy.store.lock import StateLock
 from emq_ops.ledger import schema
 from emq_ops.ledger.deploy_schema import revisions, state_lock
 from emq_ops.ledger.ledger import STATE, Ledger

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from emq_ops.config.effective import Layers
@@ -12,32 +10,21 @@ from emq_ops.config.errors import ConfigError
 from emq_ops.config.explain import combine
 from emq_ops.config.loader import Loaded, unset_references
 from emq_ops.config.wiring import Wiring
-from emq_ops.deploy import apply as doing
-from emq_ops.deploy import journal, revisions, saved
+from emq_ops.deploy import saved
+from emq_ops.deploy.apply import Applied, Watch, apply
 from emq_ops.deploy.document import Document
 from emq_ops.deploy.live import read_live
-from emq_ops.deploy.lock import Owner, owner_of
-from emq_ops.deploy.model import Drift, Interrupted, Live, Plan
+from emq_ops.deploy.model import Drift, Interrupted, Plan, Proposal
 from emq_ops.deploy.planner import drift_of, plan
-from emq_ops.deploy.render import as_json
-from emq_ops.deploy.revisions import Revision
-from emq_ops.ledger.ledger import Ledger, host_ms, open_ledger
+from emq_ops.deploy.store import journal, revisions
+from emq_ops.deploy.store.lock import Owner, owner_of
+from emq_ops.deploy.store.revisions import Revision
+from emq_ops.ledger.ledger import Ledger, host_ms
 from emq_ops.protocol.errors import BadInputError
 from emq_ops.protocol.server import Server
 
 
-@dataclass(frozen=True, slots=True)
-class Proposal:
-    """A plan, the document that it leads to and what it was made of: enough to make it again. `live`: the facts."""
-
-    plan: Plan
-    document: Document
-    files: list[dict[str, str]] = field(default_factory=list)
-    revert: tuple[str, ...] = ()
-    live: Live = field(default_factory=Live, repr=False)
-
-
-class Session:
+class Deployment:
     """A server and the state that owns its queues. `env`: where references are looked up."""
 
     def __init__(self, server: Server, ledger: Ledger, wiring: Wiring) -> None:
@@ -61,16 +48,15 @@ class Session:
             cut = journal.interrupted(connection)
         return (None if owner is not None and owner.held else cut), owner
 
-    def desired(self, loaded: Loaded) -> tuple[Document, Live]:
-        """What the config wants on this server; the globs that take no queue are noted. Raises ConfigError for one
-        that should take one."""
+    def desired(self, loaded: Loaded) -> tuple[Document, list[str]]:
+        """What the config wants on this server, and its globs that take no queue yet. Raises ConfigError for one that
+        should take one."""
         layers = Layers(loaded)
         layers.check()
         applied = self.current()
         known = set(applied.document.queues) if applied else set()
         if layers.patterns:
             known.update(self.server.queues())
-        noted = Live()
         queues = layers.queues(known)
         for selector in layers.unmatched(queues):
             raise ConfigError(
@@ -79,54 +65,48 @@ class Session:
                 path=f"queues.{selector}",
                 fix=_near(selector, known) + "`optional: true` in it, if that is right",
             )
-        noted.unmatched_optional = [s for s in layers.patterns if not layers.takes_any(s, queues)]
-        return Document.of(loaded, layers, queues), noted
+        return Document.of(loaded, layers, queues), [s for s in layers.patterns if not layers.takes_any(s, queues)]
 
     def propose(
         self, loaded: Loaded, revert: Sequence[str] = (), *, as_of: Mapping[str, int] | None = None
     ) -> Proposal:
         """The plan from what is in force, and live, to `loaded`. Raises ConfigError where a variable is not set."""
         require_set(loaded)
-        document, noted = self.desired(loaded)
+        document, unmatched = self.desired(loaded)
         files = [{"path": str(source.path), "sha256": source.sha256} for source in loaded.sources]
-        return self._proposal(document, "apply", files, tuple(revert), noted.unmatched_optional, as_of=as_of)
+        made = self._plan(document, "apply", tuple(revert), unmatched, as_of=as_of)
+        return Proposal(made, document, files, tuple(revert), unmatched)
 
     def propose_document(self, document: Document, kind: str) -> Proposal:
         """The plan to a given document: that of an earlier revision (``rollback``), or an empty one (``destroy``)."""
-        return self._proposal(document, kind, [], (), [])
+        return Proposal(self._plan(document, kind, (), []), document)
 
-    def _proposal(
+    def _plan(
         self,
         document: Document,
         kind: str,
-        files: list[dict[str, str]],
         revert: tuple[str, ...],
-        noted: list[str],
+        unmatched: list[str],
         *,
         locked: bool = False,
         as_of: Mapping[str, int] | None = None,
-    ) -> Proposal:
+    ) -> Plan:
         """`locked`: the lock is ours, so that an apply that did not end did end. `as_of`: see `read_live`."""
         applied = self.current()
-        with self.ledger.read() as connection:
-            owner = None if locked else owner_of(connection)
-            cut = None if owner is not None and owner.held else journal.interrupted(connection)
+        owner: Owner | None = None
+        if locked:
+            with self.ledger.read() as connection:
+                cut = journal.interrupted(connection)
+        else:
+            cut, owner = self.standing()
         before = applied.document if applied else None
         live = read_live(self.server, self.ledger, document, before, self.env, cut, as_of)
-        live.unmatched_optional = noted
-        made = plan(
-            document,
-            before,
-            live,
-            env=self.env,
-            base=applied.number if applied else None,
-            made_ms=host_ms(),
-            revert=revert,
-            kind=kind,
-        )
+        live.unmatched_optional = unmatched
+        made = plan(document, before, live, env=self.env, revert=revert, kind=kind)
+        made.base, made.made_ms = applied.number if applied else None, host_ms()
         if owner is not None and owner.held:
             made.warnings.append(f"an apply is under way: {owner}")
-        return Proposal(made, document, files, revert, live)
+        return made
 
     def drift(self) -> list[Drift]:
         """Where the live server is not what was applied."""
@@ -138,45 +118,21 @@ class Session:
         return drift_of(applied.document, live, self.env)
 
     def apply(
-        self, proposal: Proposal, *, allow_loss: bool = False, why: str = "", watch: doing.Watch | None = None
-    ) -> doing.Applied:
+        self, proposal: Proposal, *, allow_loss: bool = False, why: str = "", watch: Watch | None = None
+    ) -> Applied:
         """Does what was proposed. Raises RefusedError, StaleError, LockedError, LockLostError."""
 
         def again() -> Plan:
-            noted = proposal.live.unmatched_optional
-            kind, files, names = proposal.plan.kind, proposal.files, proposal.revert
-            moments = saved.moments(saved.facts_of(proposal.plan))
-            return self._proposal(proposal.document, kind, files, names, noted, locked=True, as_of=moments).plan
+            shown = proposal.plan
+            moments = saved.moments(saved.facts_of(shown))
+            names, noted = proposal.revert, proposal.unmatched
+            return self._plan(proposal.document, shown.kind, names, noted, locked=True, as_of=moments)
 
-        return doing.apply(
-            self.server,
-            self.ledger,
-            proposal.plan,
-            proposal.document,
-            again,
-            files=proposal.files,
-            allow_loss=allow_loss,
-            why=why,
-            **({"watch": watch} if watch is not None else {}),
-        )
+        return apply(self.server, self.ledger, proposal, again, allow_loss=allow_loss, why=why, watch=watch)
 
     def save(self, proposal: Proposal, path: Path) -> None:
         """Keeps the proposal in a file."""
-        made = proposal.plan
-        saved.save(
-            path,
-            saved.Saved(
-                made.kind,
-                made.base,
-                proposal.document,
-                proposal.files,
-                saved.facts_of(made),
-                as_json(made),
-                self.where,
-                self.ledger.state,
-                revert=proposal.revert,
-            ),
-        )
+        saved.save(path, proposal, server=self.where, state=self.ledger.state)
 
     def load(self, path: Path, loaded: Loaded) -> Proposal:
         """A saved plan as a proposal, checked against the world as it is. Raises StaleError with what moved."""
@@ -184,7 +140,7 @@ class Session:
         if kept.kind != "apply":
             raise BadInputError(f"a saved plan of kind '{kept.kind}'", where=str(path), fix="plan again")
         now = self.propose(loaded, kept.revert, as_of=saved.moments(kept.facts))
-        saved.compare(kept, now.plan, now.document, now.files, self.ledger.state)
+        saved.compare(kept, now, self.ledger.state)
         return now
 
 
@@ -200,11 +156,3 @@ def _near(selector: str, known: set[str]) -> str:
     head = selector.split("*")[0].split("?")[0].rstrip("-_.")
     near = sorted(name for name in known if head and name.startswith(head[:3]))[:3]
     return f"there are {', '.join(near)}; or " if near else ""
-
-
-@contextlib.contextmanager
-def session(wiring: Wiring, verb: str) -> Iterator[Session]:
-    """An open session. Raises ConfigError before anything is connected to, then what server and ledger raise."""
-    url = wiring.state_url
-    with wiring.connect(verb) as server, open_ledger(url) as ledger:
-        yield Session(server, ledger, wiring)
