@@ -25,7 +25,8 @@ class Contact:
     `lost`: it did not answer since. `token`: our highest lease token that it had; `went_back`: it was found with a
     lower one. `completed`, `failed`: its counters.
     `agreed_dead`, `agreed_failed`: size of the dead set and counter of failures when the ledger last agreed with the
-    dead set (-1 never). `swept_ms`: when a sweep last found nothing more to do.
+    dead set (-1 never). `swept_ms`: when a sweep of this life last found nothing more to do; 0: none since the last
+    interruption.
     """
 
     run_id: str
@@ -112,6 +113,13 @@ def add_contacts(connection: Connection, seen: Mapping[str, Contact]) -> None:
     """Stores first contacts. One that another process stored meanwhile stays as it is."""
     rows = [{"queue": queue, **_CONTACTS.values(seen[queue])} for queue in sorted(seen)]
     connection.execute(insert(connection, contacts).on_conflict_do_nothing(), rows)
+
+
+def update_contact(connection: Connection, queue: str, life: tuple[str, str], **values: Any) -> None:
+    """As `save_contact`, if the last contact was with this life (run id, replication id): where a failover came in
+    between, what was seen of the old primary says nothing of the new one."""
+    of_life = (contacts.c.queue == queue, contacts.c.run_id == life[0], contacts.c.replid == life[1])
+    connection.execute(update(contacts).where(*of_life).values(values))
 
 
 def save_contact(connection: Connection, queue: str, **values: Any) -> None:

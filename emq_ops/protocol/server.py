@@ -24,9 +24,10 @@ from emq_ops.protocol.connection.node import Node
 from emq_ops.protocol.connection.options import Options
 from emq_ops.protocol.connection.pinned import Pinned
 from emq_ops.protocol.connection.replies import reply_error
+from emq_ops.protocol.connection.sentinels import Sentinels
 from emq_ops.protocol.connection.subscription import Subscription
 from emq_ops.protocol.connection.tls import check_files
-from emq_ops.protocol.connection.topology import Sentinels, Standalone, Topology
+from emq_ops.protocol.connection.topology import Standalone, Topology
 from emq_ops.protocol.connection.url import parse
 from emq_ops.protocol.errors import EmqError, IncompatibleError, ReconnectedError, UnreachableError, one_line
 from emq_ops.protocol.scripts import Script
@@ -191,7 +192,7 @@ class Server:
     @contextlib.contextmanager
     def _pinned(self, node: Node) -> Iterator[ServerSession]:
         link = node.take()
-        pinned = Pinned(link, self._options, self._topology)
+        pinned = Pinned(link, node, self._options, self._topology)
         try:
             yield ServerSession(pinned, self._topology, self._options, self.where)
         except BaseException:

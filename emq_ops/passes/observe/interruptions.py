@@ -108,7 +108,8 @@ def notice(
         twofold = twofold and book.was_left(connection, queue, state.run_id)
         number = book.add(connection, found, leases)
         book.add_vanished(connection, number, lost, book.IN_FLIGHT)
-        book.save_contact(connection, queue, **seen, agreed_dead=-1, agreed_failed=-1)
+        # Sweeps until now were of the earlier life, whatever their clock: none says anything of what is in flight here.
+        book.save_contact(connection, queue, **seen, agreed_dead=-1, agreed_failed=-1, swept_ms=0)
     emit(
         InterruptionSeen(
             queue,

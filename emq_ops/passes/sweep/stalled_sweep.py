@@ -319,7 +319,7 @@ def _close(
     if run is None and contact is not None and seen.now_ms - contact.seen_ms < _SEEN_EVERY_MS:
         return  # nothing new, and said not long ago
     with state.ledger.write() as connection:
-        book.save_contact(connection, report.queue, **values)
+        book.update_contact(connection, report.queue, (seen.run_id, seen.replid), **values)
         if run is not None:
             status = runs.STOPPED if report.status == "stopped" else runs.DONE
             runs.finish(connection, run, status, counts=report.counts())

@@ -371,6 +371,6 @@ def _close(state: _Trim, sight: QueueState, victims: Sequence[Victim], *, whole:
         if done:
             removed = [victim.job for victim in done if victim.job not in state.stay]
             close_trimmed(connection, _listing(state, done), removed, state.stay, after.now_ms, gaps=gaps)
-        cuts.save_contact(connection, report.queue, **values)
+        cuts.update_contact(connection, report.queue, (after.run_id, after.replid), **values)
         status = runs.STOPPED if report.status == "stopped" else runs.DONE
         runs.finish(connection, state.run, status, counts=report.counts())

@@ -19,9 +19,9 @@ class Pinned:
     """The shape of a Dispatcher over one link. Once the link ended or its node gave up the slot, every call is a
     ReconnectedError; a write whose reply was lost is an OutcomeUnknownError first. `topology` gets the node's hints."""
 
-    def __init__(self, link: Link, options: Options, topology: Topology) -> None:
+    def __init__(self, link: Link, node: Node, options: Options, topology: Topology) -> None:
         self.options = options
-        self._topology = topology
+        self._node, self._topology = node, topology
         self._link = link
         self._why: str | None = None
         self._fix = "try again"
@@ -42,6 +42,9 @@ class Pinned:
     def _round(
         self, calls: Sequence[Call], todo: Sequence[int], results: list[Any], repeatable: bool
     ) -> tuple[list[int], bool]:
+        if self._why is None and not self._topology.serves(self._node):
+            self._why = "another node is the primary now"
+            self._link.close()
         left, todo = torn(self._topology, calls, todo, results)
         waits = bool(left)
         for part in chunks(calls, todo):

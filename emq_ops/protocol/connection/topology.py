@@ -1,4 +1,4 @@
-"""Where the server is: one address, or whatever the Sentinels say (`cluster`: the nodes of a Cluster).
+"""Where the server is: one address, what the Sentinels say (`sentinels`), or the nodes of a Cluster (`cluster`).
 
 Each answers the node that owns a slot, takes hints that it moved, and looks again before the next answer.
 """
@@ -7,13 +7,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection
-from typing import Any
 
-from emq_ops.protocol.connection.link import ConnectionLost, Link
+from emq_ops.protocol.connection.link import Link
 from emq_ops.protocol.connection.node import Node
-from emq_ops.protocol.connection.replies import ErrorReply
 from emq_ops.protocol.connection.url import Address, Target
-from emq_ops.protocol.errors import EmqError, UnreachableError
+from emq_ops.protocol.errors import EmqError
 
 
 class Topology:
@@ -42,6 +40,10 @@ class Topology:
     def close(self) -> None:
         """Closes every idle link."""
         raise NotImplementedError
+
+    def serves(self, node: Node) -> bool:
+        """Whether `node` is, as far as is known, still what it was when it was given."""
+        return True
 
     def moved(self, slot: int, address: Address) -> bool:
         """A node said that `slot` lives at `address`; whether that is of use here."""
@@ -107,79 +109,3 @@ class Standalone(Topology):
 
     def close(self) -> None:
         self._nodes.drop()
-
-
-class Sentinels(Topology):
-    """The primary that the Sentinels name; checked to be one when it is connected to."""
-
-    heals = True
-
-    def __init__(self, target: Target) -> None:
-        self._target = target
-        self._nodes = Nodes(target, _primary_only)
-        self._asked = list(target.addresses)
-        self._primary: Node | None = None
-        self._lock = threading.Lock()
-
-    def node(self, slot: int | None) -> Node:
-        with self._lock:
-            if self._primary is None:
-                self._primary = self._nodes.at(self._find())
-            return self._primary
-
-    def doubt(self, node: Node | None = None) -> None:
-        with self._lock:
-            self._primary = None
-        self._nodes.drop()
-
-    def at(self, address: Address) -> Node:
-        return self._nodes.at(address)
-
-    def close(self) -> None:
-        self._nodes.drop()
-
-    def _find(self) -> Address:
-        options = self._target.options
-        own = _sentinel_options(options)
-        faults: list[str] = []
-        for address in list(self._asked):
-            link = Link(address, own, f"Sentinel {show(address)}", tls=self._target.tls)
-            try:
-                link.open()
-                [reply] = link.ask(
-                    [("SENTINEL", "GET-MASTER-ADDR-BY-NAME", self._target.service)], options.connect_seconds
-                )
-            except (UnreachableError, ConnectionLost) as fault:
-                faults.append(str(fault))
-                continue
-            finally:
-                link.close()
-            if isinstance(reply, ErrorReply):
-                faults.append(f"Sentinel {show(address)}: {reply.text}")
-            elif reply is None:
-                faults.append(f"Sentinel {show(address)} knows no primary '{self._target.service}'")
-            else:
-                self._asked.remove(address)
-                self._asked.insert(0, address)
-                return reply[0].decode(), int(reply[1])
-        raise UnreachableError(
-            f"no Sentinel names the primary: {'; '.join(faults)}",
-            where=self._target.where,
-            fix="check the Sentinels' addresses and the name they know it by",
-        )
-
-
-def _sentinel_options(options: Any) -> Any:
-    import dataclasses
-
-    return dataclasses.replace(options, username=options.sentinel_username, password=options.sentinel_password, db=None)
-
-
-def _primary_only(link: Link) -> None:
-    """Refuses a link to a replica: an old primary that came back, before the Sentinels told us."""
-    try:
-        [reply] = link.ask([("INFO", "replication")], 10)
-    except ConnectionLost as fault:
-        raise UnreachableError(f"can't connect: {fault}", where=link.where) from fault
-    if isinstance(reply, bytes) and b"role:master" not in reply:
-        raise UnreachableError("this node is a replica now", where=link.where, fix="wait for the Sentinels")
