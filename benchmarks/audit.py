@@ -18,9 +18,9 @@ import redis
 from emq_ops.audit.dead import audit_dead
 from emq_ops.audit.doctor import examine
 from emq_ops.ledger.ledger import open_ledger
+from emq_ops.passes.acts.selection import DeadSelection
 from emq_ops.passes.lease.queue_lease import QueueLease
 from emq_ops.passes.observe.reconcile import reconcile
-from emq_ops.passes.selection import Selection
 from emq_ops.protocol.ids import encode62
 from emq_ops.protocol.keyspace import keys_of
 from emq_ops.protocol.server import connect
@@ -76,14 +76,14 @@ def main() -> None:
         for _ in range(given.rounds):
             reads.append(bare(client, given.jobs))
             started = time.perf_counter()
-            audit = audit_dead(server, ["orders"], Selection(), ledger)
+            audit = audit_dead(server, ["orders"], DeadSelection(), ledger)
             audits.append(time.perf_counter() - started)
             assert (audit.dead, audit.unrecorded) == (given.jobs, 0)
         started = time.perf_counter()
         assert examine(server, ["orders"], settle=0).healthy
         doctor = time.perf_counter() - started
         tracemalloc.start()
-        audit_dead(server, ["orders"], Selection(), ledger)
+        audit_dead(server, ["orders"], DeadSelection(), ledger)
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
     read, took = statistics.median(reads), statistics.median(audits)

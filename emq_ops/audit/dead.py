@@ -13,12 +13,11 @@ from typing import Any
 from emq_ops.audit.competing import competing
 from emq_ops.audit.spread import AGE_NAMES, Histogram, age_class
 from emq_ops.audit.suspects import BURST, LEASE_MS, Burst, Suspect, bursts, suspect
-from emq_ops.ledger import deaths as death_words
-from emq_ops.ledger import interruptions as cuts
+from emq_ops.ledger import deaths, interruptions
 from emq_ops.ledger.interruptions import Interruption
 from emq_ops.ledger.ledger import Ledger
-from emq_ops.passes.deadset import DeadJob, DeadSet
-from emq_ops.passes.selection import Selection, nothing
+from emq_ops.passes.acts.deadset import DeadJob, DeadSet
+from emq_ops.passes.acts.selection import DeadSelection, nothing
 from emq_ops.protocol.errors import DamagedError
 from emq_ops.protocol.ids import parse
 from emq_ops.protocol.server import Server
@@ -30,7 +29,7 @@ OTHER = "(other texts)"
 
 
 @dataclass(slots=True)
-class Group:
+class DeadGroup:
     """Dead jobs of one queue with one cause and one normalised error. `name`: its short name, for filters. Times are
     unix ms, None where nobody recorded them; `minted`: of the oldest and newest id. `examples`: a few job ids;
     `sample`: one error as it stands, cut; `sample_size`: its length in bytes."""
@@ -84,7 +83,7 @@ class DeadAudit:
     looked: int = 0
     unrecorded: int = 0
     malformed: int = 0
-    groups: dict[tuple[str, str, str], Group] = field(default_factory=dict)
+    groups: dict[tuple[str, str, str], DeadGroup] = field(default_factory=dict)
     ages: Counter[str] = field(default_factory=Counter)
     over_time: Histogram = field(default_factory=Histogram)
     suspects: list[Suspect] = field(default_factory=list)
@@ -94,7 +93,7 @@ class DeadAudit:
     vanished: list[dict[str, Any]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
-    def ranked(self) -> list[Group]:
+    def ranked(self) -> list[DeadGroup]:
         """The groups, the largest first."""
         return sorted(self.groups.values(), key=lambda g: (-g.jobs, g.queue, g.cause, g.error))
 
@@ -111,144 +110,156 @@ class DeadAudit:
         }
 
 
-def fitting(
-    out: DeadAudit,
-    server: Server,
-    queue: str,
-    selection: Selection,
-    ledger: Ledger | None = None,
-    *,
-    only_suspects: bool = False,
-    lease_ms: int = LEASE_MS,
-) -> Iterator[tuple[DeadJob, Suspect | None]]:
-    """The dead jobs of one queue that fit, with why an interruption is suspected; they are counted in `out` on the
-    way."""
-    here = [cut for cut in out.interruptions if cut.queue == queue]
-    now = server.now_ms(queue)
-    out.now_ms = max(out.now_ms, now)
-    dead = DeadSet(server, queue, ledger, selection.payload, jobs=sorted(set(selection.jobs)) or None)
-    for job in _readable(dead, out):
-        if not selection.takes(job, now):
-            continue
-        why = suspect(queue, job.job, job.known, here, lease_ms) if job.known is not None and here else None
-        if only_suspects and why is None:
-            continue
-        _count(out, job, why, now)
-        yield job, why
-    out.looked += dead.seen
-    out.malformed += dead.malformed
-    if dead.disorder:
-        out.notes.append(f"{queue}: the dead set holds scores that are not 0; `emq-ops doctor` mends them")
+@dataclass(frozen=True, slots=True)
+class AuditOptions:
+    """`only_suspects` leaves out who is none; `history`: deaths of jobs that are gone are in `over_time` too; `burst`:
+    so many counted stalls in one pass are one; `lease_ms`: the longest lease, for suspects."""
+
+    only_suspects: bool = False
+    history: bool = False
+    burst: int = BURST
+    lease_ms: int = LEASE_MS
 
 
-def _readable(dead: DeadSet, out: DeadAudit) -> Iterator[DeadJob]:
-    """The jobs of a dead set. One that is no such set does not keep the audit from the other queues: it is noted."""
-    try:
-        yield from dead
-    except DamagedError as fault:
-        if len(out.queues) == 1:
-            raise
-        out.notes.append(f"{dead.queue}: not audited: {fault}")
+_DEFAULTS = AuditOptions()
 
 
-def begin(queues: Sequence[str], ledger: Ledger | None, *, burst: int = BURST) -> DeadAudit:
-    """An audit with what the ledger says of these queues, and nothing counted yet."""
-    out = DeadAudit(sorted(queues))
-    if ledger is not None:
-        wanted = set(out.queues)
-        out.interruptions = [cut for cut in cuts.listing(ledger) if cut.queue in wanted]
-        out.bursts = [one for one in bursts(ledger, least=burst) if one.queue in wanted]
-        out.vanished = list(_vanished(ledger, out.interruptions))
-    return out
+class DeadAuditor:
+    """Audits dead sets while its caller walks through them: `jobs`, then `finish`. `found` is what was seen so far."""
 
+    def __init__(
+        self,
+        server: Server,
+        queues: Sequence[str],
+        selection: DeadSelection,
+        ledger: Ledger | None = None,
+        options: AuditOptions = _DEFAULTS,
+    ) -> None:
+        self.server, self.selection, self.ledger, self.options = server, selection, ledger, options
+        self.found = DeadAudit(sorted(queues))
+        if ledger is not None:
+            wanted = set(self.found.queues)
+            self.found.interruptions = [cut for cut in interruptions.listing(ledger) if cut.queue in wanted]
+            self.found.bursts = [one for one in bursts(ledger, least=options.burst) if one.queue in wanted]
+            self.found.vanished = list(_vanished(ledger, self.found.interruptions))
 
-def finish(out: DeadAudit, selection: Selection, ledger: Ledger | None, *, only_suspects: bool = False) -> None:
-    """Says what should be noted. Raises EmptySelectionError where filters were given and nothing fits."""
-    if (selection.narrows or only_suspects) and not out.dead:
-        raise nothing(out.queues, selection, *(["restart suspects"] if only_suspects else []))
-    _notes(out, ledger)
+    def jobs(self) -> Iterator[tuple[DeadJob, Suspect | None]]:
+        """The dead jobs that fit, queue by queue, with why an interruption is suspected."""
+        for queue in self.found.queues:
+            yield from self._of_queue(queue)
+
+    def _of_queue(self, queue: str) -> Iterator[tuple[DeadJob, Suspect | None]]:
+        found, selection = self.found, self.selection
+        here = [cut for cut in found.interruptions if cut.queue == queue]
+        now = self.server.now_ms(queue)
+        found.now_ms = max(found.now_ms, now)
+        dead = DeadSet(self.server, queue, self.ledger, selection.payload, jobs=sorted(set(selection.jobs)) or None)
+        for job in self._readable(dead):
+            if not selection.takes(job, now):
+                continue
+            known = job.known
+            why = suspect(queue, job.job, known, here, self.options.lease_ms) if known is not None and here else None
+            if self.options.only_suspects and why is None:
+                continue
+            _count(found, job, why, now)
+            yield job, why
+        found.looked += dead.seen
+        found.malformed += dead.malformed
+        if dead.disorder:
+            found.notes.append(f"{queue}: the dead set holds scores that are not 0; `emq-ops doctor` mends them")
+
+    def _readable(self, dead: DeadSet) -> Iterator[DeadJob]:
+        """The jobs of a dead set. One that is no such set does not keep the audit from the other queues: it is
+        noted."""
+        try:
+            yield from dead
+        except DamagedError as fault:
+            if len(self.found.queues) == 1:
+                raise
+            self.found.notes.append(f"{dead.queue}: not audited: {fault}")
+
+    def finish(self) -> DeadAudit:
+        """The audit, with what should be noted. Raises EmptySelectionError where filters were given and nothing
+        fits."""
+        found, only_suspects = self.found, self.options.only_suspects
+        if (self.selection.narrows or only_suspects) and not found.dead:
+            raise nothing(found.queues, self.selection, *(["restart suspects"] if only_suspects else []))
+        if self.options.history and self.ledger is not None:
+            _add_history(found, self.ledger)
+        _note(found, self.ledger)
+        return found
 
 
 def audit_dead(
     server: Server,
     queues: Sequence[str],
-    selection: Selection,
+    selection: DeadSelection,
     ledger: Ledger | None = None,
-    *,
-    only_suspects: bool = False,
-    history: bool = False,
-    burst: int = BURST,
-    lease_ms: int = LEASE_MS,
+    options: AuditOptions = _DEFAULTS,
     each: Callable[[DeadJob, Suspect | None], None] | None = None,
 ) -> DeadAudit:
-    """Audits the dead sets of `queues`. `each` is called with every job that fits, while its page is at hand;
-    `only_suspects` leaves out who is none; `lease_ms`: the longest lease, for suspects; `history`: deaths of jobs that
-    are gone are in `over_time` too.
+    """Audits the dead sets of `queues`. `each` is called with every job that fits, while its page is at hand.
 
     Raises EmptySelectionError where filters were given and nothing fits; what the server and the ledger raise.
     """
-    out = begin(queues, ledger, burst=burst)
-    for queue in out.queues:
-        for job, why in fitting(out, server, queue, selection, ledger, only_suspects=only_suspects, lease_ms=lease_ms):
-            if each is not None:
-                each(job, why)
-    if history and ledger is not None:
-        add_history(out, ledger)
-    finish(out, selection, ledger, only_suspects=only_suspects)
-    return out
+    auditor = DeadAuditor(server, queues, selection, ledger, options)
+    for job, why in auditor.jobs():
+        if each is not None:
+            each(job, why)
+    return auditor.finish()
 
 
-def _count(out: DeadAudit, job: DeadJob, why: Suspect | None, now_ms: int) -> None:
-    out.dead += 1
+def _count(found: DeadAudit, job: DeadJob, why: Suspect | None, now_ms: int) -> None:
+    found.dead += 1
     text = job.error_text
     key = (job.queue, job.cause, text)
-    if key not in out.groups and len(out.groups) >= MOST_GROUPS:
+    if key not in found.groups and len(found.groups) >= MOST_GROUPS:
         key = (job.queue, job.cause, OTHER)
-    group = out.groups.get(key)
+    group = found.groups.get(key)
     if group is None:
         name = job.error_group if key[2] == text else ""
-        group = out.groups[key] = Group(job.queue, job.cause, key[2], name)
+        group = found.groups[key] = DeadGroup(job.queue, job.cause, key[2], name)
     group.add(job)
     seen = job.first_seen_ms
-    out.unrecorded += seen is None
-    out.ages[age_class(None if seen is None else now_ms - seen)] += 1
+    found.unrecorded += seen is None
+    found.ages[age_class(None if seen is None else now_ms - seen)] += 1
     if seen is not None:
-        out.over_time.add(seen, job.cause)
+        found.over_time.add(seen, job.cause)
     if why is not None:
         group.suspects += 1
-        out.suspect_count += 1
-        if len(out.suspects) < MOST_SUSPECTS:
-            out.suspects.append(why)
+        found.suspect_count += 1
+        if len(found.suspects) < MOST_SUSPECTS:
+            found.suspects.append(why)
 
 
-def add_history(out: DeadAudit, ledger: Ledger) -> None:
+def _add_history(found: DeadAudit, ledger: Ledger) -> None:
     """Counts in `over_time` the deaths of jobs that are gone, too."""
-    for queue in out.queues:
-        for death in death_words.iterate(ledger, queue=queue, with_rows=False):
+    for queue in found.queues:
+        for death in deaths.iterate(ledger, queue=queue, with_rows=False):
             if death.gone_ms is not None:
-                out.over_time.add(death.first_seen_ms, death.cause)
+                found.over_time.add(death.first_seen_ms, death.cause)
 
 
-def _vanished(ledger: Ledger, found: Sequence[Interruption]) -> Iterator[dict[str, Any]]:
-    for cut in found:
+def _vanished(ledger: Ledger, cuts: Sequence[Interruption]) -> Iterator[dict[str, Any]]:
+    for cut in cuts:
         if cut.vanished:
             with ledger.read() as connection:
-                lost = cuts.vanished_of(connection, cut.id)
+                lost = interruptions.vanished_of(connection, cut.id)
             for job, was in sorted(lost.items()):
                 yield {"queue": cut.queue, "job": job, "was": was, "interruption": cut.id, "ended_ms": cut.ended_ms}
 
 
-def _notes(out: DeadAudit, ledger: Ledger | None) -> None:
+def _note(found: DeadAudit, ledger: Ledger | None) -> None:
     if ledger is None:
-        out.notes.append("no state database: when and by whom jobs died is not known, nor what an interruption did")
-    elif out.unrecorded:
-        out.notes.append(
-            f"{out.unrecorded} deaths were never recorded: first seen now, their killer unknown; a sweep, a trim or an "
-            "act on them records them"
+        found.notes.append("no state database: when and by whom jobs died is not known, nor what an interruption did")
+    elif found.unrecorded:
+        found.notes.append(
+            f"{found.unrecorded} deaths were never recorded: first seen now, their killer unknown; a sweep, a trim or "
+            "an act on them records them"
         )
     if ledger is not None:
-        out.notes += competing(ledger, out.queues)
-    if out.malformed:
-        out.notes.append(f"{out.malformed} members of the dead sets are no job ids; see `emq-ops doctor`")
-    if any(key[2] == OTHER for key in out.groups):
-        out.notes.append(f"more than {MOST_GROUPS} different error texts: the rest is counted together")
+        found.notes += competing(ledger, found.queues)
+    if found.malformed:
+        found.notes.append(f"{found.malformed} members of the dead sets are no job ids; see `emq-ops doctor`")
+    if any(key[2] == OTHER for key in found.groups):
+        found.notes.append(f"more than {MOST_GROUPS} different error texts: the rest is counted together")

@@ -7,10 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from emq_ops.audit.suspects import clock
-from emq_ops.ledger import acts, deaths, runs, stalls
-from emq_ops.ledger import interruptions as cuts
+from emq_ops.ledger import acts, deaths, interruptions, runs, stalls
 from emq_ops.ledger.ledger import Ledger
-from emq_ops.passes.errortext import text_of
+from emq_ops.passes.acts.errortext import text_of
 from emq_ops.protocol.errors import BadInputError, DamagedError
 from emq_ops.protocol.ids import job_id, parse
 from emq_ops.protocol.queue import Queue
@@ -23,7 +22,7 @@ MOST_LOGS = 50
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class LifeEvent:
     """Something that happened to the job. `at_ms`: unix ms, None where it is not known; `source`: id, ledger, archive,
     stream or server; `what`: a word; `text`: a sentence; `facts`: the same for machines."""
 
@@ -39,7 +38,7 @@ class Event:
 
 
 @dataclass(slots=True)
-class Life:
+class JobLife:
     """A job. `live`: queue and state wherever it stands on the server (``damaged``, and why, where a key is not as the
     wire says); `row`: its fields there, long ones cut; `logs`: its last log lines; `kept_ms`: where it is not on the
     server, when the ledger saw this row and these logs last, None where they are the live ones; `events`: oldest
@@ -51,7 +50,7 @@ class Life:
     row: dict[str, str] = field(default_factory=dict)
     logs: list[str] = field(default_factory=list)
     kept_ms: int | None = None
-    events: list[Event] = field(default_factory=list)
+    events: list[LifeEvent] = field(default_factory=list)
 
     def as_row(self) -> dict[str, Any]:
         """As a plain dict, for JSON."""
@@ -60,12 +59,12 @@ class Life:
 
 
 def life_of(
-    job: str, *, server: Server | None, queues: Iterable[str], ledger: Ledger | None, archived: Iterable[Event] = ()
-) -> Life:
-    """Tells the life of `job`, looked for in `queues`. `archived`: what the archive has of it. Raises BadInputError: a
-    malformed id, or one that nobody ever heard of."""
-    life = Life(job_id(job), parse(job).unix_ms)
-    events = [Event(life.minted_ms, "id", "minted", "its id was made")]
+    job: str, *, server: Server | None, queues: Iterable[str], ledger: Ledger | None, archived: Iterable[LifeEvent] = ()
+) -> JobLife:
+    """Returns the life of `job`, looked for in `queues`. `archived`: what the archive has of it. Raises BadInputError:
+    a malformed id, or one that nobody ever heard of."""
+    life = JobLife(job_id(job), parse(job).unix_ms)
+    events = [LifeEvent(life.minted_ms, "id", "minted", "its id was made")]
     if ledger is not None:
         events += [*_interruptions(ledger, job), *_stalls(ledger, job), *_deaths(ledger, job), *_acts(ledger, job)]
     events += archived
@@ -80,7 +79,7 @@ def life_of(
     return life
 
 
-def _deaths(ledger: Ledger, job: str) -> Iterable[Event]:
+def _deaths(ledger: Ledger, job: str) -> Iterable[LifeEvent]:
     for death in deaths.iterate(ledger, job=job, with_rows=False):
         facts = {n: getattr(death, n) for n in ("queue", "attempts", "stalls", "cause", "killed_by", "evidence")}
         who = f"by {death.killed_by}" if death.killed_by else "by others"
@@ -88,50 +87,52 @@ def _deaths(ledger: Ledger, job: str) -> Iterable[Event]:
         text = (
             f"seen dead in {death.queue} ({death.cause}, {who}) after {death.attempts} attempts, {death.stalls} stalls"
         )
-        yield Event(death.first_seen_ms, "ledger", "died", text + error, facts)
+        yield LifeEvent(death.first_seen_ms, "ledger", "died", text + error, facts)
         if death.gone_ms is not None:
             by = f" by {death.gone_by}" if death.gone_by else ""
             facts = {"queue": death.queue, "how": death.gone_how, "by": death.gone_by}
-            yield Event(death.gone_ms, "ledger", str(death.gone_how), f"dead no more: {death.gone_how}{by}", facts)
+            yield LifeEvent(death.gone_ms, "ledger", str(death.gone_how), f"dead no more: {death.gone_how}{by}", facts)
 
 
-def _stalls(ledger: Ledger, job: str) -> Iterable[Event]:
+def _stalls(ledger: Ledger, job: str) -> Iterable[LifeEvent]:
     for stall in stalls.iterate(ledger, job=job):
         text = (
             f"its lease of attempt {stall.attempts} in {stall.queue} had lapsed {clock(stall.deadline_ms)}: "
             f"{stall.outcome}, stall count {stall.stalls} (evidence: {stall.evidence}, pass {stall.run})"
         )
         facts = {n: getattr(stall, n) for n in ("queue", "attempts", "outcome", "stalls", "evidence", "run")}
-        yield Event(stall.at_ms, "ledger", "stalled", text, facts)
+        yield LifeEvent(stall.at_ms, "ledger", "stalled", text, facts)
 
 
-def _acts(ledger: Ledger, job: str) -> Iterable[Event]:
+def _acts(ledger: Ledger, job: str) -> Iterable[LifeEvent]:
     for item in acts.of_job(ledger, job):
         run = runs.find(ledger, item.run)
         who, why = (run.holder, str(run.policy.get("why") or "")) if run else ("unknown", "")
         kind, queue = (run.kind, run.queue) if run else ("act", "")
         text = f"{kind} by {who}: {item.status}" + (f" ({why})" if why else "")
         facts = {"run": item.run, "kind": kind, "queue": queue, "status": item.status, "who": who, "why": why}
-        yield Event(item.at_ms, "ledger", kind, text, facts)
+        yield LifeEvent(item.at_ms, "ledger", kind, text, facts)
         if item.undone_by:
             undone = runs.find(ledger, item.undone_by)
             at_ms = undone.ended_ms or undone.started_ms if undone else None
-            yield Event(at_ms, "ledger", "undone", f"brought back by {item.undone_by}", {"run": item.undone_by})
+            yield LifeEvent(at_ms, "ledger", "undone", f"brought back by {item.undone_by}", {"run": item.undone_by})
 
 
-def _interruptions(ledger: Ledger, job: str) -> Iterable[Event]:
-    for cut, outcome, was in cuts.of_job(ledger, job):
+def _interruptions(ledger: Ledger, job: str) -> Iterable[LifeEvent]:
+    for cut, outcome, was in interruptions.of_job(ledger, job):
         what = f"in flight across the {cut.kind} that ended {clock(cut.ended_ms)}"
         facts = {"queue": cut.queue, "interruption": cut.id, "kind": cut.kind, "outcome": outcome, "was": was}
         if was is not None:
-            yield Event(cut.ended_ms, "ledger", "vanished", f"{was} before the {cut.kind}, lost by the server", facts)
+            yield LifeEvent(
+                cut.ended_ms, "ledger", "vanished", f"{was} before the {cut.kind}, lost by the server", facts
+            )
         else:
-            yield Event(
+            yield LifeEvent(
                 cut.ended_ms, "ledger", "in flight", f"{what}: {outcome or 'settled by no sweep of ours'}", facts
             )
 
 
-def _live(life: Life, q: Queue) -> None:
+def _live(life: JobLife, q: Queue) -> None:
     try:
         state = job_state(q, life.job)
         if state is JobState.ABSENT:
@@ -142,18 +143,18 @@ def _live(life: Life, q: Queue) -> None:
         life.live.append({"queue": q.name, "state": "damaged", "why": str(fault)})
         return
     life.live.append(place)
-    _tell_row(life, row.items(), logs)
+    _show_row(life, row.items(), logs)
 
 
-def _kept(life: Life, ledger: Ledger) -> None:
+def _kept(life: JobLife, ledger: Ledger) -> None:
     """What it was when it was last seen dead."""
     for death in deaths.iterate(ledger, job=life.job):
         if death.snapshot is not None:
             contents = death.contents()
-            _tell_row(life, contents.row, contents.logs)
+            _show_row(life, contents.fields, contents.logs)
             life.kept_ms = death.first_seen_ms
 
 
-def _tell_row(life: Life, row: Iterable[tuple[bytes, bytes]], logs: Sequence[bytes]) -> None:
+def _show_row(life: JobLife, row: Iterable[tuple[bytes, bytes]], logs: Sequence[bytes]) -> None:
     life.row = {text_of(name, 80): text_of(value, TEXT) for name, value in row}
     life.logs = [text_of(line, TEXT) for line in logs[-MOST_LOGS:]]

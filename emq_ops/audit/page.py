@@ -9,15 +9,15 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from emq_ops.audit import plots
-from emq_ops.audit.dead import DeadAudit, Group
-from emq_ops.audit.life import Life
-from emq_ops.audit.restarts import RestartAudit, Told
+from emq_ops.audit.dead import DeadAudit, DeadGroup
+from emq_ops.audit.life import JobLife
+from emq_ops.audit.restarts import InterruptionOutcome, RestartAudit
+from emq_ops.audit.server_events import SUMS, ServerEvent, format_count, group_by_event
 from emq_ops.audit.spread import AGE_NAMES
 from emq_ops.audit.suspects import Burst, clock
-from emq_ops.audit.together import SUMS, Together, counted, together
 from emq_ops.audit.whatif import WhatIf
 from emq_ops.ledger.interruptions import Interruption
-from emq_ops.passes.errortext import text_of
+from emq_ops.passes.acts.errortext import text_of
 from emq_ops.protocol.errors import one_line
 
 MOST_ROWS = 500
@@ -84,7 +84,7 @@ def dead_page(audit: DeadAudit, title: str = "Dead jobs") -> str:
     """The page of `audit_dead`."""
     ranked = audit.ranked()
     marks = [
-        plots.Mark(
+        plots.Highlight(
             *(cut.started_ms or cut.ended_ms, cut.ended_ms),
             _cell(f"{cut.queue}: {cut.kind}, ended {clock(cut.ended_ms)}"),
         )
@@ -130,13 +130,14 @@ def dead_page(audit: DeadAudit, title: str = "Dead jobs") -> str:
 def restarts_page(audit: RestartAudit, title: str = "Interruptions") -> str:
     """The page of `audit_restarts`."""
     rows = [
-        (_cell(f"{one.cut.queue}: {one.cut.kind} {clock(one.cut.ended_ms)}"), _shares(one)) for one in audit.told[-40:]
+        (_cell(f"{one.cut.queue}: {one.cut.kind} {clock(one.cut.ended_ms)}"), _shares(one))
+        for one in audit.outcomes[-40:]
     ]
-    events = together(audit.told)
+    events = group_by_event(audit.outcomes)
     return _render(
         "restarts.html",
         title=title,
-        subtitle=counted(events),
+        subtitle=format_count(events),
         notes=[one_line(note) for note in audit.notes],
         shares=plots.shares(rows, _OUTCOMES, "what became of the jobs in flight"),
         outcomes=_OUTCOMES,
@@ -147,14 +148,14 @@ def restarts_page(audit: RestartAudit, title: str = "Interruptions") -> str:
                 "title": _cell(f"{one.cut.queue}: {one.cut.kind} that ended {clock(one.cut.ended_ms)}"),
                 "jobs": _rows({"outcome": kind, "jobs": jobs} for kind, jobs in one.jobs.items()),
             }
-            for one in audit.told[-40:]
+            for one in audit.outcomes[-40:]
             if one.jobs
         ],
         job_columns=_columns("outcome", "jobs", codes=("jobs",)),
     )
 
 
-def life_page(life: Life) -> str:
+def life_page(life: JobLife) -> str:
     """The page of `life_of`."""
     where = ", ".join(f"{place['queue']}: {place['state']}" for place in life.live) or "not on the server"
     kept = f", as the ledger keeps it, from {clock(life.kept_ms)}" if life.kept_ms is not None else ""
@@ -189,7 +190,7 @@ def whatif_page(found: WhatIf) -> str:
     )
 
 
-def _label(group: Group) -> str:
+def _label(group: DeadGroup) -> str:
     return one_line(f"{group.queue}: {group.error or group.cause}")
 
 
@@ -200,13 +201,13 @@ def _span(ms: int) -> str:
     return f"{ms // 1000} s"
 
 
-def _group(group: Group) -> dict[str, Any]:
+def _group(group: DeadGroup) -> dict[str, Any]:
     seen = {"first_seen": _when(group.first_seen_ms), "last_seen": _when(group.last_seen_ms)}
     sample = text_of(group.sample, SAMPLE, group.sample_size) if group.sample is not None else ""
     return {**group.as_row(), **seen, "sample": sample}
 
 
-def _shares(one: Told) -> dict[str, int]:
+def _shares(one: InterruptionOutcome) -> dict[str, int]:
     cut = one.cut
     recovered = cut.recovered - cut.exempted
     return {
@@ -228,7 +229,7 @@ def _bursts(found: Sequence[Burst]) -> dict[str, Any]:
     }
 
 
-def _events(found: Sequence[Together]) -> dict[str, Any]:
+def _events(found: Sequence[ServerEvent]) -> dict[str, Any]:
     rows = [event.as_row() | {"started": _when(event.started_ms), "ended": clock(event.ended_ms)} for event in found]
     return {
         "interruptions": _rows(rows),

@@ -17,7 +17,7 @@ CAUSES = ("stalled", "error", "flow", "unknown")
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class Highlight:
     """A stretch of time that is drawn over the bars. `text`: what the pointer shows."""
 
     from_ms: int
@@ -49,7 +49,7 @@ def nice_ceiling(value: int) -> int:
         power *= 10
 
 
-def over_time(histogram: Histogram, marks: Sequence[Mark] = ()) -> Markup:
+def over_time(histogram: Histogram, marks: Sequence[Highlight] = ()) -> Markup:
     """Stacked bars over time, a colour a cause, with `marks` over them. Empty where there is nothing to draw."""
     if not histogram.bins:
         return Markup("")

@@ -9,7 +9,7 @@ from typing import Any
 
 from emq_ops.audit.competing import competing
 from emq_ops.audit.suspects import BURST, Burst, bursts, clock
-from emq_ops.ledger import interruptions as cuts
+from emq_ops.ledger import interruptions
 from emq_ops.ledger.interruptions import IN_FLIGHT, Interruption
 from emq_ops.ledger.ledger import Ledger
 from emq_ops.passes.observe.competitors import SAMPLE
@@ -19,10 +19,10 @@ NAMED = 50
 
 
 @dataclass(slots=True)
-class Told:
-    """An interruption, told. `others`: in flight across it and settled by no sweep of ours (their workers went on, or
-    recovered them), None without a census. `jobs`: the first of each kind by name. `more_lost`: as many vanished in
-    flight as a pass notes of a queue, so there may have been more."""
+class InterruptionOutcome:
+    """An interruption, and what it did. `others`: in flight across it and settled by no sweep of ours (their workers
+    went on, or recovered them), None without a census. `jobs`: the first of each kind by name. `more_lost`: as many
+    vanished in flight as a pass notes of a queue, so there may have been more."""
 
     cut: Interruption
     others: int | None
@@ -60,14 +60,14 @@ class Told:
 class RestartAudit:
     """Interruptions, oldest first, and the bursts beside them."""
 
-    told: list[Told] = field(default_factory=list)
+    outcomes: list[InterruptionOutcome] = field(default_factory=list)
     bursts: list[Burst] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
     def as_row(self) -> dict[str, Any]:
         """As a plain dict, for JSON."""
         return {
-            "interruptions": [one.as_row() for one in self.told],
+            "interruptions": [one.as_row() for one in self.outcomes],
             "bursts": [burst.as_row() for burst in self.bursts],
             "notes": self.notes,
         }
@@ -87,13 +87,13 @@ def audit_restarts(
         out.notes.append("no state database: no interruption was ever recorded")
         return out
     out.notes += competing(ledger, queues)
-    found = cuts.listing(ledger, since_ms=since_ms)
+    found = interruptions.listing(ledger, since_ms=since_ms)
     wanted = None if queues is None else set(queues)
-    out.told = [_told(ledger, cut) for cut in found if wanted is None or cut.queue in wanted]
+    out.outcomes = [_outcome_of(ledger, cut) for cut in found if wanted is None or cut.queue in wanted]
     out.notes += [
         f"{one.cut.queue}: at least {one.cut.vanished} vanished in the {one.cut.kind} that ended "
         f"{clock(one.cut.ended_ms)}: of the jobs in flight a pass notes {SAMPLE} a queue"
-        for one in out.told
+        for one in out.outcomes
         if one.more_lost
     ]
     found_bursts = bursts(ledger, least=burst, since_ms=since_ms)
@@ -101,11 +101,11 @@ def audit_restarts(
     return out
 
 
-def _told(ledger: Ledger, cut: Interruption) -> Told:
+def _outcome_of(ledger: Ledger, cut: Interruption) -> InterruptionOutcome:
     jobs: dict[str, list[str]] = {}
     with ledger.read() as connection:
-        outcomes = cuts.outcomes_of(connection, cut.id)
-        lost = cuts.vanished_of(connection, cut.id) if cut.vanished else {}
+        outcomes = interruptions.outcomes_of(connection, cut.id)
+        lost = interruptions.vanished_of(connection, cut.id) if cut.vanished else {}
     counts: Counter[str] = Counter()
     for job in sorted(outcomes):
         kind = "vanished" if job in lost else outcomes[job] or "others"
@@ -118,4 +118,4 @@ def _told(ledger: Ledger, cut: Interruption) -> Told:
         jobs["vanished"] = (jobs.get("vanished", []) + gone)[:NAMED]
     jobs = {kind: jobs[kind] for kind in ("exempted", "recovered", "died", "vanished", "others") if kind in jobs}
     more_lost = sum(was == IN_FLIGHT for was in lost.values()) >= SAMPLE
-    return Told(cut, counts["others"] if cut.census_ms is not None else None, jobs, more_lost)
+    return InterruptionOutcome(cut, counts["others"] if cut.census_ms is not None else None, jobs, more_lost)

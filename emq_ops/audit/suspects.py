@@ -8,11 +8,11 @@ from typing import Any
 
 from sqlalchemy import case, func, select
 
-from emq_ops.ledger import deaths as death_words
+from emq_ops.ledger.deaths import STALLED
 from emq_ops.ledger.interruptions import Interruption
 from emq_ops.ledger.ledger import Ledger
 from emq_ops.ledger.stalls import DEAD, FORCED, RECOVERED, stalls
-from emq_ops.passes.deadset import Known
+from emq_ops.passes.acts.deadset import KnownDeath
 from emq_ops.protocol.ids import at
 
 BURST = 10
@@ -52,10 +52,10 @@ class Suspect:
 
 
 def suspect(
-    queue: str, job: str, known: Known, cuts: Sequence[Interruption], lease_ms: int = LEASE_MS
+    queue: str, job: str, known: KnownDeath, cuts: Sequence[Interruption], lease_ms: int = LEASE_MS
 ) -> Suspect | None:
     """Why a stalled death may be of an interruption (`cuts`: those of its queue), None where nothing says so."""
-    if known.cause != death_words.STALLED:
+    if known.cause != STALLED:
         return None
     if known.interruption is not None:
         cut = next((c for c in cuts if c.id == known.interruption), None)
@@ -77,7 +77,7 @@ def _named(cut: Interruption) -> str:
     return f"the {cut.kind} that ended {clock(cut.ended_ms)}"
 
 
-def _near(known: Known, cut: Interruption, lease_ms: int) -> str | None:
+def _near(known: KnownDeath, cut: Interruption, lease_ms: int) -> str | None:
     begun = cut.started_ms if cut.started_ms is not None else cut.ended_ms
     lapsed = known.deadline_ms
     if lapsed is not None:

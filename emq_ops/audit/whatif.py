@@ -17,7 +17,7 @@ from typing import Any
 
 from sqlalchemy import exists, or_, select
 
-from emq_ops.ledger import stalls as stall_words
+from emq_ops.ledger import stalls
 from emq_ops.ledger.deaths import STALLED
 from emq_ops.ledger.ledger import Ledger
 from emq_ops.ledger.schema import deaths, runs
@@ -30,7 +30,7 @@ _PAGE = 2000
 
 
 @dataclass(slots=True)
-class Fate:
+class ReplayedJob:
     """One job. `died`, `would_die`: how often; `stalls`: how many were counted; `by_others`: how many of its deaths no
     sweep of ours made."""
 
@@ -75,12 +75,12 @@ class WhatIf:
     by_others: int = 0
     in_force: dict[str, int] = field(default_factory=dict)
     unnamed: int = 0
-    others: list[Fate] = field(default_factory=list)
-    same: list[Fate] = field(default_factory=list)
+    others: list[ReplayedJob] = field(default_factory=list)
+    same: list[ReplayedJob] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
     @property
-    def fates(self) -> list[Fate]:
+    def fates(self) -> list[ReplayedJob]:
         """Who died or would have, those with another fate first."""
         return self.others + self.same
 
@@ -89,7 +89,7 @@ class WhatIf:
         names = [name for name in self.__slots__ if name not in ("others", "same")]
         return {name: getattr(self, name) for name in names} | {"fates": [fate.as_row() for fate in self.fates]}
 
-    def add(self, fate: Fate) -> None:
+    def add(self, fate: ReplayedJob) -> None:
         """Counts one more job that stalled."""
         self.jobs += 1
         self.died += bool(fate.died)
@@ -151,13 +151,13 @@ def begin(max_stalled: int, queues: Iterable[str]) -> WhatIf:
     return WhatIf(max_stalled, sorted(queues))
 
 
-def fates_of(out: WhatIf, ledger: Ledger, *, since_ms: int | None = None) -> Iterator[Fate]:
+def fates_of(out: WhatIf, ledger: Ledger, *, since_ms: int | None = None) -> Iterator[ReplayedJob]:
     """Every job that stalled, one queue after the other, by id; each is counted in `out` on the way."""
     for queue in out.queues:
         for history in _histories(ledger, queue, since_ms):
             died = sum(stall.outcome == DEAD for stall in history)
             counted, others = sum(s.counted for s in history), sum(not s.run for s in history)
-            fate = Fate(queue, history[0].job, died, replay(history, out.max_stalled), counted, others)
+            fate = ReplayedJob(queue, history[0].job, died, replay(history, out.max_stalled), counted, others)
             out.add(fate)
             yield fate
 
@@ -176,17 +176,17 @@ def finish(out: WhatIf, ledger: Ledger) -> None:
         out.notes.append(f"{out.unnamed} more are not named here; --output jsonl names them all")
 
 
-def known_queues(ledger: Ledger) -> list[str]:
+def queues_to_replay(ledger: Ledger) -> list[str]:
     """The queues of which the ledger has stalls or deaths."""
     with ledger.read() as connection:
-        found = {row.queue for row in connection.execute(select(stall_words.stalls.c.queue).distinct())}
+        found = {row.queue for row in connection.execute(select(stalls.stalls.c.queue).distinct())}
         found |= {row.queue for row in connection.execute(select(deaths.c.queue).distinct())}
     return sorted(found)
 
 
 def _histories(ledger: Ledger, queue: str, since_ms: int | None) -> Iterator[list[Stall]]:
     """Each job's stalls in order, by job; a stalled death that no sweep of ours made is a stall without a run."""
-    ours = stall_words.by_job(ledger, queue)
+    ours = stalls.by_job(ledger, queue)
     others = _known_by_their_deaths(ledger, queue)
     parts = merge(ours, others, key=lambda history: history[0].job)
     for _, histories in groupby(parts, key=lambda history: history[0].job):
@@ -198,7 +198,7 @@ def _histories(ledger: Ledger, queue: str, since_ms: int | None) -> Iterator[lis
 
 def _known_by_their_deaths(ledger: Ledger, queue: str) -> Iterator[list[Stall]]:
     """Stalled deaths by others, and those whose stall the ledger has no longer (deaths are kept longer)."""
-    d, s = deaths, stall_words.stalls
+    d, s = deaths, stalls.stalls
     told = exists().where(s.c.queue == d.c.queue, s.c.job == d.c.job, s.c.run == d.c.killed_by, s.c.outcome == DEAD)
     after: tuple[str, int] = ("", 0)
     wanted = (

@@ -10,12 +10,12 @@ from emq_archive.model import DEAD
 from emq_archive.read.archive import Archive
 from emq_ops.audit.archived import Archived
 from emq_ops.cli.archive_read import QueueArg, StreamArg, point, ref_of
-from emq_ops.cli.audit_parts import tell
+from emq_ops.cli.audit_parts import show_act
 from emq_ops.cli.context import CommandContext
 from emq_ops.cli.exits import EXIT_ERROR
 from emq_ops.cli.output import say
-from emq_ops.passes.acts import RATE
-from emq_ops.passes.undo import rehydrate as bring_back
+from emq_ops.passes.acts.options import RATE, ActOptions
+from emq_ops.passes.acts.undo import rehydrate_jobs
 from emq_ops.protocol.errors import BadInputError
 from emq_ops.protocol.ids import is_valid
 
@@ -59,11 +59,16 @@ def rehydrate(
             context.emit_rows([{"queue": ref.queue, "job": job} for job in wanted], ("queue", "job"))
             return
         with context.ledger() as ledger, context.server("rehydrate") as server:
-            find = Archived(local, remote).whole
-            report = bring_back(server, ref.queue, list(wanted), ledger, find=find, requeue=requeue, rate=rate, why=why)
-    tell(report)
-    if context.output != "table":
-        context.emit_one(report.as_row())
+            report = rehydrate_jobs(
+                server,
+                ref.queue,
+                list(wanted),
+                ledger,
+                find=Archived(local, remote).snapshot,
+                requeue=requeue,
+                options=ActOptions(rate=rate, why=why),
+            )
+    show_act(context, report)
     if not report.done:
         raise typer.Exit(EXIT_ERROR)
 

@@ -8,12 +8,11 @@ from typing import Annotated
 
 import typer
 
-from emq_ops.audit.life import Event, life_of
+from emq_ops.audit.life import LifeEvent, life_of
 from emq_ops.audit.restarts import audit_restarts, iso
+from emq_ops.audit.server_events import format_count, group_by_event
 from emq_ops.audit.suspects import BURST
-from emq_ops.audit.together import counted as events_told
-from emq_ops.audit.together import together
-from emq_ops.audit.whatif import begin, fates_of, finish, known_queues
+from emq_ops.audit.whatif import begin, fates_of, finish, queues_to_replay
 from emq_ops.cli.audit_dead import dead
 from emq_ops.cli.audit_parts import Html, Queues, archive_of, check_page, put_page, queues_of
 from emq_ops.cli.context import CommandContext
@@ -50,10 +49,10 @@ def restarts(
     context = CommandContext.of(ctx)
     check_page(html, context.output)
     with context.ledger_if_there() as ledger:
-        known = interruptions.known_queues(ledger) if ledger is not None else []
+        known = interruptions.contacted_queues(ledger) if ledger is not None else []
         names = chosen(queues, known, context.layers.literals) if queues else None
         found = audit_restarts(ledger, names, since_ms=_since(since), burst=burst)
-    events = together(found.told)
+    events = group_by_event(found.outcomes)
     if html is not None:
         from emq_ops.audit.page import restarts_page  # and its templates: just where a page is asked for
 
@@ -62,15 +61,15 @@ def restarts(
         context.emit_one(found.as_row())
     elif html != "-":
         if context.output != "table":
-            context.emit_rows([one.as_row() for one in found.told], ("id", *CUTS))
-        elif found.told:
+            emit_rows([one.as_row() for one in found.outcomes], context.output, ("id", *CUTS))
+        elif found.outcomes:
             emit_rows([event.as_row() for event in events], "table", ("queues", *CUTS[1:], "ids"))
         if context.output == "table" and found.bursts:
             say("\nbursts:")
             emit_rows([b.as_row() for b in found.bursts], "table", ("queue", "run", "evidence", "jobs"))
     for note in found.notes:
         say(f"note: {one_line(note)}")
-    say(f"{events_told(events)}, {counted(len(found.bursts), 'burst')}")
+    say(f"{format_count(events)}, {counted(len(found.bursts), 'burst')}")
 
 
 def _since(text: str | None) -> int:
@@ -125,7 +124,7 @@ def one_job(
 
 def _archived(
     context: CommandContext, job: str, server: Server | None, stack: contextlib.ExitStack, notes: list[str]
-) -> list[Event]:
+) -> list[LifeEvent]:
     """What the archive has of the job; a store that does not answer is told, not fatal."""
     try:
         archive = stack.enter_context(archive_of(context, server))
@@ -154,8 +153,8 @@ def what_would(
     with context.ledger_if_there() as ledger:
         if ledger is None:
             raise BadInputError("there is no state database, so nothing to replay", where=context.options.state)
-        known = known_queues(ledger)
-        seen = {*known, *interruptions.known_queues(ledger)}
+        known = queues_to_replay(ledger)
+        seen = {*known, *interruptions.contacted_queues(ledger)}
         names = chosen(queues, seen, context.layers.literals) if queues else known
         found = begin(max_stalled, names)
         fates = fates_of(found, ledger, since_ms=_since(since) or None)

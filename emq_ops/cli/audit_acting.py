@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
-from emq_ops.cli.audit_parts import tell
+from emq_ops.cli.audit_parts import format_act, show_act
 from emq_ops.cli.context import CommandContext
-from emq_ops.cli.output import emit_one, say
+from emq_ops.cli.output import say
 from emq_ops.ledger import acts, runs
 from emq_ops.ledger.ledger import Ledger
-from emq_ops.passes.acts import RATE, ActReport, Chosen, act, check_owner, check_protect, preview, resume
+from emq_ops.passes.acts.act import act, check_protect, preview_resume, resume
+from emq_ops.passes.acts.lives import check_owner
+from emq_ops.passes.acts.options import ActOptions
+from emq_ops.passes.acts.report import ActReport, preview
+from emq_ops.passes.acts.targets import Targets, note_flow_parents
 from emq_ops.passes.events import Event, PassStarted
-from emq_ops.passes.foresee import left_of, see_parents
 from emq_ops.protocol.errors import BadInputError
 from emq_ops.protocol.server import Server
 
@@ -23,40 +27,32 @@ def protected(context: CommandContext, queue: str) -> bool:
     return context.layers.effective(queue).protect
 
 
-def predict(context: CommandContext, server: Server, kind: str, chosen: Sequence[Chosen]) -> list[ActReport]:
+def predict(context: CommandContext, server: Server, kind: str, targets: Sequence[Targets]) -> list[ActReport]:
     """What an act would do, for each queue. Raises ProtectedError where it would be refused."""
-    for one in chosen:
+    for one in targets:
         check_protect(kind, one.queue, protected(context, one.queue))
         if kind == acts.REMOVE:
-            see_parents(server, one)
-    return [preview(kind, one) for one in chosen]
+            note_flow_parents(server, one)
+    return [preview(kind, one) for one in targets]
 
 
 def carry_out(
-    context: CommandContext,
-    server: Server,
-    ledger: Ledger,
-    kind: str,
-    chosen: Sequence[Chosen],
-    *,
-    why: str,
-    meant: Mapping[str, Any],
-    rate: int,
+    context: CommandContext, server: Server, ledger: Ledger, kind: str, targets: Sequence[Targets], options: ActOptions
 ) -> list[ActReport]:
     """Acts on each queue. What refuses one of them refuses all, before any is touched; where an act breaks off, what
     was done until then is told, and how to go on."""
-    for one in chosen:
+    for one in targets:
         check_protect(kind, one.queue, protected(context, one.queue))
         check_owner(server, one.queue, ledger)
     reports: list[ActReport] = []
-    for one in chosen:
-        with _told_if_it_breaks_off(kind, reports) as note:
-            reports.append(act(server, kind, one, ledger, why=why, meant=meant, rate=rate, emit=note))
+    for one in targets:
+        with _explained_if_it_breaks_off(kind, reports) as note:
+            reports.append(act(server, kind, one, ledger, replace(options, emit=note)))
     return reports
 
 
 @contextlib.contextmanager
-def _told_if_it_breaks_off(kind: str, before: Sequence[ActReport]) -> Iterator[Any]:
+def _explained_if_it_breaks_off(kind: str, before: Sequence[ActReport]) -> Iterator[Any]:
     begun: list[Event] = []
 
     def note(event: Event) -> None:
@@ -67,14 +63,14 @@ def _told_if_it_breaks_off(kind: str, before: Sequence[ActReport]) -> Iterator[A
         yield note
     except BaseException:
         for report in before:
-            tell(report)
+            say("\n".join(format_act(report)))
         for event in begun:
             back = f", or `emq-ops undo {event.run}` brings back what is gone" if kind == acts.REMOVE else ""
             say(f"emq-ops: {event.queue}: not done; `emq-ops audit dead --resume {event.run}` goes on{back}")
         raise
 
 
-def go_on(context: CommandContext, run: str, kind: str | None, *, rate: int, dry_run: bool, output: str) -> None:
+def go_on(context: CommandContext, run: str, kind: str | None, *, rate: int | None, dry_run: bool) -> None:
     """``--resume RUN``. Raises BadInputError where `kind` says another act than the run is."""
     with context.ledger() as ledger:
         found = runs.get(ledger, run)
@@ -83,10 +79,8 @@ def go_on(context: CommandContext, run: str, kind: str | None, *, rate: int, dry
         protect = protected(context, found.queue)
         if dry_run:
             check_protect(found.kind, found.queue, protect)
-            report = left_of(ledger, run)
+            report = preview_resume(ledger, run)
         else:
             with context.server("audit") as server:
-                report = resume(server, run, ledger, rate=rate if rate != RATE else None, protect=protect)
-    tell(report)
-    if output != "table":
-        emit_one(report.as_row(), output)
+                report = resume(server, run, ledger, ActOptions(rate=rate, protect=protect))
+    show_act(context, report)

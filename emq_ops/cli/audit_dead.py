@@ -4,27 +4,27 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Iterator
 from typing import Annotated, Any
 
 import typer
 
-from emq_ops.audit.dead import DeadAudit, add_history, audit_dead, begin, finish, fitting
+from emq_ops.audit.dead import AuditOptions, DeadAudit, DeadAuditor
 from emq_ops.audit.restarts import iso
 from emq_ops.audit.suspects import BURST, Suspect
 from emq_ops.cli.audit_acting import carry_out, go_on, predict
-from emq_ops.cli.audit_parts import Html, Queues, check_page, longest_lease, put_page, queues_of, selection_of, tell
+from emq_ops.cli.audit_parts import Html, Queues, check_page, format_act, longest_lease, put_page, queues_of
 from emq_ops.cli.context import CommandContext
 from emq_ops.cli.exits import EXIT_ERROR
 from emq_ops.cli.output import counted, emit_rows, say
+from emq_ops.cli.values import duration_ms
 from emq_ops.ledger import acts
-from emq_ops.ledger.ledger import Ledger
-from emq_ops.passes.acts import RATE, ActReport, Chosen
-from emq_ops.passes.deadset import DeadJob
-from emq_ops.passes.errortext import text_of
-from emq_ops.passes.selection import Selection
+from emq_ops.passes.acts.deadset import DeadJob
+from emq_ops.passes.acts.errortext import text_of
+from emq_ops.passes.acts.options import RATE, ActOptions
+from emq_ops.passes.acts.report import ActReport
+from emq_ops.passes.acts.selection import DeadSelection
+from emq_ops.passes.acts.targets import Targets
 from emq_ops.protocol.errors import BadInputError, one_line
-from emq_ops.protocol.server import Server
 
 GROUPS = ("queue", "cause", "group", "jobs", "error", "first_seen", "last_seen", "suspects", "examples")
 JOBS = ("queue", "job", "cause", "group", "attempts", "stalls", "first_seen", "killed_by", "suspect", "error")
@@ -74,13 +74,14 @@ def dead(
     check_page(html, context.output)
     if requeue and remove:
         raise BadInputError("--requeue and --remove at once", fix="give one of them")
-    selection = selection_of(
-        causes=cause,
-        errors=error,
-        older=older,
-        newer=newer,
-        jobs=job,
-        payload=payload,
+    _refuse_empty({"--payload": payload, "--pass": killed_by, "--older": older, "--newer": newer})
+    selection = DeadSelection(
+        causes=tuple(cause or ()),
+        errors=tuple(error or ()),
+        older_ms=duration_ms(older, "--older"),
+        newer_ms=duration_ms(newer, "--newer"),
+        jobs=tuple(job or ()),
+        payload=(payload or "").encode("utf-8", "surrogateescape"),
         interruption=interruption,
         killed_by=killed_by,
     )
@@ -88,7 +89,7 @@ def dead(
     if resumed is not None:
         if queues or selection.narrows or suspects:
             raise BadInputError("--resume with a queue or a filter", fix="it goes on with the jobs that were selected")
-        go_on(context, resumed, kind, rate=rate, dry_run=dry_run, output=context.output)
+        go_on(context, resumed, kind, rate=rate if rate != RATE else None, dry_run=dry_run)
         return
     if kind and not queues and not selection.narrows and not suspects:
         raise BadInputError(f"--{kind} without a queue or a filter", fix="name the queue, or say which jobs")
@@ -96,43 +97,43 @@ def dead(
         acting = kind is not None and yes and not dry_run
         ledger = stack.enter_context(context.ledger() if acting else context.ledger_if_there())
         names = queues_of(context, server, queues, ledger)
-        lease = longest_lease(context, names)
+        wanted = AuditOptions(suspects, history, burst, longest_lease(context, names))
+        auditor = DeadAuditor(server, names, selection, ledger, wanted)
         if listed and kind is None:
-            _list(server, names, selection, ledger, suspects, lease, context, history=history, html=html)
+            _list(auditor, context, html)
             return
-        picked: dict[str, Chosen] = {}
-
-        def pick(one: DeadJob, _why: Suspect | None) -> None:
-            picked.setdefault(one.queue, Chosen(one.queue)).add(one)
-
-        found = audit_dead(
-            *(server, names, selection, ledger),
-            only_suspects=suspects,
-            history=history,
-            burst=burst,
-            lease_ms=lease,
-            each=pick if kind is not None else None,
-        )
-        chosen = [picked[queue] for queue in sorted(picked) if picked[queue].jobs]
-        if kind is not None and not chosen:
+        picked: dict[str, Targets] = {}
+        for one, _ in auditor.jobs():
+            if kind is not None:
+                picked.setdefault(one.queue, Targets(one.queue)).add(one)
+        found = auditor.finish()
+        targets = [picked[queue] for queue in sorted(picked) if picked[queue].jobs]
+        if kind is not None and not targets:
             if found.dead:
                 raise BadInputError("no dead job that fits has a readable row", fix="see `emq-ops doctor`")
             raise BadInputError("there is no dead job to act on", where=", ".join(names[:5]))
         reports: list[ActReport] = []
-        if acting and ledger is not None:
-            meant = selection.as_row() | ({"suspects": True} if suspects else {})
-            reports = carry_out(context, server, ledger, kind or "", chosen, why=why, meant=meant, rate=rate)
+        if kind is not None and acting and ledger is not None:
+            filters = selection.as_row() | ({"suspects": True} if suspects else {})
+            reports = carry_out(context, server, ledger, kind, targets, ActOptions(rate, why=why, filters=filters))
         elif kind is not None:
-            reports = predict(context, server, kind, chosen)
+            reports = predict(context, server, kind, targets)
     try:
         _show_dead(found, reports, html, context, acts_asked=kind is not None)
     finally:
         for report in reports:
-            tell(report)
+            say("\n".join(format_act(report)))
     if kind is not None and not acting:
         say(f"nothing was changed; add --yes to {kind} them")
     if acting and not any(report.done for report in reports):
         raise typer.Exit(EXIT_ERROR)
+
+
+def _refuse_empty(texts: dict[str, str | None]) -> None:
+    """An empty filter is an error, never "any"."""
+    for name, text in texts.items():
+        if text is not None and not text.strip():
+            raise BadInputError(f"{name} is empty", fix="leave it out to take any")
 
 
 def _show_dead(
@@ -177,46 +178,24 @@ def _sections(found: DeadAudit) -> None:
         say(f"{found.suspect_count - 20} more restart suspects: --suspects --list")
 
 
-def _list(
-    server: Server,
-    names: list[str],
-    selection: Selection,
-    ledger: Ledger | None,
-    only_suspects: bool,
-    lease_ms: int,
-    context: CommandContext,
-    *,
-    history: bool,
-    html: str | None,
-) -> None:
-    out = begin(names, ledger)
-
-    def rows() -> Iterator[dict[str, Any]]:
-        for queue in out.queues:
-            for one, why in fitting(
-                out, server, queue, selection, ledger, only_suspects=only_suspects, lease_ms=lease_ms
-            ):
-                yield _job_row(one, why)
-
-    found = rows()
-    first = next(found, None)
+def _list(auditor: DeadAuditor, context: CommandContext, html: str | None) -> None:
+    """A row a job, as they come. Where nothing fits that is said before anything is written: it may be an error."""
+    rows = (_job_row(one, why) for one, why in auditor.jobs())
+    first = next(rows, None)
     if first is None:
-        finish(out, selection, ledger, only_suspects=only_suspects)  # before anything is written: it may refuse
-    listed = itertools.chain(() if first is None else (first,), found)
+        auditor.finish()
+    listed = itertools.chain(() if first is None else (first,), rows)
     if html == "-":  # the page has stdout
         for _ in listed:
             pass
     else:
         context.emit_rows(listed, JOBS)
-    if first is not None:
-        finish(out, selection, ledger, only_suspects=only_suspects)
+    found = auditor.found if first is None else auditor.finish()
     if html is not None:
         from emq_ops.audit.page import dead_page
 
-        if history and ledger is not None:
-            add_history(out, ledger)
-        put_page(dead_page(out), html)
-    for note in out.notes:
+        put_page(dead_page(found), html)
+    for note in found.notes:
         say(f"note: {one_line(note)}")
 
 

@@ -13,11 +13,9 @@ import typer
 from emq_ops.cli.context import CommandContext
 from emq_ops.cli.output import say
 from emq_ops.cli.queues import chosen
-from emq_ops.cli.values import duration_ms
 from emq_ops.ledger import interruptions
 from emq_ops.ledger.ledger import Ledger
-from emq_ops.passes.acts import WHY_LEFT, ActReport
-from emq_ops.passes.selection import Selection
+from emq_ops.passes.acts.report import WHY_LEFT, ActReport
 from emq_ops.protocol.errors import BadInputError, one_line
 from emq_ops.protocol.server import Server
 
@@ -32,39 +30,11 @@ Html = Annotated[
 _MANY = 500
 
 
-def selection_of(
-    *,
-    causes: Sequence[str] | None,
-    errors: Sequence[str] | None,
-    older: str | None,
-    newer: str | None,
-    jobs: Sequence[str] | None,
-    payload: str | None,
-    interruption: int | None,
-    killed_by: str | None,
-) -> Selection:
-    """The filters of a command line. An empty one is an error, never "any". Raises BadInputError."""
-    texts = {"--payload": payload, "--pass": killed_by, "--older": older, "--newer": newer}
-    for name, text in texts.items():
-        if text is not None and not text.strip():
-            raise BadInputError(f"{name} is empty", fix="leave it out to take any")
-    return Selection(
-        causes=tuple(causes or ()),
-        errors=tuple(errors or ()),
-        older_ms=duration_ms(older, "--older"),
-        newer_ms=duration_ms(newer, "--newer"),
-        jobs=tuple(jobs or ()),
-        payload=(payload or "").encode("utf-8", "surrogateescape"),
-        interruption=interruption,
-        killed_by=killed_by,
-    )
-
-
 def queues_of(
     context: CommandContext, server: Server, selectors: Sequence[str] | None, ledger: Ledger | None = None
 ) -> list[str]:
     """The queues that a command is about: see `chosen`. With a ledger also those that the server lost."""
-    live = {*server.queues(), *(interruptions.known_queues(ledger) if ledger is not None else ())}
+    live = {*server.queues(), *(interruptions.contacted_queues(ledger) if ledger is not None else ())}
     return chosen(list(selectors or []), live, context.layers.literals)
 
 
@@ -111,13 +81,21 @@ def put_page(page: str, target: str) -> None:
     say(f"page: {target}")
 
 
-def tell(report: ActReport) -> None:
-    """An act in words, on stderr."""
+def format_act(report: ActReport) -> list[str]:
+    """An act in words, a line each."""
     would = "would be " if report.status == "dry" else ""
     count = report.selected - sum(report.left.values()) if report.status == "dry" else report.done
     word = {"requeue": "requeued", "remove": "removed"}.get(report.kind, "brought back")
     left = "".join(f"; {n} {code} ({WHY_LEFT.get(code, code)})" for code, n in sorted(report.left.items()))
     run = f" (run {report.run})" if report.run else ""
-    say(f"{report.queue}: {count} {would}{word}{left}{run}")
-    for note in report.notes:
-        say(f"emq-ops: {one_line(note)}")
+    return [
+        f"{report.queue}: {count} {would}{word}{left}{run}",
+        *(f"emq-ops: {one_line(note)}" for note in report.notes),
+    ]
+
+
+def show_act(context: CommandContext, report: ActReport) -> None:
+    """An act in words on stderr, and, where not a table is wanted, its report on stdout."""
+    say("\n".join(format_act(report)))
+    if context.output != "table":
+        context.emit_one(report.as_row())

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from emq_ops.cli import told
 from emq_ops.cli.context import CommandContext
 from emq_ops.cli.output import say
+from emq_ops.cli.report_tables import format_report
 from emq_ops.cli.values import duration_ms
 from emq_ops.config.effective import Layers
 from emq_ops.ledger import interruptions
@@ -56,6 +56,6 @@ def near_of(queue: str, layers: Layers, server: Server) -> str:
 
 def show(context: CommandContext, kind: str, report: Mapping[str, Any]) -> None:
     """Shows the report of a sweep, trim or fold (`kind`) on stdout, and its notes on stderr."""
-    context.emit_one(told.report(kind, report) if context.output == "table" else report)
+    context.emit_one(format_report(kind, report) if context.output == "table" else report)
     for note in report.get("notes", ()):
         say(f"emq-ops: {report['queue']}: {note}")

@@ -23,8 +23,8 @@ from emq_ops.cli.play_docs import print_modules, print_schema, task_rows
 from emq_ops.cli.play_view import view_of
 from emq_ops.ledger import interruptions
 from emq_ops.ledger.ledger import Ledger
-from emq_ops.ledger.whole import Whole
-from emq_ops.passes.deadset import DeadJob
+from emq_ops.ledger.snapshot import JobSnapshot
+from emq_ops.passes.acts.deadset import DeadJob
 from emq_ops.playbook import runner as words
 from emq_ops.playbook.context import Ops, QueuePolicy
 from emq_ops.playbook.model import Task
@@ -179,9 +179,9 @@ def ops_of(context: CommandContext, server: Server, ledger: Ledger) -> Ops:
         with context.local() as local, context.remote() as remote:
             yield local, remote
 
-    def find(queue: str, job: str) -> Whole | None:
+    def find(queue: str, job: str) -> JobSnapshot | None:
         with archive_of(context) as found:
-            return found.whole(queue, job) if found is not None else None
+            return found.snapshot(queue, job) if found is not None else None
 
     def suspects(queue: str) -> Callable[[DeadJob], bool]:
         cuts = interruptions.listing(ledger, queue)

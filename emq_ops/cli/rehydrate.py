@@ -6,14 +6,13 @@ from typing import Annotated
 
 import typer
 
-from emq_ops.cli.audit_parts import archive_of, tell
+from emq_ops.cli.audit_parts import archive_of, show_act
 from emq_ops.cli.context import CommandContext
 from emq_ops.cli.exits import EXIT_ERROR
 from emq_ops.cli.options import new_app
 from emq_ops.cli.output import say
-from emq_ops.passes.acts import RATE
-from emq_ops.passes.undo import rehydrate as bring_back
-from emq_ops.passes.undo import would_rehydrate
+from emq_ops.passes.acts.options import RATE, ActOptions
+from emq_ops.passes.acts.undo import preview_rehydrate, rehydrate_jobs
 from emq_ops.protocol.keyspace import queue_name
 
 app = new_app()
@@ -34,14 +33,13 @@ def rehydrate(
     context = CommandContext.of(ctx)
     name = queue_name(queue)
     with context.ledger() as ledger, context.server("rehydrate") as server, archive_of(context) as archive:
-        find = archive.whole if archive else None
+        find = archive.snapshot if archive else None
         if dry_run:
-            report = would_rehydrate(server, name, jobs, ledger, find=find)
+            report = preview_rehydrate(server, name, jobs, ledger, find=find)
         else:
-            report = bring_back(server, name, jobs, ledger, find=find, requeue=requeue, rate=rate, why=why)
-    tell(report)
-    if context.output != "table":
-        context.emit_one(report.as_row())
+            acting = ActOptions(rate=rate, why=why)
+            report = rehydrate_jobs(server, name, jobs, ledger, find=find, requeue=requeue, options=acting)
+    show_act(context, report)
     if dry_run:
         say("nothing was changed")
     elif not report.done:

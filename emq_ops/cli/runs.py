@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
-from emq_ops.cli import told
 from emq_ops.cli.context import CommandContext
 from emq_ops.cli.options import new_app
+from emq_ops.cli.report_tables import format_run
 from emq_ops.ledger import deaths, runs
 from emq_ops.protocol.keyspace import queue_name
 
@@ -42,4 +42,4 @@ def show(ctx: typer.Context, run: Annotated[str, typer.Argument(help="Its id, RU
         found = runs.get(ledger, run)
         killed = [death.job for death in deaths.iterate(ledger, run=found.id, with_rows=False)]
     row = {**found.as_row(), "killed": killed}
-    context.emit_one(told.run(row) if context.output == "table" else row)
+    context.emit_one(format_run(row) if context.output == "table" else row)

@@ -7,15 +7,14 @@ from typing import Annotated
 
 import typer
 
-from emq_ops.cli.audit_parts import archive_of, tell
+from emq_ops.cli.audit_parts import archive_of, show_act
 from emq_ops.cli.context import CommandContext
 from emq_ops.cli.exits import EXIT_ERROR
 from emq_ops.cli.options import new_app
 from emq_ops.cli.output import say
-from emq_ops.ledger import acts, runs
-from emq_ops.passes.acts import RATE, ActReport
-from emq_ops.passes.undo import TRIM, count_removed
-from emq_ops.passes.undo import undo as bring_back
+from emq_ops.ledger import runs
+from emq_ops.passes.acts.options import RATE, ActOptions
+from emq_ops.passes.acts.undo import TRIM, preview_undo, undo_run
 
 app = new_app()
 
@@ -36,21 +35,16 @@ def undo(
     context = CommandContext.of(ctx)
     with context.ledger() as ledger:
         if dry_run:
-            found = runs.get(ledger, run)
-            report = ActReport(acts.UNDO, found.queue, status="dry", selected=count_removed(ledger, found))
-            tell(report)
+            show_act(context, preview_undo(ledger, run))
             say("nothing was changed")
-            if context.output != "table":
-                context.emit_one(report.as_row())
             return
         wants = runs.get(ledger, run).kind == TRIM  # what an act took away is with the act
         with (
             context.server("undo") as server,
             archive_of(context) if wants else contextlib.nullcontext() as archive,
         ):
-            report = bring_back(server, run, ledger, find=archive.whole if archive else None, rate=rate, why=why)
-    tell(report)
-    if context.output != "table":
-        context.emit_one(report.as_row())
+            find = archive.snapshot if archive else None
+            report = undo_run(server, run, ledger, find=find, options=ActOptions(rate=rate, why=why))
+    show_act(context, report)
     if report.selected and not report.done:
         raise typer.Exit(EXIT_ERROR)

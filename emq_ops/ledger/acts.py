@@ -26,7 +26,7 @@ from emq_ops.database.records import Records
 from emq_ops.database.statements import BRANDED_ID, follow, insert, pages
 from emq_ops.ledger.ledger import Ledger
 from emq_ops.ledger.schema import metadata, runs
-from emq_ops.ledger.whole import Whole, pack, unpack
+from emq_ops.ledger.snapshot import JobSnapshot, pack, unpack
 
 act_items = Table(
     "act_items",
@@ -82,7 +82,11 @@ def planned(connection: Connection, run: str, limit: int) -> list[Item]:
 
 
 def settle(
-    connection: Connection, run: str, outcomes: Mapping[str, str], at_ms: int, wholes: Mapping[str, Whole] | None = None
+    connection: Connection,
+    run: str,
+    outcomes: Mapping[str, str],
+    at_ms: int,
+    wholes: Mapping[str, JobSnapshot] | None = None,
 ) -> None:
     """Notes what became of items (job -> status), and the jobs that were taken away, whole."""
     kept = wholes or {}
@@ -103,7 +107,7 @@ def totals(connection: Connection, run: str) -> dict[str, int]:
     return {status: int(count) for status, count in connection.execute(wanted)}
 
 
-def removed(ledger: Ledger, run: str, *, page: int = 100) -> Iterator[tuple[Item, Whole | None]]:
+def removed(ledger: Ledger, run: str, *, page: int = 100) -> Iterator[tuple[Item, JobSnapshot | None]]:
     """The jobs that a run took away and that nobody brought back yet, whole (None: retention let that go)."""
     wanted = _ITEMS.select.add_columns(act_items.c.whole).where(
         act_items.c.run == run, act_items.c.status == DONE, act_items.c.undone_by.is_(None)
@@ -125,7 +129,7 @@ def of_job(ledger: Ledger, job: str) -> list[Item]:
         return _ITEMS.all(connection, _ITEMS.select.where(act_items.c.job == job).order_by(act_items.c.run))
 
 
-def last_whole(ledger: Ledger, queue: str, job: str) -> Whole | None:
+def last_snapshot(ledger: Ledger, queue: str, job: str) -> JobSnapshot | None:
     """The job as the newest act on that queue took it away; None where none did."""
     wanted = (
         select(act_items.c.whole)

@@ -12,7 +12,7 @@ from emq_ops.database.records import Records
 from emq_ops.database.statements import among, equal, follow, insert, pages, upsert
 from emq_ops.ledger.ledger import Ledger
 from emq_ops.ledger.schema import deaths, snapshots
-from emq_ops.ledger.snapshot import Snapshot, unpack
+from emq_ops.ledger.snapshot import JobSnapshot, unpack_death
 
 STALLED, ERROR, FLOW, UNKNOWN = "stalled", "error", "flow", "unknown"
 TRIMMED, REVIVED, REMOVED, VANISHED = "trimmed", "revived", "removed", "vanished"
@@ -26,8 +26,8 @@ class Death:
     `attempts` is -1 where the row says none. `first_seen_ms` is server time. `killed_by`: our pass that dead-lettered
     it, None where somebody else did; `found_by`: the pass that saw it. Of the lease that lapsed: `deadline_ms`,
     `epoch`, the `evidence` on which it was counted, and the `interruption` that it may belong to. `flow`: it
-    has books of a flow parent. `snapshot`: see `snapshot.pack`; None where the row was gone before it could be read.
-    `seal`: see `snapshot.seal`; None where nobody made one.
+    has books of a flow parent. `snapshot`: see `snapshot.pack_death`; None where the row was gone before it could be
+    read. `fingerprint`: see `snapshot.fingerprint`; None where nobody made one.
     """
 
     job: str
@@ -44,7 +44,7 @@ class Death:
     interruption: int | None = None
     flow: bool = False
     snapshot: bytes | None = None
-    seal: bytes | None = None
+    fingerprint: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +57,9 @@ class Recorded(Death):
     gone_how: str | None = None
     gone_by: str | None = None
 
-    def contents(self) -> Snapshot:
+    def contents(self) -> JobSnapshot:
         """The row and logs as they were; empty where they could not be read, or retention let them go."""
-        return unpack(self.snapshot) if self.snapshot is not None else Snapshot()
+        return unpack_death(self.snapshot) if self.snapshot is not None else JobSnapshot()
 
 
 _DEATHS = Records(deaths, Recorded)
@@ -99,7 +99,7 @@ def ages(connection: Connection, queue: str, jobs: Sequence[str]) -> dict[tuple[
 
 def record(connection: Connection, queue: str, seen: Sequence[Death]) -> int:
     """Records deaths; one that is known is only told who killed it, if that was not known. A job that died again
-    (other attempts or stalls) gets a new row, and its old one is marked revived. Answers how many are new."""
+    (other attempts or stalls) gets a new row, and its old one is marked revived. Returns how many are new."""
     before = known(connection, queue, [death.job for death in seen])
     fresh = [death for death in seen if before.get(death.job) != (death.attempts, death.stalls)]
     again = [death for death in fresh if death.job in before]
@@ -131,7 +131,7 @@ _SEEN = Records(deaths, Death)
 
 
 def _keep_rows(connection: Connection, queue: str, fresh: Sequence[Death]) -> None:
-    kept = {death.job: (death.snapshot, death.seal) for death in fresh if death.snapshot is not None}
+    kept = {death.job: (death.snapshot, death.fingerprint) for death in fresh if death.snapshot is not None}
     for rows in _rows_of(connection, queue, kept):
         connection.execute(insert(connection, snapshots).on_conflict_do_nothing(), rows)
 
@@ -149,8 +149,8 @@ def _rows_of(
             yield [{"death": number, "body": kept[job][0], "seal": kept[job][1]} for job, number in found]
 
 
-def keep_whole(connection: Connection, queue: str, kept: Mapping[str, tuple[bytes, bytes | None]]) -> None:
-    """Puts these snapshots (job -> body and seal) in place of those that the open deaths have."""
+def replace_snapshots(connection: Connection, queue: str, kept: Mapping[str, tuple[bytes, bytes | None]]) -> None:
+    """Puts these snapshots (job -> body and fingerprint) in place of those that the open deaths have."""
     for rows in _rows_of(connection, queue, kept):
         upsert(connection, snapshots, rows)
 
@@ -169,7 +169,7 @@ def kept(connection: Connection, queue: str, jobs: Sequence[str]) -> dict[str, b
 
 
 def close(connection: Connection, queue: str, jobs: Iterable[str], how: str, at_ms: int, by: str | None = None) -> int:
-    """Marks the open deaths of these jobs as gone; answers how many there were."""
+    """Marks the open deaths of these jobs as gone; returns how many there were."""
     gone = 0
     for page in pages(list(jobs)):
         statement = update(deaths).where(deaths.c.queue == queue, deaths.c.gone_ms.is_(None), deaths.c.job.in_(page))
@@ -179,7 +179,7 @@ def close(connection: Connection, queue: str, jobs: Iterable[str], how: str, at_
 
 def reopen(connection: Connection, queue: str, jobs: Sequence[str], by: str | None = None) -> int:
     """Takes back that these jobs are gone, by run `by` (None: by whomever): they are dead again, as they last were. One
-    that has died anew since is left. Answers how many."""
+    that has died anew since is left. Returns how many."""
     other = deaths.alias("other")
     open_too = exists().where(other.c.queue == deaths.c.queue, other.c.job == deaths.c.job, other.c.gone_ms.is_(None))
     back = 0
@@ -223,8 +223,8 @@ def open_jobs(connection: Connection, queue: str, *, after: str = "", limit: int
 
 
 def told(connection: Connection, queue: str, jobs: Sequence[str], names: Sequence[str]) -> Sequence[Row[Any]]:
-    """Of each of these jobs that the ledger has as dead now: the job, the columns of these names, and the seal of its
-    kept row (None where there is none)."""
+    """Of each of these jobs that the ledger has as dead now: the job, the columns of these names, and the fingerprint
+    of its kept row (None where there is none)."""
     columns = [deaths.c.job, *(deaths.c[name] for name in names), snapshots.c.seal]
     here = (deaths.c.queue == queue, deaths.c.gone_ms.is_(None), among(connection, deaths.c.job, jobs))
     kept = outerjoin(deaths, snapshots, snapshots.c.death == deaths.c.id)

@@ -97,7 +97,7 @@ def knows(ledger: Ledger, queue: str) -> bool:
         return contact_of(connection, queue) is not None
 
 
-def known_queues(ledger: Ledger) -> list[str]:
+def contacted_queues(ledger: Ledger) -> list[str]:
     """Every queue that a pass ever saw, be it on the server or lost."""
     with ledger.read() as connection:
         return sorted(connection.execute(select(contacts.c.queue)).scalars())

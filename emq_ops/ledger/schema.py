@@ -170,7 +170,7 @@ snapshots = Table(
     # Apart from `deaths`, whose rows are looked through and changed by the hundred thousand.
     Column("death", SERIAL, ForeignKey("deaths.id", ondelete="CASCADE"), primary_key=True, autoincrement=False),
     Column("body", LargeBinary, nullable=False),
-    Column("seal", LargeBinary),  # what `snapshot.seal` says of it; null: nobody asked
+    Column("seal", LargeBinary),  # what `snapshot.fingerprint` says of it; null: nobody asked
 )
 
 listings = Table(

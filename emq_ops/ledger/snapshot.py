@@ -1,8 +1,10 @@
-"""A row with its logs as one value: what a job was when it was seen dead.
+"""A dead job as one value: row, logs, and its books as a flow parent, so that a removal can be undone to the byte.
 
-Packed by the archive's codec as ``[number of fields, name, value, ..., log line, ...]``; led by ``z`` and deflated
-where that pays, else by ``p``. A flow parent that was trimmed stands there whole, with its books: led by ``w``, and
-packed as `whole` says.
+Three stored forms, each packed by the archive's codec; ``z`` leads one that is deflated, ``p`` one that is not:
+
+- with a death: ``[number of fields, name, value ..., log line ...]``, a job without books (`pack_row`);
+- with a death, a flow parent: ``w``, then the form below (`pack_death`);
+- with an act: ``[texts of the row, of the log, dependencies? (0/1), of each flow book, then these texts]`` (`pack`).
 """
 
 from __future__ import annotations
@@ -15,41 +17,95 @@ from dataclasses import dataclass
 
 from emq_archive import codec
 from emq_archive.dead_digest import dead_digest
-from emq_ops.ledger import whole as wholes
-from emq_ops.ledger.whole import Whole
 
 _WORTH_DEFLATING = 512
 _CHEAP = 1
-_WHOLE = b"w"
+_WITH_BOOKS = b"w"
+FLOW_BOOKS = ("processed", "failed", "unsuccessful")
 
 Pair = tuple[bytes, bytes]
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
-    """`row`: the fields in the order the server gave them, bytes; `logs`: lines, oldest first."""
+class JobSnapshot:
+    """`row` and each of `books` (FLOW_BOOKS): names and values in turn, in the server's order; `logs`: oldest first;
+    `dependencies`: a flow parent's count, None where there is none."""
 
-    row: tuple[Pair, ...] = ()
+    row: tuple[bytes, ...] = ()
     logs: tuple[bytes, ...] = ()
+    dependencies: bytes | None = None
+    books: tuple[tuple[bytes, ...], ...] = ((), (), ())
+
+    @classmethod
+    def of_reply(
+        cls, row: Sequence[bytes], logs: Sequence[bytes], dependencies: bytes | None, *books: Sequence[bytes]
+    ) -> JobSnapshot:
+        """From what a script returns of a job."""
+        return cls(tuple(row), tuple(logs), dependencies, tuple(map(tuple, books)))
+
+    @property
+    def fields(self) -> list[Pair]:
+        """The row in pairs."""
+        return list(zip(self.row[::2], self.row[1::2], strict=True))
 
     def get(self, name: bytes) -> bytes | None:
-        """The value of a field, None where the row has none."""
-        return next((value for field, value in self.row if field == name), None)
+        """The value of a field of the row, None where it has none."""
+        return next((value for field, value in self.fields if field == name), None)
 
 
-def pack(flat_row: Sequence[bytes], logs: Sequence[bytes]) -> bytes:
-    """From raw replies of ``HGETALL`` and ``LRANGE``."""
-    packed = codec.pack([b"%d" % (len(flat_row) // 2), *flat_row, *logs])
-    if len(packed) < _WORTH_DEFLATING:
-        return b"p" + packed
-    deflated = zlib.compress(packed, _CHEAP)
-    return b"z" + deflated if len(deflated) < len(packed) else b"p" + packed
+def pack(job: JobSnapshot) -> bytes:
+    """The form that an act keeps."""
+    counts = [len(job.row), len(job.logs), int(job.dependencies is not None), *map(len, job.books)]
+    texts: list[bytes] = [b"%d" % count for count in counts]
+    texts += [*job.row, *job.logs]
+    texts += [] if job.dependencies is None else [job.dependencies]
+    for book in job.books:
+        texts += book
+    return _deflated(codec.pack(texts))
 
 
-def seal(names: Sequence[bytes], digest: str) -> bytes:
-    """What a row with its logs is known by, 28 bytes: rows with one seal have the same fields, in one order, and the
-    same logs. `digest`: `dead_digest` of the values of `names` and of the logs."""
+def unpack(packed: bytes) -> JobSnapshot:
+    """Back from `pack`. Raises ValueError for what `pack` did not make."""
+    texts = _texts(packed)
+    counts = [int(text) for text in texts[:6]]
+    rest = iter(texts[6:])
+
+    def take(count: int) -> tuple[bytes, ...]:
+        return tuple(next(rest) for _ in range(count))
+
+    row, logs = take(counts[0]), take(counts[1])
+    dependencies = next(rest) if counts[2] else None
+    return JobSnapshot(row, logs, dependencies, tuple(take(count) for count in counts[3:]))
+
+
+def pack_row(flat_row: Sequence[bytes], logs: Sequence[bytes]) -> bytes:
+    """The form that a death keeps, from raw replies of ``HGETALL`` and ``LRANGE``."""
+    return _deflated(codec.pack([b"%d" % (len(flat_row) // 2), *flat_row, *logs]))
+
+
+def pack_death(job: JobSnapshot) -> bytes:
+    """The form that the death of a flow parent keeps."""
+    return _WITH_BOOKS + pack(job)
+
+
+def unpack_death(packed: bytes) -> JobSnapshot:
+    """Back from `pack_row` or `pack_death`. Raises ValueError for what these did not make."""
+    if packed[:1] == _WITH_BOOKS:
+        return unpack(packed[1:])
+    count, *flat = _texts(packed)
+    fields = 2 * int(count)
+    return JobSnapshot(tuple(flat[:fields]), tuple(flat[fields:]))
+
+
+def fingerprint(names: Sequence[bytes], digest: str) -> bytes:
+    """What a row with its logs is known by, 28 bytes: rows with one fingerprint have the same fields, in one order, and
+    the same logs. `digest`: `dead_digest` of the values of `names` and of the logs."""
     return _hash_of(tuple(names)) + bytes.fromhex(digest)
+
+
+def fingerprint_of(flat_row: Sequence[bytes], logs: Sequence[bytes]) -> bytes:
+    """The fingerprint of what `pack_row` takes."""
+    return fingerprint(flat_row[::2], dead_digest(flat_row[1::2], logs))
 
 
 @functools.lru_cache(maxsize=64)
@@ -57,36 +113,13 @@ def _hash_of(names: tuple[bytes, ...]) -> bytes:
     return hashlib.sha256(codec.pack(names)).digest()[:8]
 
 
-def seal_of(flat_row: Sequence[bytes], logs: Sequence[bytes]) -> bytes:
-    """The seal of what `pack` takes."""
-    return seal(flat_row[::2], dead_digest(flat_row[1::2], logs))
+def _deflated(packed: bytes) -> bytes:
+    if len(packed) >= _WORTH_DEFLATING:
+        deflated = zlib.compress(packed, _CHEAP)
+        if len(deflated) < len(packed):
+            return b"z" + deflated
+    return b"p" + packed
 
 
-def unpack(packed: bytes) -> Snapshot:
-    """Back from `pack`, without the books of `pack_whole`. Raises ValueError for what these did not make."""
-    row, logs = unpack_flat(packed)
-    return Snapshot(tuple(zip(row[::2], row[1::2], strict=True)), tuple(logs))
-
-
-def unpack_flat(packed: bytes) -> tuple[Sequence[bytes], Sequence[bytes]]:
-    """The same as `pack` took it: the row as name, value ..., and the log lines."""
-    if packed[:1] == _WHOLE:
-        whole = wholes.unpack(packed[1:])
-        return whole.row, whole.logs
-    body = zlib.decompress(packed[1:]) if packed[:1] == b"z" else packed[1:]
-    count, *flat = codec.unpack(body)
-    fields = 2 * int(count)
-    return flat[:fields], flat[fields:]
-
-
-def pack_whole(whole: Whole) -> bytes:
-    """A job with its books, to stand in place of its snapshot."""
-    return _WHOLE + wholes.pack(whole)
-
-
-def unpack_whole(packed: bytes) -> Whole:
-    """Back from `pack_whole`, or from `pack`: then it has no books. Raises ValueError for what these did not make."""
-    if packed[:1] == _WHOLE:
-        return wholes.unpack(packed[1:])
-    snapshot = unpack(packed)
-    return Whole(tuple(text for pair in snapshot.row for text in pair), snapshot.logs)
+def _texts(packed: bytes) -> list[bytes]:
+    return codec.unpack(zlib.decompress(packed[1:]) if packed[:1] == b"z" else packed[1:])

@@ -12,8 +12,8 @@ from typing import Any
 from emq_archive.ports import LocalStore, Remote
 from emq_ops.ledger.holds import Window
 from emq_ops.ledger.ledger import Ledger
-from emq_ops.passes.deadset import DeadJob
-from emq_ops.passes.undo import FindArchived
+from emq_ops.passes.acts.deadset import DeadJob
+from emq_ops.passes.acts.sources import FindArchived
 from emq_ops.policy.models import DeadPolicy, StalledPolicy, StreamPolicy
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import Server

@@ -11,9 +11,11 @@ import pytest
 from emq_ops.ledger import acts as book
 from emq_ops.ledger import runs
 from emq_ops.ledger.ledger import Ledger
-from emq_ops.passes import acts
-from emq_ops.passes.acts import act, choose
-from emq_ops.passes.selection import Selection
+from emq_ops.passes.acts import slices
+from emq_ops.passes.acts.act import act
+from emq_ops.passes.acts.options import ActOptions
+from emq_ops.passes.acts.selection import DeadSelection
+from emq_ops.passes.acts.targets import choose
 from emq_ops.protocol.errors import UnreachableError
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import Server
@@ -49,7 +51,7 @@ def begun(server: Server, ledger: Ledger, queue: str, kind: str = book.REMOVE) -
         raise CutError
 
     with pytest.raises(CutError):
-        act(server, kind, choose(server, queue, Selection()), ledger, rate=4, slice_size=1, sleep=cut)
+        act(server, kind, choose(server, queue, DeadSelection()), ledger, ActOptions(rate=4, slice_size=1, sleep=cut))
     [run] = runs.latest(ledger, kind=kind)
     with ledger.write() as connection:
         runs.finish(connection, run.id, runs.INTERRUPTED)
@@ -71,14 +73,14 @@ def test_an_act_that_breaks_off_says_what_was_done_and_how_to_go_on(
     server: Server, where: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     alpha, beta = seeded(server, "alpha", "beta")
-    send = acts._send
+    send = slices.send_slice
 
     def breaks(server: Server, kind: str, keys: Any, *more: Any) -> None:
         if keys.queue == "beta":
             raise UnreachableError("the server went away")
         send(server, kind, keys, *more)
 
-    monkeypatch.setattr(acts, "_send", breaks)
+    monkeypatch.setattr(slices, "send_slice", breaks)
     ran = emq("audit", "dead", "--error", "boom*", "--remove", "--yes", *where)
     monkeypatch.undo()
     assert ran.code == 3
@@ -170,7 +172,7 @@ def test_a_removal_is_undone_and_a_life_told_while_the_archive_is_away(
 ) -> None:
     [q] = seeded(server, "orders")
     [job, *_], before = dead_of(q), dump(server)
-    run = act(server, book.REMOVE, choose(server, "orders", Selection()), ledger).run or ""
+    run = act(server, book.REMOVE, choose(server, "orders", DeadSelection()), ledger).run or ""
     ran = emq("undo", run, "--dry-run", "--output", "json", *where)
     assert {name: json.loads(ran.out)[name] for name in ("kind", "status", "selected")} == {
         "kind": "undo",
@@ -211,7 +213,7 @@ def test_ctrl_c_says_how_to_go_on(server: Server, where: tuple[str, ...], monkey
     def pressed(*_: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(acts, "_send", pressed)
+    monkeypatch.setattr(slices, "send_slice", pressed)
     ran = emq("audit", "dead", "orders", "--requeue", "--yes", *where)
     assert (ran.code, ran.err.splitlines()[-1]) == (130, "emq-ops: interrupted")
     assert "`emq-ops audit dead --resume RUN" in ran.err

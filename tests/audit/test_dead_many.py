@@ -15,7 +15,7 @@ import pytest
 
 from emq_ops.audit.dead import MOST_GROUPS, audit_dead
 from emq_ops.cli.output import emit_rows
-from emq_ops.passes.selection import Selection
+from emq_ops.passes.acts.selection import DeadSelection
 from emq_ops.protocol import ids
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import Server
@@ -33,7 +33,7 @@ def test_groups_are_bounded(server: Server) -> None:
             "HSET", q.keys.row(job), "state", "dead", "attempts", 1, "payload", "x", "last_error", f"odd {word}"
         )
         server.write("ZADD", q.keys.dead, 0, job)
-    audit = audit_dead(server, ["orders"], Selection())
+    audit = audit_dead(server, ["orders"], DeadSelection())
     assert len(audit.groups) == MOST_GROUPS + 1
     assert sum(group.jobs for group in audit.groups.values()) == len(made)
     assert "different error texts" in audit.notes[-1]
@@ -62,9 +62,9 @@ def test_memory_is_flat(server: Server, valkey: Valkey) -> None:
     peaks = []
     for count in (2_500, 7_500):  # several pages each
         bury(valkey, q, count)
-        audit_dead(server, ["orders"], Selection())
+        audit_dead(server, ["orders"], DeadSelection())
         tracemalloc.start()
-        audit_dead(server, ["orders"], Selection())
+        audit_dead(server, ["orders"], DeadSelection())
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
     assert peaks[1] < peaks[0] * 1.5

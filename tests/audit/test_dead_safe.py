@@ -15,7 +15,7 @@ import pytest
 from emq_ops.audit.dead import audit_dead
 from emq_ops.audit.page import dead_page
 from emq_ops.ledger.ledger import open_ledger
-from emq_ops.passes.selection import Selection
+from emq_ops.passes.acts.selection import DeadSelection
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import Server
 from tests.audit.cli import emq
@@ -141,7 +141,7 @@ def test_a_browser_shows_the_page_and_runs_nothing(server: Server, tmp_path: Pat
     for error in HOSTILE:
         failed(q, error + b"<script>document.title='run'</script>")
     page = tmp_path / "page.html"
-    page.write_text(dead_page(audit_dead(server, ["orders"], Selection())), "utf-8")
+    page.write_text(dead_page(audit_dead(server, ["orders"], DeadSelection())), "utf-8")
     flags = ("--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path}/profile", "--dump-dom")
     shown = subprocess.run([chromium, *flags, page.as_uri()], capture_output=True, text=True, timeout=120, check=True)
     assert "<title>Dead jobs</title>" in shown.stdout

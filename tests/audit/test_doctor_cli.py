@@ -9,8 +9,9 @@ import pytest
 
 from emq_ops.ledger import acts, alerts, runs
 from emq_ops.ledger.ledger import open_ledger
-from emq_ops.passes.acts import act, choose
-from emq_ops.passes.selection import Selection
+from emq_ops.passes.acts.act import act
+from emq_ops.passes.acts.selection import DeadSelection
+from emq_ops.passes.acts.targets import choose
 from emq_ops.protocol.server import Server
 from tests.audit.cli import Ran, emq
 from tests.audit.damage import DAMAGES, GONE
@@ -148,7 +149,7 @@ def test_an_act_that_was_killed_is_told(server: Server, valkey: Valkey, tmp_path
     world = build(server)
     state = f"sqlite:///{tmp_path}/state.db"
     with open_ledger(state) as ledger:
-        run = act(server, acts.REMOVE, choose(server, "orders", Selection(jobs=(world.dead[0],))), ledger).run or ""
+        run = act(server, acts.REMOVE, choose(server, "orders", DeadSelection(jobs=(world.dead[0],))), ledger).run or ""
         assert "was not ended" not in doctor(valkey, "--state", state).err
         with ledger.write() as connection:
             runs.finish(connection, run, runs.INTERRUPTED)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from emq_ops.audit.whatif import Fate, replay, what_if
+from emq_ops.audit.whatif import ReplayedJob, replay, what_if
 from emq_ops.ledger import deaths
 from emq_ops.ledger.ledger import Ledger
 from emq_ops.ledger.stalls import DEAD, EXEMPT, RECOVERED, Stall
@@ -91,7 +91,7 @@ def reads_dead(q: Queue, job: str) -> bool:
 
 
 def would_die(ledger: Ledger, queues: list[str], threshold: int) -> set[int]:
-    fates: list[Fate] = []
+    fates: list[ReplayedJob] = []
     what_if(ledger, threshold, queues, each=fates.append)
     return {queues.index(fate.queue) for fate in fates if fate.would_die}
 

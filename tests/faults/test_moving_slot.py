@@ -16,9 +16,10 @@ from emq_ops.audit.doctor.look import examine
 from emq_ops.audit.doctor.mend import mend
 from emq_ops.ledger.acts import REMOVE, REQUEUE
 from emq_ops.ledger.ledger import Ledger
-from emq_ops.passes.acts import act, choose
+from emq_ops.passes.acts.act import act
+from emq_ops.passes.acts.selection import DeadSelection
+from emq_ops.passes.acts.targets import choose
 from emq_ops.passes.lease.queue_lease import QueueLease
-from emq_ops.passes.selection import Selection
 from emq_ops.passes.sweep.stalled_sweep import sweep
 from emq_ops.passes.trim.dead_trim import trim
 from emq_ops.policy.models import DeadPolicy, StalledPolicy
@@ -113,7 +114,7 @@ def _doctor(server: Server, half: Half) -> None:
 
 def _act(kind: str) -> Callable[[Server, Half], object]:
     def run(server: Server, half: Half) -> None:
-        act(server, kind, choose(server, half.name, Selection(), half.ledger), half.ledger)
+        act(server, kind, choose(server, half.name, DeadSelection(), half.ledger), half.ledger)
 
     return run
 
@@ -122,7 +123,7 @@ DOORS: dict[str, Callable[[Server, Half], object]] = {
     "doctor": _doctor,
     "sweep": lambda s, h: sweep(s, h.name, StalledPolicy(), h.ledger, h.fence),
     "trim": lambda s, h: trim(s, h.name, DeadPolicy(keep=0, archive=False), h.ledger, h.fence),
-    "audit": lambda s, h: audit_dead(s, [h.name], Selection(), h.ledger),
+    "audit": lambda s, h: audit_dead(s, [h.name], DeadSelection(), h.ledger),
     "requeue": _act(REQUEUE),
     "remove": _act(REMOVE),
     "fold": lambda s, h: Host.in_folder(s, h.folder, queue_name=h.name).anew(keep=1).cycle(force=True),

@@ -27,7 +27,7 @@ from emq_ops.database.scripts import directory_of
 from emq_ops.ledger import acts, deaths, stalls  # noqa: F401  # their tables are on the metadata
 from emq_ops.ledger.ledger import PROFILE, STATE, Ledger, open_ledger
 from emq_ops.ledger.schema import metadata
-from emq_ops.ledger.snapshot import pack
+from emq_ops.ledger.snapshot import pack_row
 from emq_ops.ledger.tokens import last_token, next_token
 from emq_ops.protocol import deadline
 from emq_ops.protocol.errors import BadInputError, DeadlineError
@@ -83,7 +83,7 @@ def older(tmp_path: Path, last: str) -> ScriptDirectory:
 def test_rows_that_were_kept_before_there_were_seals_stay_as_they_are(url: str, tmp_path: Path) -> None:
     database = open_database(url, PROFILE)
     STATE.upgrade(database, older(tmp_path, "0005"))
-    body = pack([b"payload", b"\xff\x00"], [b"line"])
+    body = pack_row([b"payload", b"\xff\x00"], [b"line"])
     with database.write() as connection:
         assert "seal" not in {column["name"] for column in inspect(connection).get_columns("death_rows")}
         told = {"queue": "mail", "job": "JOB0STBBIRAKHo", "body": body}
@@ -98,7 +98,7 @@ def test_rows_that_were_kept_before_there_were_seals_stay_as_they_are(url: str, 
                 ("JOB0STBBIRAKHo", "error", None)
             ]
         with ledger.write() as connection:
-            deaths.keep_whole(connection, "mail", {"JOB0STBBIRAKHo": (b"other", b"its seal")})
+            deaths.replace_snapshots(connection, "mail", {"JOB0STBBIRAKHo": (b"other", b"its seal")})
         with ledger.read() as connection:
             [row] = deaths.told(connection, "mail", ["JOB0STBBIRAKHo"], [])
             assert row.seal == b"its seal"

@@ -189,8 +189,8 @@ def test_whom_a_trim_listed_is_known_to_the_next(ledger: Ledger, by_mint: bool, 
 @given(st.lists(st.binary(max_size=700)), st.lists(st.binary(max_size=300)))
 def test_a_snapshot_comes_back_whole(texts: list[bytes], logs: list[bytes]) -> None:
     flat = texts if len(texts) % 2 == 0 else texts[:-1]
-    found = snapshot.unpack(snapshot.pack(flat, logs))
-    assert [x for pair in found.row for x in pair] == flat
+    found = snapshot.unpack_death(snapshot.pack_row(flat, logs))
+    assert list(found.row) == flat
     assert list(found.logs) == logs
 
 

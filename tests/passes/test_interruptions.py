@@ -176,7 +176,7 @@ def test_a_leader_whose_lease_went_with_the_keyspace_tells_what_vanished(ledger:
             with pytest.raises(FenceError):
                 sweep(server, "mail", StalledPolicy(), ledger, fence)
         swept(server, ledger, "mail")
-        [told] = audit_restarts(ledger).told
+        [told] = audit_restarts(ledger).outcomes
         assert (told.cut.kind, told.cut.went_back) == ("restart", True)
         assert told.cut.evidence["token"] == {"known": fence.token, "found": 0}
         assert told.jobs == {"vanished": sorted([*lost, *flown])}
@@ -194,11 +194,11 @@ def test_jobs_in_flight_that_went_with_the_keyspace_have_vanished(ledger: Ledger
         forgetful.restart()
         enqueue(mail, mine[0], b"again")  # by its producer
         swept(server, ledger, "mail")
-        [told] = audit_restarts(ledger).told
+        [told] = audit_restarts(ledger).outcomes
         assert told.as_row()["jobs"] == {"vanished": mine[1:]}
         assert (told.cut.kind, told.cut.in_flight, told.cut.vanished) == ("restart", 0, 4)
         swept(server, ledger, "mail")
-        assert audit_restarts(ledger).told == [told]
+        assert audit_restarts(ledger).outcomes == [told]
 
 
 def test_two_servers_behind_one_name(server: Server, ledger: Ledger, mail: Queue) -> None:

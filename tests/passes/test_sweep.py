@@ -96,7 +96,7 @@ def test_c18_a_count_survives_a_restart(durable: Valkey, ledger: Ledger, restart
         assert places == [None, None, None]
         [death] = deaths.iterate(ledger)
         assert (death.cause, death.attempts, death.stalls, death.killed_by) == ("stalled", 2, 2, report.run)
-        assert dict(death.contents().row)[b"payload"] == b"x"
+        assert death.contents().get(b"payload") == b"x"
         jobs.requeue(mail, job)
         assert "stalled" not in row_of(mail, job)
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from emq_ops.ledger.ledger import Ledger
-from emq_ops.passes.books import of_facts
-from emq_ops.passes.undo import undo
+from emq_ops.passes.acts.flow_records import snapshot_of_facts
+from emq_ops.passes.acts.undo import undo_run
 from emq_ops.protocol.ids import mint
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import Server
@@ -42,11 +42,11 @@ def test_the_books_of_a_flow_parent_come_back_with_it(
     assert report.removed_jobs == dead[:6]
     assert not [key for key in dump(server) if key.startswith("emq:") and any(job in key for job in dead[:6])]
     for job in dead[:6] if archive else ():
-        whole = of_facts(shelf.rows[job], (), shelf.facts[job])
+        whole = snapshot_of_facts(shelf.rows[job], (), shelf.facts[job])
         assert dict_of(whole.books[0]) == before.get(mail.keys.book(job, "processed"), {}).get("hash", {})
         assert dict_of(whole.books[1]) == before.get(mail.keys.book(job, "failed"), {}).get("hash", {})
         assert whole.dependencies == (b"1" if job == dead[2] else None)
-    assert undo(server, report.run or "", ledger).done == 6
+    assert undo_run(server, report.run or "", ledger).done == 6
     after = dump(server)
     for keyspace in (before, after):
         keyspace.pop(mail.keys.lease)

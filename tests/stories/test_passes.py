@@ -1,5 +1,5 @@
 """Stories of the sweep on real processes, with fixed numbers, told back by the audits: (d) a poison job, (e) a failover
-with unequal leases, (f) a deploy in a maintenance window. (a) to (c) are in ``test_told_back``."""
+with unequal leases, (f) a deploy in a maintenance window. (a) to (c) are in ``test_restarts``."""
 
 from __future__ import annotations
 

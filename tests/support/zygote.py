@@ -3,7 +3,7 @@
     child = zygote.start("tests.faults.passes.run_pass", what="sweep", url=..., state=...)
     child.signal(signal.SIGSTOP)
     assert child.wait() == 0
-    assert zygote.run("tests.passes.run_act", kill=["commit", "before", 3], ...) == -signal.SIGKILL
+    assert zygote.run("tests.passes.acts.run_act", kill=["commit", "before", 3], ...) == -signal.SIGKILL
 
 What a child does is a module of the tests: its ``child(spec)``, whose return value is the child's `result`. The parent
 imports it, with all that it imports, before its first fork for it, and calls its ``warm()``, if there is one.

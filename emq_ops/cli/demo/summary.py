@@ -13,7 +13,7 @@ from emq_ops.cli.demo.stage import QUEUES, Stage
 from emq_ops.cli.demo.view import Tally
 from emq_ops.ledger.ledger import open_ledger
 from emq_ops.ledger.schema import deaths
-from emq_ops.passes.errortext import normalise
+from emq_ops.passes.acts.errortext import normalise
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import Server
 from emq_ops.protocol.transitions.reads import counts

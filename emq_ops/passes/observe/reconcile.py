@@ -13,7 +13,7 @@ from emq_ops.ledger import runs, victims
 from emq_ops.ledger.deaths import NO_ATTEMPTS, Death
 from emq_ops.ledger.interruptions import Contact, Interruption
 from emq_ops.ledger.ledger import Ledger
-from emq_ops.ledger.snapshot import pack, seal_of
+from emq_ops.ledger.snapshot import fingerprint_of, pack_row
 from emq_ops.passes.events import Died, Emit, nowhere
 from emq_ops.passes.frame.budget import Budget
 from emq_ops.passes.observe.queue_state import QueueState
@@ -146,8 +146,8 @@ def _death(job: str, row: list[bytes], logs: list[bytes], run: str | None, now_m
         found_by=run,
         epoch=fields[b"lease_epoch"].decode("utf-8", "replace")[:64] if b"lease_epoch" in fields else None,
         flow=flow is not None,
-        snapshot=pack(row, logs),
-        seal=seal_of(row, logs),
+        snapshot=pack_row(row, logs),
+        fingerprint=fingerprint_of(row, logs),
     )
 
 

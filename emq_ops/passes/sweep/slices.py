@@ -12,7 +12,7 @@ from emq_ops.ledger import interruptions as book
 from emq_ops.ledger import runs, stalls
 from emq_ops.ledger.deaths import NO_ATTEMPTS, STALLED, Death, record
 from emq_ops.ledger.ledger import Ledger
-from emq_ops.ledger.snapshot import pack, seal_of
+from emq_ops.ledger.snapshot import fingerprint_of, pack_row
 from emq_ops.passes.observe.evidence import JudgingContext, Lease, Verdict, judge
 from emq_ops.passes.observe.rows import flow_parents, read_dead, token_of
 from emq_ops.policy.models import StalledPolicy
@@ -220,6 +220,6 @@ def _death(
         evidence="max-exempt" if one.exemptions else verdict.evidence,
         interruption=verdict.interruption,
         flow=flow,
-        snapshot=pack(*row) if row is not None else None,
-        seal=seal_of(*row) if row is not None else None,
+        snapshot=pack_row(*row) if row is not None else None,
+        fingerprint=fingerprint_of(*row) if row is not None else None,
     )

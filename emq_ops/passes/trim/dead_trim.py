@@ -14,7 +14,8 @@ from emq_ops.ledger.interruptions import Interruption
 from emq_ops.ledger.ledger import Ledger
 from emq_ops.ledger.victims import Listing, Victim, close_trimmed, note, up_to
 from emq_ops.ledger.victims import victims as find_victims
-from emq_ops.passes.books import Books, digests, keep_books
+from emq_ops.passes.acts.flow_records import FlowRecords, digests_of, keep_flow_records
+from emq_ops.passes.acts.snapshots import facts_and_fingerprints, renew_snapshots
 from emq_ops.passes.events import Emit, PassEnded, PassStarted, SliceTrimmed, alert, nowhere
 from emq_ops.passes.frame.budget import Budget, at_the_end
 from emq_ops.passes.lease.holder import DAEMON, who
@@ -22,7 +23,6 @@ from emq_ops.passes.observe.interruptions import notice
 from emq_ops.passes.observe.queue_state import QueueState, observe
 from emq_ops.passes.observe.reconcile import agreed, reconcile
 from emq_ops.passes.report import NAMED, TrimReport, name_some
-from emq_ops.passes.snapshots import facts_and_seals, renew
 from emq_ops.passes.trim.archiver import ArchivedJob, DeadArchiver
 from emq_ops.policy.models import DeadPolicy
 from emq_ops.policy.rows import as_row
@@ -231,7 +231,7 @@ def _remove(state: _Trim, victims: Sequence[Victim], now_ms: int) -> None:
         if state.budget.up:
             state.report.more = True
         else:
-            _delete(state, victims, None, keep_books(state.server, state.ledger, state.keys, victims))
+            _delete(state, victims, None, keep_flow_records(state.server, state.ledger, state.keys, victims))
         return
     going: Future[None] | None = None
     with ThreadPoolExecutor(max_workers=1, thread_name_prefix="trim") as behind:  # leaving it waits for what is going
@@ -255,12 +255,12 @@ def _remove(state: _Trim, victims: Sequence[Victim], now_ms: int) -> None:
 
 def _archive(
     state: _Trim, archiver: DeadArchiver, victims: Sequence[Victim], now_ms: int, going: Future[None] | None
-) -> tuple[Mapping[str, ArchivedJob], Mapping[str, Books]]:
+) -> tuple[Mapping[str, ArchivedJob], Mapping[str, FlowRecords]]:
     """Those that are proven to be in the archive, and the books of flow parents; both are in the ledger too. The report
     is left alone until those that are `going` have gone."""
-    books = keep_books(state.server, state.ledger, state.keys, victims)
+    books = keep_flow_records(state.server, state.ledger, state.keys, victims)
     jobs = [victim.job for victim in victims]
-    facts, seals = facts_and_seals(state.ledger, state.report.queue, jobs)
+    facts, fingerprints = facts_and_fingerprints(state.ledger, state.report.queue, jobs)
     for job, kept in books.items():
         facts[job] = [*facts.get(job, ()), *kept.facts]
     receipt = archiver.archive(jobs, facts, now_ms=now_ms)
@@ -271,7 +271,7 @@ def _archive(
         state.report.skip(job, f"not archived: {reason}")
     state.report.survived += len(receipt.gone)
     flat = {job: archived for job, archived in receipt.proven.items() if job not in books}
-    renew(state.server, state.ledger, state.keys, flat, seals)
+    renew_snapshots(state.server, state.ledger, state.keys, flat, fingerprints)
     return receipt.proven, books
 
 
@@ -279,7 +279,7 @@ def _delete(
     state: _Trim,
     victims: Sequence[Victim],
     proven: Mapping[str, ArchivedJob] | None,
-    books: Mapping[str, Books],
+    books: Mapping[str, FlowRecords],
 ) -> None:
     size = state.policy.slice
     for first in range(0, len(victims), size * FLUSH):
@@ -294,7 +294,7 @@ def _flush(
     state: _Trim,
     slices: list[Sequence[Victim]],
     proven: Mapping[str, ArchivedJob] | None,
-    books: Mapping[str, Books],
+    books: Mapping[str, FlowRecords],
 ) -> None:
     """Sends some slices at once, and takes their replies in turn up to the first that failed, which is raised."""
     keys, report = state.keys, state.report
@@ -320,12 +320,12 @@ def _flush(
 
 
 def call_tail(
-    victims: Sequence[Victim], proven: Mapping[str, ArchivedJob] | None, books: Mapping[str, Books] | None
+    victims: Sequence[Victim], proven: Mapping[str, ArchivedJob] | None, books: Mapping[str, FlowRecords] | None
 ) -> list[Arg]:
     """The jobs as ``lua/lib/dead_trim.lua`` takes them; without `proven` there is no digest to compare, without `books`
     none of these."""
     flows = any(victim.flow for victim in victims)
-    ends: list[list[Arg]] = [[digest] for digest in digests(victims, books)] if flows else [[] for _ in victims]
+    ends: list[list[Arg]] = [[digest] for digest in digests_of(victims, books)] if flows else [[] for _ in victims]
     shapes: dict[tuple[bytes, ...], int] = {}
     jobs: list[Arg] = []
     for victim, end in zip(victims, ends, strict=True):

@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, ClassVar
 
-from emq_ops.ledger import acts as book
-from emq_ops.ledger import runs
+from emq_ops.ledger import acts, runs
 from emq_ops.ledger.runs import Run
-from emq_ops.passes import acts
-from emq_ops.passes.acts import ActReport, Chosen
-from emq_ops.passes.deadset import DeadJob
+from emq_ops.passes.acts.act import act, resume
+from emq_ops.passes.acts.options import ActOptions
+from emq_ops.passes.acts.report import WHY_LEFT, ActReport, preview
+from emq_ops.passes.acts.targets import Targets, note_flow_parents
 from emq_ops.playbook.context import Context, Stopped
-from emq_ops.playbook.modules.dead import FILTERS, LIMIT, NAMED, NAMES, RATE, selected
+from emq_ops.playbook.modules.dead import AT_RATE, FILTERS, LIMIT, NAMED, NAMES, selected
 from emq_ops.playbook.options import TRUE, Option
 from emq_ops.playbook.registry import CHANGE, SAME, Module, Plan, Result
 
@@ -31,26 +31,26 @@ class _Act(Module):
 
     def inspect(self, ctx: Context, options: dict[str, Any]) -> Plan:
         """Which jobs it would touch."""
-        chosen = Chosen(ctx.queue.name)
-        blocked = 0
-        found = list(selected(ctx, options))
-        for job, leaves in zip(found, self.leaves(ctx, found), strict=True):
-            if leaves:
-                blocked += 1
-            else:
-                chosen.add(job)
-        ids = [job for job, _, _ in chosen.jobs]
-        returns = {"ids": ids, "last_attempt": chosen.last_attempt, "left": blocked + chosen.damaged, "run": None}
-        message = "; ".join(acts.preview(self.kind, chosen).notes)
+        targets = Targets(ctx.queue.name)
+        for job in selected(ctx, options):
+            targets.add(job)
+        blocked = self._blocked(ctx, targets)
+        targets.jobs = [target for target in targets.jobs if target[0] not in blocked]
+        ids = targets.ids
+        left = len(blocked) + targets.damaged
+        returns = {"ids": ids, "last_attempt": targets.last_attempt, "left": left, "run": None}
+        message = "; ".join(preview(self.kind, targets).notes)
         removals = len(ids) if self.destructive else 0
         diff: list[tuple[str, Any, Any]] = [(job, "dead", self.after) for job in ids[:NAMED]]
-        data = {"jobs": [list(job) for job in chosen.jobs]}
-        count = len(ids)
-        return Plan(CHANGE if ids else SAME, count, ids, removals, False, message, diff, data, returns)
+        data = {"jobs": [list(job) for job in targets.jobs]}
+        return Plan(CHANGE if ids else SAME, len(ids), ids, removals, False, message, diff, data, returns)
 
-    def leaves(self, ctx: Context, jobs: list[DeadJob]) -> list[bool]:
-        """Of each job, whether the act would leave it alone."""
-        return [False] * len(jobs)
+    def _blocked(self, ctx: Context, targets: Targets) -> dict[str, str]:
+        """Those that a removal would leave alone: held jobs, flow children, flow parents with open children."""
+        if not self.destructive:
+            return {}
+        note_flow_parents(ctx.queue.server, targets)
+        return targets.blocked
 
     def act(self, ctx: Context, options: dict[str, Any], plan: Plan, resumed: bool) -> Result:
         """Acts on exactly those jobs that are still as they were; an act that was interrupted is taken up again."""
@@ -59,56 +59,48 @@ class _Act(Module):
             report = self._fresh(ctx, options, plan)
         left = {reason: n for reason, n in report.left.items() if n}
         returns = {**plan.returns, "left": plan.returns["left"] + sum(left.values()), "run": report.run}
-        notes = [*report.notes, *(f"{n} left: {acts.WHY_LEFT.get(reason, reason)}" for reason, n in left.items())]
+        notes = [*report.notes, *(f"{n} left: {WHY_LEFT.get(reason, reason)}" for reason, n in left.items())]
         gone = {skipped.job for skipped in report.left_jobs}
         ids = [job for job in plan.items if job not in gone]
         return Result(report.done > 0, report.done, ids, "; ".join(notes), returns | {"ids": ids})
 
     def _fresh(self, ctx: Context, options: dict[str, Any], plan: Plan) -> ActReport:
-        chosen = Chosen(ctx.queue.name, [(job, attempts, stalls) for job, attempts, stalls in plan.data["jobs"]])
-        chosen.last_attempt = plan.returns["last_attempt"]
+        targets = Targets(ctx.queue.name, [(job, attempts, stalls) for job, attempts, stalls in plan.data["jobs"]])
+        targets.last_attempt = plan.returns["last_attempt"]
         with self._interruptible(ctx):
-            return acts.act(
-                ctx.ops.server,
-                self.kind,
-                chosen,
-                ctx.ops.ledger,
-                why=f"playbook {ctx.run}",
-                meant=self._meant(ctx),
-                rate=options["rate"],
-                protect=ctx.policy.protect,
-                trigger="playbook",
-                sleep=ctx.sleep,
-            )
+            return act(ctx.ops.server, self.kind, targets, ctx.ops.ledger, self._acting(ctx, options))
+
+    def _acting(self, ctx: Context, options: dict[str, Any]) -> ActOptions:
+        return ActOptions(
+            options["rate"],
+            why=f"playbook {ctx.run}",
+            filters=self._filters(ctx),
+            protect=ctx.policy.protect,
+            trigger="playbook",
+            sleep=ctx.sleep,
+        )
 
     def _resumed(self, ctx: Context, options: dict[str, Any]) -> ActReport | None:
         """The act that this step began in an earlier life, brought to its end; None where it began none."""
         for run in self._ours(ctx):
             if run.status in (runs.RUNNING, runs.INTERRUPTED) and run.slices:
                 with self._interruptible(ctx):
-                    return acts.resume(
-                        ctx.ops.server,
-                        run.id,
-                        ctx.ops.ledger,
-                        rate=options["rate"],
-                        protect=ctx.policy.protect,
-                        sleep=ctx.sleep,
-                    )
+                    return resume(ctx.ops.server, run.id, ctx.ops.ledger, self._acting(ctx, options))
             if run.status == runs.DONE:
-                done = run.counts.get(book.DONE, 0)
+                done = run.counts.get(acts.DONE, 0)
                 report = ActReport(self.kind, run.queue, run.id, selected=run.counts["selected"], done=done)
-                report.left = {k: v for k, v in run.counts.items() if k not in ("selected", book.DONE)}
+                report.left = {k: v for k, v in run.counts.items() if k not in ("selected", acts.DONE)}
                 return report
         return None
 
     @staticmethod
-    def _meant(ctx: Context) -> dict[str, str]:
+    def _filters(ctx: Context) -> dict[str, str]:
         return {"play": ctx.run, "step": ctx.step}
 
     def _ours(self, ctx: Context) -> list[Run]:
         """The acts of this very step, newest first."""
         found = runs.latest(ctx.ops.ledger, queue=ctx.queue.name, kind=self.kind)
-        return [run for run in found if run.policy.get("selection") == self._meant(ctx)]
+        return [run for run in found if run.policy.get("selection") == self._filters(ctx)]
 
     @contextmanager
     def _interruptible(self, ctx: Context) -> Iterator[None]:
@@ -130,14 +122,14 @@ class Requeue(_Act):
     summary = (
         "Puts dead jobs back to wait, in their lane where they had one. Attempts stay, the stall count is cleared."
     )
-    options = (*FILTERS, _ALL, LIMIT, RATE)
+    options = (*FILTERS, _ALL, LIMIT, AT_RATE)
     returns: ClassVar = {
         "ids": "the jobs",
         "last_attempt": "how many died of an error: their next error kills them again",
         "left": "how many were left alone",
         "run": "the act's run, for `emq-ops runs show`; none where nothing was done",
     }
-    kind, after = book.REQUEUE, "pending"
+    kind, after = acts.REQUEUE, "pending"
 
 
 class Remove(_Act):
@@ -146,20 +138,11 @@ class Remove(_Act):
     name = "remove"
     summary = "Removes dead jobs, whole; `emq-ops undo` brings them back."
     destructive = True
-    options = (*FILTERS, _ALL, LIMIT, RATE)
+    options = (*FILTERS, _ALL, LIMIT, AT_RATE)
     returns: ClassVar = {
         "ids": "the jobs",
         "left": "how many were left alone (held, flow children ...)",
         "run": "the act's run, for `emq-ops undo`; none where nothing was done",
         "last_attempt": "how many died of an error",
     }
-    kind, after = book.REMOVE, None
-
-    def leaves(self, ctx: Context, jobs: list[DeadJob]) -> list[bool]:
-        """Held jobs, flow children, whose parents would wait for ever, and flow parents with open children."""
-        keys = [ctx.queue.keys.book(job.job, "dependencies") for job in jobs]
-        left = ctx.queue.server.read_many([("GET", key) for key in keys])
-        return [
-            job.held or job.parent or (open_children or b"0") != b"0"
-            for job, open_children in zip(jobs, left, strict=True)
-        ]
+    kind, after = acts.REMOVE, None

@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Any, ClassVar
 
-from emq_ops.ledger import acts as book
 from emq_ops.ledger import deaths
-from emq_ops.passes import acts
-from emq_ops.passes.deadset import DeadJob
-from emq_ops.passes.selection import CAUSES, Selection, select
-from emq_ops.passes.undo import rehydrate
+from emq_ops.passes.acts.deadset import DeadJob
+from emq_ops.passes.acts.options import RATE, ActOptions
+from emq_ops.passes.acts.selection import CAUSES, DeadSelection, select
+from emq_ops.passes.acts.sources import newest_snapshot
+from emq_ops.passes.acts.undo import rehydrate_jobs
 from emq_ops.playbook.context import Context
 from emq_ops.playbook.options import BOOLEAN, COUNT, DURATION, JOBS, POSITIVE, REQUIRED, TEXT, TEXTS, Option
 from emq_ops.playbook.registry import CHANGE, SAME, Module, Plan, Result
@@ -34,13 +34,13 @@ FILTERS = (
     Option("suspect", BOOLEAN, "restart suspects: stalled, by a lease that an interruption may have cut"),
 )
 LIMIT = Option("limit", POSITIVE, "at most so many, by id")
-RATE = Option("rate", POSITIVE, "jobs a second", acts.RATE)
+AT_RATE = Option("rate", POSITIVE, "jobs a second", RATE)
 NAMES = tuple(option.name for option in FILTERS)
 
 
-def selection_of(options: dict[str, Any]) -> Selection:
+def selection_of(options: dict[str, Any]) -> DeadSelection:
     """The filters as a selection. Raises BadInputError."""
-    return Selection(
+    return DeadSelection(
         causes=tuple(options["cause"] or ()),
         errors=tuple(options["error"] or ()),
         older_ms=options["older_than"],
@@ -139,7 +139,7 @@ class Rehydrate(Module):
     options = (
         Option("ids", JOBS, "the jobs", REQUIRED, empty_is_error=True),
         Option("to", TEXT, "where to", "dead", choices=("dead", "pending")),
-        RATE,
+        AT_RATE,
     )
     returns: ClassVar = {"ids": "the jobs that are back", "lost": "ids that are kept nowhere", "alive": "ids that live"}
 
@@ -149,35 +149,26 @@ class Rehydrate(Module):
         rows = ctx.queue.server.read_many([("EXISTS", ctx.queue.keys.row(job)) for job in ids])
         alive = [job for job, there in zip(ids, rows, strict=True) if there]
         gone = [job for job, there in zip(ids, rows, strict=True) if not there]
-        kept = [job for job in gone if self._kept(ctx, job)]
+        ledger, queue, find = ctx.ops.ledger, ctx.queue.name, ctx.ops.find
+        kept = [job for job in gone if newest_snapshot(ledger, queue, job, find) is not None]
         lost = [job for job in gone if job not in set(kept)]
         message = f"{len(lost)} are kept nowhere" if lost else ""
         diff: list[tuple[str, Any, Any]] = [(job, None, options["to"]) for job in kept]
         returns = {"ids": kept, "lost": lost, "alive": alive}
         return Plan(CHANGE if kept else SAME, len(kept), kept, message=message, diff=diff, returns=returns)
 
-    @staticmethod
-    def _kept(ctx: Context, job: str) -> bool:
-        ledger, queue = ctx.ops.ledger, ctx.queue.name
-        if book.last_whole(ledger, queue, job) is not None:
-            return True
-        if any(death.snapshot is not None for death in deaths.iterate(ledger, queue=queue, job=job)):
-            return True
-        return ctx.ops.find is not None and ctx.ops.find(queue, job) is not None
-
     def act(self, ctx: Context, options: dict[str, Any], plan: Plan, resumed: bool) -> Result:
         """Brings them back; one that is there already stays as it is."""
         if plan.items:
-            rehydrate(
+            acting = ActOptions(options["rate"], why=f"playbook {ctx.run}", trigger="playbook")
+            rehydrate_jobs(
                 ctx.ops.server,
                 ctx.queue.name,
                 plan.items,
                 ctx.ops.ledger,
                 find=ctx.ops.find,
                 requeue=options["to"] == "pending",
-                rate=options["rate"],
-                why=f"playbook {ctx.run}",
-                trigger="playbook",
+                options=acting,
             )
         rows = ctx.queue.server.read_many([("EXISTS", ctx.queue.keys.row(job)) for job in plan.items])
         back = [job for job, there in zip(plan.items, rows, strict=True) if there]

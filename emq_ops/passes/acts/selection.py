@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from emq_ops.ledger.ledger import Ledger
-from emq_ops.passes.deadset import DeadJob, DeadSet
-from emq_ops.passes.errortext import normalise
+from emq_ops.passes.acts.deadset import DeadJob, DeadSet
+from emq_ops.passes.acts.errortext import normalise
 from emq_ops.protocol import globs
 from emq_ops.protocol.errors import BadInputError
 from emq_ops.protocol.ids import job_id
@@ -25,7 +25,7 @@ class EmptySelectionError(BadInputError):
 
 
 @dataclass(frozen=True, slots=True)
-class Selection:
+class DeadSelection:
     """`causes`: of CAUSES. `errors`: an error group's short name, a text (numbers and ids in it don't matter), or a
     pattern with ``*``. `older_ms`, `newer_ms`: how long ago it was first seen dead, at least and at most; a death that
     nobody recorded is first seen now. `jobs`: ids. `payload`: bytes that the payload contains. `interruption`,
@@ -61,7 +61,7 @@ class Selection:
     @property
     def narrows(self) -> bool:
         """Whether any criterion is given."""
-        return self != Selection()
+        return self != DeadSelection()
 
     @property
     def needs_ledger(self) -> bool:
@@ -102,7 +102,7 @@ class Selection:
 
 
 def select(
-    server: Server, queue: str, selection: Selection, ledger: Ledger | None = None, *, now_ms: int | None = None
+    server: Server, queue: str, selection: DeadSelection, ledger: Ledger | None = None, *, now_ms: int | None = None
 ) -> Iterator[DeadJob]:
     """The dead jobs of `queue` that fit, by id, read in bounded pages. Raises what the server and the ledger raise;
     an empty outcome is the caller's to refuse (`nothing`)."""
@@ -123,7 +123,7 @@ def _short(value: object) -> str:
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}… ({len(text)} characters)"
 
 
-def nothing(queues: list[str], selection: Selection, *also: str) -> EmptySelectionError:
+def nothing(queues: list[str], selection: DeadSelection, *also: str) -> EmptySelectionError:
     """The error for a selection that took nothing. `also`: what else was asked for, in words."""
     given = ", ".join([*(f"{name} {_short(value)}" for name, value in selection.as_row().items()), *also])
     fix = "see `emq-ops audit dead` without filters"

@@ -12,7 +12,7 @@ from emq_ops.database.statements import pages
 from emq_ops.ledger.deaths import NO_ATTEMPTS, cause_of
 from emq_ops.ledger.ledger import Ledger
 from emq_ops.ledger.schema import deaths
-from emq_ops.passes.errortext import READ, group_of, normalise
+from emq_ops.passes.acts.errortext import READ, group_of, normalise
 from emq_ops.protocol.ids import is_valid
 from emq_ops.protocol.keyspace import keys_of
 from emq_ops.protocol.scripts import load
@@ -24,7 +24,7 @@ _BUDGET = 8 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class KnownDeath:
     """What the ledger knows of a death: see `ledger.deaths.Death`."""
 
     first_seen_ms: int
@@ -57,7 +57,7 @@ class DeadJob:
     held: bool = False
     matched: bool = False
     damaged: bool = False
-    known: Known | None = None
+    known: KnownDeath | None = None
 
     @property
     def cause(self) -> str:
@@ -141,7 +141,7 @@ class DeadSet:
         return out
 
 
-def _dead_job(queue: str, job: str, reply: Sequence[Any], found: tuple[int, int, Known] | None) -> DeadJob:
+def _dead_job(queue: str, job: str, reply: Sequence[Any], found: tuple[int, int, KnownDeath] | None) -> DeadJob:
     if reply[0] < 0:
         return DeadJob(queue, job, damaged=True)
     _, attempts, stalled, group, parent, error, size, failed, held, matched = reply
@@ -167,12 +167,12 @@ def _dead_job(queue: str, job: str, reply: Sequence[Any], found: tuple[int, int,
     )
 
 
-def _known(ledger: Ledger, queue: str, jobs: Sequence[str]) -> dict[str, tuple[int, int, Known]]:
-    columns = [deaths.c[name] for name in ("job", "attempts", "stalls", *Known.__dataclass_fields__)]
-    out: dict[str, tuple[int, int, Known]] = {}
+def _known(ledger: Ledger, queue: str, jobs: Sequence[str]) -> dict[str, tuple[int, int, KnownDeath]]:
+    columns = [deaths.c[name] for name in ("job", "attempts", "stalls", *KnownDeath.__dataclass_fields__)]
+    out: dict[str, tuple[int, int, KnownDeath]] = {}
     with ledger.read() as connection:
         for page in pages(jobs):
             wanted = select(*columns).where(deaths.c.queue == queue, deaths.c.gone_ms.is_(None))
             for row in connection.execute(wanted.where(deaths.c.job.in_(page))):
-                out[row[0]] = (row[1], row[2], Known(*row[3:]))
+                out[row[0]] = (row[1], row[2], KnownDeath(*row[3:]))
     return out

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from emq_ops.audit.page import restarts_page
-from emq_ops.audit.restarts import Told, audit_restarts
-from emq_ops.audit.together import counted, together
+from emq_ops.audit.restarts import InterruptionOutcome, audit_restarts
+from emq_ops.audit.server_events import format_count, group_by_event
 from emq_ops.ledger.interruptions import Interruption
 from emq_ops.ledger.ledger import Ledger
 from emq_ops.protocol.queue import Queue
@@ -22,9 +22,11 @@ from tests.support.valkey import Valkey
 QUEUES = ("billing", "mail", "orders", "push", "sms")
 
 
-def told(queue: str, kind: str = "restart", life: str = "b", started: int | None = 0, ended: int = 9) -> Told:
+def told(
+    queue: str, kind: str = "restart", life: str = "b", started: int | None = 0, ended: int = 9
+) -> InterruptionOutcome:
     cut = Interruption(queue, kind, "a", life, started, ended, ended, ended, in_flight=2, exempted=1)
-    return Told(cut, others=1)
+    return InterruptionOutcome(cut, others=1)
 
 
 def test_a_restart_is_one_row_of_a_table_and_one_a_queue_elsewhere(durable: Valkey, ledger: Ledger, state: str) -> None:
@@ -73,11 +75,11 @@ def test_failovers_to_and_fro_are_told_apart() -> None:
     first = [told(q, "failover", started=at, ended=at + 5) for at, q in enumerate("xyz")]
     again = [told(q, "failover", started=100 + at, ended=105 + at) for at, q in enumerate("zx")]
     other = [told("x", "failover", life="c"), told("x", "outage", started=None), told("y", "outage", started=None)]
-    found = together([*first, *again, *other])
+    found = group_by_event([*first, *again, *other])
     assert [event.queues for event in found] == ["x, y, z", "z, x", "x", "x", "y"]
     assert [event.as_row()["in_flight"] for event in found] == [6, 4, 2, 2, 2]
-    assert counted(found[:1]) == "1 interruption (3 with each queue's own)"
-    assert counted(found[2:]) == "3 interruptions"
+    assert format_count(found[:1]) == "1 interruption (3 with each queue's own)"
+    assert format_count(found[2:]) == "3 interruptions"
 
 
 CUTS = st.lists(
@@ -94,10 +96,10 @@ CUTS = st.lists(
 
 
 @given(CUTS)
-def test_nothing_is_lost_or_counted_twice_and_no_queue_is_twice_in_an_event(cuts: list[Told]) -> None:
-    found = together(cuts)
-    assert sorted(id(one) for event in found for one in event.told) == sorted(map(id, cuts))
+def test_nothing_is_lost_or_counted_twice_and_no_queue_is_twice_in_an_event(cuts: list[InterruptionOutcome]) -> None:
+    found = group_by_event(cuts)
+    assert sorted(id(one) for event in found for one in event.outcomes) == sorted(map(id, cuts))
     assert sum(event.as_row()["in_flight"] for event in found) == 2 * len(cuts)
     for event in found:
-        assert len({one.cut.queue for one in event.told}) == len(event.told)
-        assert len({(one.cut.kind, one.cut.run_after) for one in event.told}) == 1
+        assert len({one.cut.queue for one in event.outcomes}) == len(event.outcomes)
+        assert len({(one.cut.kind, one.cut.run_after) for one in event.outcomes}) == 1

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from emq_ops.passes.deadset import DeadSet
-from emq_ops.passes.errortext import group_of, normalise, text_of
-from emq_ops.passes.selection import EmptySelectionError, Selection, nothing, select
+from emq_ops.passes.acts.deadset import DeadSet
+from emq_ops.passes.acts.errortext import group_of, normalise, text_of
+from emq_ops.passes.acts.selection import DeadSelection, EmptySelectionError, nothing, select
 from emq_ops.protocol import ids
 from emq_ops.protocol.errors import BadInputError, EmqError
 from emq_ops.protocol.queue import Queue
@@ -58,7 +58,7 @@ def test_filters(server: Server) -> None:
     c = kill(q, b"refused 10.0.0.2:81", b"\xff\x00customer 7", ids.mint("GRP"))
 
     def taken(**given: object) -> list[str]:
-        return [job.job for job in select(server, "orders", Selection(**given))]  # type: ignore[arg-type]
+        return [job.job for job in select(server, "orders", DeadSelection(**given))]  # type: ignore[arg-type]
 
     assert taken() == [a, b, c]
     assert taken(errors=("refused 10.9.9.9:1234",)) == [b, c]
@@ -85,10 +85,10 @@ def test_what_can_be_no_selection() -> None:
         {"errors": ("HTTP 503", " \t")},
     ):
         with pytest.raises(EmqError):
-            Selection(**given)  # type: ignore[arg-type]
+            DeadSelection(**given)  # type: ignore[arg-type]
     assert issubclass(EmptySelectionError, BadInputError)
-    assert "causes stalled" in str(nothing(["orders"], Selection(causes=("stalled",))))
-    assert "first seen now" in str(nothing(["orders"], Selection(older_ms=5)))
+    assert "causes stalled" in str(nothing(["orders"], DeadSelection(causes=("stalled",))))
+    assert "first seen now" in str(nothing(["orders"], DeadSelection(older_ms=5)))
 
 
 def test_the_live_dead_letters(server: Server) -> None:

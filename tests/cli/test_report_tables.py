@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from emq_ops.cli import told
+from emq_ops.cli.report_tables import SHOWN, format_ids, format_report
 from emq_ops.passes.report import SweepReport, TrimReport
 from emq_ops.protocol import ids
 from emq_ops.protocol.queue import Queue
@@ -89,7 +89,7 @@ def test_numbers_are_aligned_and_zeros_that_mean_something_stay() -> None:
     report = TrimReport("orders", keep=0, victims=1200, removed=1197, left=0)
     for reason in ("held", "held", "flow child"):
         report.skip(ids.mint(), reason)
-    table = told.report("trim", report.as_row())
+    table = format_report("trim", report.as_row())
     assert table["keep"] == 0
     assert table["victims"] == "1200  beyond what the policy keeps"
     assert table["skipped_count"] == "3     left as they are: 2 held, 1 flow child"
@@ -97,16 +97,16 @@ def test_numbers_are_aligned_and_zeros_that_mean_something_stay() -> None:
 
 
 def test_of_many_ids_a_table_names_the_first() -> None:
-    jobs = [ids.mint() for _ in range(told.SHOWN + 3)]
-    assert told.ids(jobs) == " ".join(jobs[: told.SHOWN]) + " and 3 more (--output json)"
-    assert told.ids(jobs[: told.SHOWN]) == " ".join(jobs[: told.SHOWN])
+    jobs = [ids.mint() for _ in range(SHOWN + 3)]
+    assert format_ids(jobs) == " ".join(jobs[:SHOWN]) + " and 3 more (--output json)"
+    assert format_ids(jobs[:SHOWN]) == " ".join(jobs[:SHOWN])
 
 
 def test_a_pass_that_was_stopped_or_ran_out_of_time_is_not_told_as_idle() -> None:
     report = SweepReport("orders", more=True)
-    assert told.report("sweep", report.as_row())["more"].startswith("yes: the time ran out")
-    assert told.report("sweep", report.as_row())["status"] == "done"
-    stopped = told.report("sweep", SweepReport("orders", status="stopped", stopped_by="max_removals").as_row())
+    assert format_report("sweep", report.as_row())["more"].startswith("yes: the time ran out")
+    assert format_report("sweep", report.as_row())["status"] == "done"
+    stopped = format_report("sweep", SweepReport("orders", status="stopped", stopped_by="max_removals").as_row())
     assert (stopped["status"], stopped["stopped_by"]) == ("stopped", "max_removals")
 
 

@@ -6,16 +6,18 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from emq_ops.audit.dead import audit_dead
+from emq_ops.audit.dead import AuditOptions, audit_dead
 from emq_ops.audit.doctor import examine, mend
 from emq_ops.audit.life import life_of
 from emq_ops.audit.restarts import audit_restarts
 from emq_ops.audit.whatif import what_if
 from emq_ops.ledger import acts as book
 from emq_ops.ledger.ledger import Ledger, open_ledger
-from emq_ops.passes.acts import act, choose
-from emq_ops.passes.selection import Selection
-from emq_ops.passes.undo import rehydrate, undo
+from emq_ops.passes.acts.act import act
+from emq_ops.passes.acts.options import ActOptions
+from emq_ops.passes.acts.selection import DeadSelection
+from emq_ops.passes.acts.targets import choose
+from emq_ops.passes.acts.undo import rehydrate_jobs, undo_run
 from emq_ops.protocol.errors import ServerError
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import Server, connect
@@ -43,15 +45,15 @@ def round_trip(server: Server, ledger: Ledger) -> None:
     assert len(diagnosis.findings) == 4
     assert {m.outcome for m in mend(server, diagnosis.findings)} == {"mended"}
     assert dump(server) == before
-    audit = audit_dead(server, server.queues(), Selection(), ledger)
+    audit = audit_dead(server, server.queues(), DeadSelection(), ledger)
     assert audit.dead == 86
-    chosen = choose(server, "orders", Selection(errors=("HTTP 503*",)), ledger)
-    removal = act(server, book.REMOVE, chosen, ledger, rate=100_000)
+    chosen = choose(server, "orders", DeadSelection(errors=("HTTP 503*",)), ledger)
+    removal = act(server, book.REMOVE, chosen, ledger, ActOptions(rate=100_000))
     assert removal.done == 9
-    assert undo(server, removal.run or "", ledger, rate=100_000).done == 9
+    assert undo_run(server, removal.run or "", ledger, options=ActOptions(rate=100_000)).done == 9
     assert dump(server) == before
-    removal = act(server, book.REMOVE, chosen, ledger, rate=100_000)
-    assert rehydrate(server, "orders", removal.done_jobs, ledger).done == 9
+    removal = act(server, book.REMOVE, chosen, ledger, ActOptions(rate=100_000))
+    assert rehydrate_jobs(server, "orders", removal.done_jobs, ledger).done == 9
     assert dump(server) == before
     assert life_of(removal.done_jobs[0], server=server, queues=server.queues(), ledger=ledger).live
 
@@ -77,8 +79,8 @@ def test_a_reader_looks_and_changes_nothing(roles: Callable[[str], Server], serv
     findings = examine(reader, reader.queues(), settle=0).findings
     assert len(findings) == 4
     assert {m.outcome for m in mend(reader, findings)} == {"left"}
-    assert audit_dead(reader, reader.queues(), Selection(payload=b"order"), ledger).dead > 0
-    chosen = choose(reader, "orders", Selection())
+    assert audit_dead(reader, reader.queues(), DeadSelection(payload=b"order"), ledger).dead > 0
+    chosen = choose(reader, "orders", DeadSelection())
     for kind in (book.REMOVE, book.REQUEUE):
         with pytest.raises(ServerError, match="NOPERM"):
             act(reader, kind, chosen, ledger)
@@ -99,12 +101,12 @@ def test_at_the_memory_limit(ledger: Ledger) -> None:
         admin.config_set("maxmemory", admin.info("memory")["used_memory"] // 2)
         findings = examine(server, server.queues(), settle=0).findings
         assert {m.outcome for m in mend(server, findings)} == {"mended"}
-        removal = act(server, book.REMOVE, choose(server, "mail", Selection()), ledger, rate=100_000)
+        removal = act(server, book.REMOVE, choose(server, "mail", DeadSelection()), ledger, ActOptions(rate=100_000))
         assert removal.done == 20
         with pytest.raises(ServerError, match="OOM"):
-            undo(server, removal.run or "", ledger)
+            undo_run(server, removal.run or "", ledger)
         admin.config_set("maxmemory", 0)
-        assert undo(server, removal.run or "", ledger).done == 20
+        assert undo_run(server, removal.run or "", ledger).done == 20
         assert dump(server) == before
 
 
@@ -116,10 +118,10 @@ def test_with_postgres(server: Server, postgres: Postgres) -> None:
         failed(q, b"boom")
         gone = stalled(q, 12)
         swept(server, ledger, "billing", max_stalled=1)
-        audit = audit_dead(server, ["billing"], Selection(), ledger, history=True)
+        audit = audit_dead(server, ["billing"], DeadSelection(), ledger, AuditOptions(history=True))
         assert (audit.dead, audit.unrecorded, [b.leases for b in audit.bursts]) == (13, 0, [12])
         assert what_if(ledger, 2, ["billing"]).would_die == 0
         assert what_if(ledger, 1, ["billing"]).died == 12
-        assert audit_restarts(ledger).told == []
+        assert audit_restarts(ledger).outcomes == []
         life = life_of(gone[0], server=server, queues=["billing"], ledger=ledger)
         assert [event.what for event in life.events] == ["minted", "stalled", "died"]

@@ -1,6 +1,6 @@
-"""Reports of one pass or run as a table tells them: what was done first, to how many and why; what is nothing left out.
+"""Reports of one pass or run as tables: what was done comes first, to how many and why; zeros are left out.
 
-Just tables: the other forms carry every field as it is.
+The other forms carry every field as it is.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ WHY = {
     "unshipped": "still only in the local database",
     "lag_records": "in the stream and not archived yet",
 }
-_SAID = {
+_DONE = {
     "sweep": ("recovered", "exempted", "forced", "dead", "ghosts", "found_dead", "replayed"),
     "trim": ("victims", "removed", "skipped_count", "archived", "survived", "found_dead", "malformed"),
     "fold": ("folded", "shipped", "trimmed", "reborn", "erased"),
 }
-_STANDS = {"sweep": (), "trim": ("left",), "fold": ("unshipped", "lag_records")}
+_STANDING = {"sweep": (), "trim": ("left",), "fold": ("unshipped", "lag_records")}
 """Numbers of what is there, whatever was done."""
 _FIRST = ("queue", "stream", "status", "stopped_by", "held_until_ms")
 _IDS = ("recovered_jobs", "exempted_jobs", "dead_jobs", "victim_jobs", "removed_jobs")
@@ -54,45 +54,45 @@ _NOTHING = {
 }
 _ZERO_SAYS = ("keep", "max_age_ms", "max_removals", "max_share", "max_exempt")
 _ELSEWHERE = ("more", "notes", "skipped", "refused", "unstorable")
-"""Said on stderr, or with another field."""
+"""Shown on stderr, or with another field."""
 
 
-def report(kind: str, row: Mapping[str, Any]) -> dict[str, Any]:
+def format_report(kind: str, row: Mapping[str, Any]) -> dict[str, Any]:
     """The table of a report of `kind`: sweep, trim or fold."""
-    said = _SAID[kind]
-    known = (*_FIRST, *said, *_STANDS[kind], *_IDS, *_ELSEWHERE)
-    told = _some(row, _FIRST)
+    done = _DONE[kind]
+    known = (*_FIRST, *done, *_STANDING[kind], *_IDS, *_ELSEWHERE)
+    table = _some(row, _FIRST)
     status = row.get("status", "done")
-    if status in ("done", "dry") and not any(row.get(name) for name in (*said, "more", "refused", "unstorable")):
-        told["status"] = f"{status}: {_NOTHING[kind]}"
+    if status in ("done", "dry") and not any(row.get(name) for name in (*done, "more", "refused", "unstorable")):
+        table["status"] = f"{status}: {_NOTHING[kind]}"
     elif status == "dry":
-        told["status"] = "dry: nothing was changed; this would be done"
+        table["status"] = "dry: nothing was changed; this would be done"
     if row.get("more"):
-        told["more"] = "yes: the time ran out; the next one goes on"
-    told |= counts({name: row.get(name) for name in (*said, *_STANDS[kind])}, row.get("skipped") or ())
+        table["more"] = "yes: the time ran out; the next one goes on"
+    table |= format_counts({name: row.get(name) for name in (*done, *_STANDING[kind])}, row.get("skipped") or ())
     for name in _IDS:
         # What recovered is in the queue again, and only counted; what died or goes is named.
         if name in ("recovered_jobs", "exempted_jobs") or (name == "victim_jobs" and row.get("removed_jobs")):
             continue
         if row.get(name):
-            told[name] = ids(row[name])
-    return told | _some(row, [name for name in row if name not in known])
+            table[name] = format_ids(row[name])
+    return table | _some(row, [name for name in row if name not in known])
 
 
-def run(row: Mapping[str, Any]) -> dict[str, Any]:
+def format_run(row: Mapping[str, Any]) -> dict[str, Any]:
     """The table of a run of the ledger, with the jobs that it killed."""
-    told = _some(row, ("id", "kind", "queue", "status", "error")) | counts(row["counts"])
+    table = _some(row, ("id", "kind", "queue", "status", "error")) | format_counts(row["counts"])
     if row["killed"]:
-        told["killed"] = ids(row["killed"])
-    told |= _some(row, ("started_ms", "ended_ms", "trigger", "holder"))
+        table["killed"] = format_ids(row["killed"])
+    table |= _some(row, ("started_ms", "ended_ms", "trigger", "holder"))
     policy = {name: value for name, value in row["policy"].items() if not isinstance(value, Mapping)}
-    told["policy"] = ", ".join(f"{name} {value}" for name, value in _some(policy, list(policy)).items())
+    table["policy"] = ", ".join(f"{name} {value}" for name, value in _some(policy, list(policy)).items())
     rest = [name for name in row if name not in ("counts", "killed", "policy")]
-    return told | _some(row, rest)
+    return table | _some(row, rest)
 
 
-def counts(numbers: Mapping[str, Any], skipped: Sequence[Mapping[str, str]] = ()) -> dict[str, str]:
-    """Those that are not nothing, aligned, each with what it means."""
+def format_counts(numbers: Mapping[str, Any], skipped: Sequence[Mapping[str, str]] = ()) -> dict[str, str]:
+    """Those that are not 0, aligned, each with what it means."""
     there = {name: str(number) for name, number in numbers.items() if number}
     width = max(map(len, there.values()), default=0)
     reasons = Counter(one["reason"] for one in skipped)
@@ -100,7 +100,7 @@ def counts(numbers: Mapping[str, Any], skipped: Sequence[Mapping[str, str]] = ()
     return {name: f"{number:<{width}}  {why.get(name, '')}".rstrip(" :") for name, number in there.items()}
 
 
-def ids(jobs: Sequence[str]) -> str:
+def format_ids(jobs: Sequence[str]) -> str:
     """The first of many ids."""
     more = len(jobs) - SHOWN
     return " ".join(jobs[:SHOWN]) + (f" and {more} more (--output json)" if more > 0 else "")

@@ -12,12 +12,15 @@ import pytest
 from emq_ops.ledger import acts as book
 from emq_ops.ledger import deaths, runs
 from emq_ops.ledger.ledger import Ledger, open_ledger
-from emq_ops.passes.acts import act, choose, preview, resume
+from emq_ops.passes.acts.act import act, resume
+from emq_ops.passes.acts.options import ActOptions
+from emq_ops.passes.acts.report import preview
+from emq_ops.passes.acts.selection import DeadSelection, EmptySelectionError
+from emq_ops.passes.acts.targets import choose
+from emq_ops.passes.acts.undo import rehydrate_jobs, undo_run
 from emq_ops.passes.lease.queue_lease import ForeignQueueError, QueueLease
 from emq_ops.passes.observe.reconcile import reconcile
-from emq_ops.passes.selection import EmptySelectionError, Selection
 from emq_ops.passes.trim.dead_trim import ProtectedError
-from emq_ops.passes.undo import rehydrate, undo
 from emq_ops.protocol import ids
 from emq_ops.protocol.errors import BadInputError
 from emq_ops.protocol.queue import Queue
@@ -30,7 +33,7 @@ from tests.support.proxy import RespProxy, anything
 from tests.support.valkey import Valkey
 from tests.support.zygote import Zygote
 
-ACT = "tests.passes.run_act"
+ACT = "tests.passes.acts.run_act"
 LONG_MS = 3_600_000
 
 
@@ -78,13 +81,19 @@ def test_a_requeue(server: Server, ledger: Ledger) -> None:
     q = Queue(server, "orders")
     dead = seed(q)
     see(server, ledger)
-    chosen = choose(server, "orders", Selection(errors=("boom*",)), ledger)
+    chosen = choose(server, "orders", DeadSelection(errors=("boom*",)), ledger)
     before = dump(server)
     dry = preview(book.REQUEUE, chosen)
     assert (dry.status, dry.selected, dry.done, dry.last_attempt) == ("dry", 10, 0, 10)
     assert "their next error kills them again" in dry.notes[0]
     assert dump(server) == before
-    report = act(server, book.REQUEUE, chosen, ledger, why="the fix is out", meant={"errors": ["boom*"]}, slice_size=3)
+    report = act(
+        server,
+        book.REQUEUE,
+        chosen,
+        ledger,
+        ActOptions(why="the fix is out", filters={"errors": ["boom*"]}, slice_size=3),
+    )
     assert (report.done, report.left, report.done_jobs) == (10, {}, dead)
     assert violations(server, "orders") == []
     for job in dead:
@@ -100,7 +109,7 @@ def test_a_requeue(server: Server, ledger: Ledger) -> None:
     assert {d.gone_how for d in deaths.iterate(ledger)} == {"revived"}
     assert not any(key.startswith("emq-ops:{orders}:acted") for key in dump(server))
     with pytest.raises(BadInputError, match="removed nothing"):
-        undo(server, run.id, ledger)
+        undo_run(server, run.id, ledger)
 
 
 def test_only_what_is_still_as_it_was(server: Server, ledger: Ledger) -> None:
@@ -109,7 +118,7 @@ def test_only_what_is_still_as_it_was(server: Server, ledger: Ledger) -> None:
     a, b, c, d, e, f, g = (die(q) for _ in range(7))
     server.write("HSET", q.keys.row(f), "parent", "JOB0STBBIRAKHo")
     server.write("SET", q.keys.book(g, "dependencies"), "2")
-    chosen = choose(server, "orders", Selection())
+    chosen = choose(server, "orders", DeadSelection())
     jobs.requeue(q, a)
     jobs.requeue(q, b)
     for job in (a, b):
@@ -133,7 +142,7 @@ def test_deaths_that_nobody_recorded_are_recorded_before_they_are_acted_upon(
     server: Server, ledger: Ledger, kind: str
 ) -> None:
     dead = seed(Queue(server, "orders"), 4)
-    chosen = choose(server, "orders", Selection(newer_ms=0), ledger)  # first seen now
+    chosen = choose(server, "orders", DeadSelection(newer_ms=0), ledger)  # first seen now
     begun = server.now_ms("orders")
     run = act(server, kind, chosen, ledger).run or ""
     found = list(deaths.iterate(ledger))
@@ -142,7 +151,7 @@ def test_deaths_that_nobody_recorded_are_recorded_before_they_are_acted_upon(
     ]
     assert all(begun <= d.first_seen_ms <= (d.gone_ms or 0) and d.contents().get(b"payload") for d in found)
     if kind == book.REMOVE:
-        undo(server, run, ledger)
+        undo_run(server, run, ledger)
         assert [job for job, _ in open_deaths(ledger)] == dead
 
 
@@ -152,50 +161,50 @@ def test_five_hundred_removed_and_brought_back_to_the_byte(server: Server, ledge
     seed(q, 500)
     see(server, ledger, "billing")
     before, known = without_lease(dump(server)), open_deaths(ledger)
-    chosen = choose(server, "billing", Selection(errors=("boom*",)))
+    chosen = choose(server, "billing", DeadSelection(errors=("boom*",)))
     assert len(chosen.jobs) == 500
-    report = act(server, book.REMOVE, chosen, ledger, rate=100_000)
+    report = act(server, book.REMOVE, chosen, ledger, ActOptions(rate=100_000))
     assert (report.done, report.left) == (500, {})
     gone = without_lease(dump(server))
     assert len(before) - len(gone) == 500 + 250 + 3 + 1  # rows, logs, flow books, the dead set itself
     assert all(gone[key] == before[key] for key in gone if key != q.keys.dead)
     assert len(open_deaths(ledger)) == len(known) - 500
-    back = undo(server, report.run or "", ledger, rate=100_000)
+    back = undo_run(server, report.run or "", ledger, options=ActOptions(rate=100_000))
     assert (back.selected, back.done, back.left) == (500, 500, {})
     assert without_lease(dump(server)) == before
     assert open_deaths(ledger) == known
-    again = undo(server, report.run or "", ledger)
+    again = undo_run(server, report.run or "", ledger)
     assert (again.selected, again.done) == (0, 0)
 
 
 def test_undo_leaves_alone_who_lives(server: Server, ledger: Ledger) -> None:
     q = Queue(server, "orders")
     dead = seed(q, 4)
-    report = act(server, book.REMOVE, choose(server, "orders", Selection()), ledger)
+    report = act(server, book.REMOVE, choose(server, "orders", DeadSelection()), ledger)
     enqueue.enqueue(q, dead[2], b"anew")
-    back = undo(server, report.run or "", ledger)
+    back = undo_run(server, report.run or "", ledger)
     assert (back.done, back.left) == (3, {"exists": 1})
     assert jobs.read_row(q, dead[2]) == {b"state": b"pending", b"attempts": b"0", b"payload": b"anew"}
     jobs.remove(q, dead[2])
-    assert undo(server, report.run or "", ledger).done == 1
+    assert undo_run(server, report.run or "", ledger).done == 1
 
 
 def test_refused(server: Server, ledger: Ledger, tmp_path: Path) -> None:
     q = Queue(server, "orders")
     with pytest.raises(EmptySelectionError):
-        choose(server, "orders", Selection())
+        choose(server, "orders", DeadSelection())
     die(q)
     with pytest.raises(EmptySelectionError):
-        choose(server, "orders", Selection(causes=("stalled",)))
-    chosen = choose(server, "orders", Selection())
+        choose(server, "orders", DeadSelection(causes=("stalled",)))
+    chosen = choose(server, "orders", DeadSelection())
     before = dump(server)
     for rate in (0, -1):
         with pytest.raises(BadInputError):
-            act(server, book.REMOVE, chosen, ledger, rate=rate)
+            act(server, book.REMOVE, chosen, ledger, ActOptions(rate=rate))
     with pytest.raises(BadInputError):
         act(server, "bury", chosen, ledger)
     with pytest.raises(ProtectedError):
-        act(server, book.REMOVE, chosen, ledger, protect=True)
+        act(server, book.REMOVE, chosen, ledger, ActOptions(protect=True))
     assert runs.latest(ledger) == []
     assert dump(server) == before
     with open_ledger(f"sqlite:///{tmp_path}/other.db") as other:
@@ -211,7 +220,7 @@ def test_the_rate_is_a_bound(server: Server, ledger: Ledger) -> None:
     q = Queue(server, "orders")
     seed(q, 12)
     start = time.monotonic()
-    act(server, book.REQUEUE, choose(server, "orders", Selection()), ledger, rate=40)
+    act(server, book.REQUEUE, choose(server, "orders", DeadSelection()), ledger, ActOptions(rate=40))
     assert time.monotonic() - start >= 2 / 40  # the second slice of ten waits for the first
 
 
@@ -220,33 +229,33 @@ def test_rehydrate(server: Server, ledger: Ledger) -> None:
     dead = seed(q, 6)
     see(server, ledger)
     before = without_lease(dump(server))
-    act(server, book.REMOVE, choose(server, "orders", Selection(jobs=(dead[0], dead[1]))), ledger)
+    act(server, book.REMOVE, choose(server, "orders", DeadSelection(jobs=(dead[0], dead[1]))), ledger)
     jobs.remove(q, dead[2])  # by others; its death in the ledger has the row and the logs
     stranger = ids.mint()
-    report = rehydrate(server, "orders", [*dead[:4], stranger], ledger)
+    report = rehydrate_jobs(server, "orders", [*dead[:4], stranger], ledger)
     assert sorted(report.done_jobs) == dead[:3]
     assert report.left == {"exists": 1, "lost": 1}
     assert {job for job, _ in open_deaths(ledger)} == set(dead)
     assert without_lease(dump(server)) == before
-    act(server, book.REMOVE, choose(server, "orders", Selection(jobs=(dead[0],))), ledger)
-    report = rehydrate(server, "orders", [dead[0]], ledger, requeue=True)
+    act(server, book.REMOVE, choose(server, "orders", DeadSelection(jobs=(dead[0],))), ledger)
+    report = rehydrate_jobs(server, "orders", [dead[0]], ledger, requeue=True)
     assert report.done == 1
     row = jobs.read_row(q, dead[0])
     assert row is not None
     assert (row[b"state"], row[b"attempts"]) == (b"pending", b"1")
     assert violations(server, "orders") == []
     with pytest.raises(BadInputError):
-        rehydrate(server, "orders", [], ledger)
+        rehydrate_jobs(server, "orders", [], ledger)
     with pytest.raises(BadInputError):
-        rehydrate(server, "orders", ["job 5"], ledger)
+        rehydrate_jobs(server, "orders", ["job 5"], ledger)
 
 
 def test_acts_while_the_queue_works(server: Server, ledger: Ledger) -> None:
     """A sweep and claims beside a requeue: what is requeued is claimed at once, and dies again."""
     q = Queue(server, "orders")
     seed(q, 30)
-    chosen = choose(server, "orders", Selection())
-    report = act(server, book.REQUEUE, chosen, ledger, rate=100_000, slice_size=5)
+    chosen = choose(server, "orders", DeadSelection())
+    report = act(server, book.REQUEUE, chosen, ledger, ActOptions(rate=100_000, slice_size=5))
     while (claim := claims.claim(q, 1)) is not None:
         assert claim.token == 2
     while (lane := claims.claim_lane(q, 1)) is not None:
@@ -257,7 +266,7 @@ def test_acts_while_the_queue_works(server: Server, ledger: Ledger) -> None:
     while len(died) < 30 and time.monotonic() < until:
         died += recover.sweep(q).dead
     assert sorted(died) == sorted(report.done_jobs)
-    assert act(server, book.REMOVE, choose(server, "orders", Selection(causes=("stalled",))), ledger).done == 30
+    assert act(server, book.REMOVE, choose(server, "orders", DeadSelection(causes=("stalled",))), ledger).done == 30
 
 
 @pytest.mark.parametrize("kind", [book.REMOVE, book.REQUEUE])
@@ -284,7 +293,12 @@ def _kill_everywhere(
             see(server, ledger)
             server.write("UNLINK", Queue(server, "orders").keys.lease)
         if undoing:
-            run = act(server, kind, choose(server, "orders", Selection(), ledger), ledger, rate=100_000).run or ""
+            run = (
+                act(
+                    server, kind, choose(server, "orders", DeadSelection(), ledger), ledger, ActOptions(rate=100_000)
+                ).run
+                or ""
+            )
     commands = _as_commands(server)
 
     def fresh(name: str) -> str:
@@ -319,7 +333,7 @@ def _kill_everywhere(
                 [done] = [r for r in runs.latest(ledger, kind=kind) if r.status == runs.DONE]
                 assert done.counts == {"selected": 4, "done": 4}, moment
                 if kind == book.REMOVE:
-                    undo(server, done.id, ledger)
+                    undo_run(server, done.id, ledger)
                     assert dump(server) == whole, moment
         assert killed > 0.9 * len(kills)
 
@@ -327,7 +341,7 @@ def _kill_everywhere(
 def _finish(server: Server, ledger: Ledger, kind: str, undone: str) -> None:
     """What an operator types after a kill."""
     if undone:
-        undo(server, undone, ledger)
+        undo_run(server, undone, ledger)
         return
     open_runs = [run for run in runs.latest(ledger, kind=kind) if run.status != runs.DONE]
     for run in open_runs:
@@ -337,7 +351,7 @@ def _finish(server: Server, ledger: Ledger, kind: str, undone: str) -> None:
             with pytest.raises(BadInputError, match="killed while it was planned"):
                 resume(server, run.id, ledger)
     if not any(run.status == runs.DONE for run in runs.latest(ledger, kind=kind)):
-        act(server, kind, choose(server, "orders", Selection()), ledger)
+        act(server, kind, choose(server, "orders", DeadSelection()), ledger)
 
 
 def _as_commands(server: Server) -> list[tuple[Any, ...]]:

@@ -1,0 +1,1 @@
+"""Acts of people on dead jobs: which jobs are meant, requeueing and removing them, and bringing removed ones back."""

@@ -1,0 +1,52 @@
+"""How an act is carried out, and at which rate."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from emq_ops.passes.events import Emit, nowhere
+
+RATE = 500
+"""Jobs a second unless said otherwise."""
+SLICE = 100
+"""Jobs a script."""
+
+
+@dataclass(frozen=True, slots=True)
+class ActOptions:
+    """At most `rate` jobs a second (None: what the run had, else RATE), `slice_size` a script. `why` and `filters` are
+    recorded with who did it; `trigger`: which door it came through. `protect`: nothing may be removed from the queue.
+    `sleep` waits between slices (seconds); whatever it raises ends the run early."""
+
+    rate: int | None = None
+    slice_size: int = SLICE
+    why: str = ""
+    filters: Mapping[str, Any] = field(default_factory=dict)
+    protect: bool = False
+    trigger: str = "command"
+    emit: Emit = nowhere
+    sleep: Callable[[float], None] = time.sleep
+
+
+class RateLimiter:
+    """Lets through at most `rate` jobs a second, in slices."""
+
+    def __init__(self, rate: int, most: int = SLICE, sleep: Callable[[float], None] = time.sleep) -> None:
+        self.rate, self._sleep = rate, sleep
+        self.slice = max(1, min(most, rate // 4))
+        self._next = time.monotonic()
+
+    @classmethod
+    def of(cls, options: ActOptions) -> RateLimiter:
+        """As the options say."""
+        return cls(options.rate or RATE, options.slice_size, options.sleep)
+
+    def wait(self, jobs: int) -> None:
+        """Waits until the jobs that went through before are paid for, then takes `jobs` more."""
+        now = time.monotonic()
+        if self._next > now:
+            self._sleep(self._next - now)
+        self._next = max(self._next, now) + jobs / self.rate

@@ -1,0 +1,92 @@
+"""What an act reports, and what it would report."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from emq_ops.ledger import acts
+from emq_ops.passes.acts.targets import Targets
+from emq_ops.passes.report import NAMED, Skipped, name_some
+
+WHY_LEFT = {
+    "alive": "not dead any more",
+    "changed": "died again since it was selected",
+    "held": "a worker's lock stands on it",
+    "child": "flow child: its parent would wait for ever",
+    "parent": "flow parent: its children still report to it",
+    "damaged": "its row can't be read; see `emq-ops doctor`",
+    "gone": "there is no row any more",
+    "exists": "a job of that id lives",
+    "lost": "it was kept nowhere",
+    "withdrawn": "never touched: the act was undone",
+}
+
+
+@dataclass(slots=True)
+class ActReport:
+    """An act, or an undo, over all its lives. `selected` jobs; `done` of them; `left`: how many of the others, by
+    reason (WHY_LEFT); `done_jobs`, `left_jobs`: the first of each by name. `status`: dry, done."""
+
+    kind: str
+    queue: str
+    run: str | None = None
+    status: str = "done"
+    selected: int = 0
+    done: int = 0
+    last_attempt: int = 0
+    left: dict[str, int] = field(default_factory=dict)
+    done_jobs: list[str] = field(default_factory=list)
+    left_jobs: list[Skipped] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def as_row(self) -> dict[str, Any]:
+        """As a plain dict, for renderers."""
+        return asdict(self)
+
+    def counts(self) -> dict[str, int]:
+        """The numbers, for the ledger."""
+        return {"selected": self.selected, acts.DONE: self.done, **self.left}
+
+    def add(self, codes: Mapping[str, str]) -> None:
+        """Adds what became of some jobs."""
+        name_some(self.done_jobs, [job for job, code in codes.items() if code == acts.DONE])
+        self.done += sum(code == acts.DONE for code in codes.values())
+        for job, code in codes.items():
+            if code != acts.DONE:
+                self.left[code] = self.left.get(code, 0) + 1
+                if len(self.left_jobs) < NAMED:
+                    self.left_jobs.append(Skipped(job, WHY_LEFT.get(code, code)))
+
+    def add_earlier(self, counts: Mapping[str, int]) -> None:
+        """Adds what earlier lives of the run did, as `counts` of the ledger says it."""
+        done = counts.get(acts.DONE, 0)
+        self.done += done
+        for code, number in counts.items():
+            if code not in ("selected", acts.DONE, acts.PLANNED):
+                self.left[code] = self.left.get(code, 0) + number
+        if done:
+            self.notes.append(f"{done} were done before")
+
+
+def begin_report(kind: str, targets: Targets, run: str | None = None) -> ActReport:
+    """A report of `targets` before anything is done to them, with what should be known first."""
+    report = ActReport(kind, targets.queue, run, selected=len(targets.jobs), last_attempt=targets.last_attempt)
+    if kind == acts.REQUEUE and targets.last_attempt:
+        report.notes.append(
+            f"{targets.last_attempt} died of an error and keep their attempts: their next error kills them again"
+        )
+    if targets.damaged:
+        report.notes.append(f"{targets.damaged} have no readable row and are left alone; see `emq-ops doctor`")
+    return report
+
+
+def preview(kind: str, targets: Targets) -> ActReport:
+    """The report of a dry run."""
+    report = begin_report(kind, targets)
+    report.status = "dry"
+    blocked = targets.blocked if kind == acts.REMOVE else {}
+    report.add(dict(sorted(blocked.items())))
+    name_some(report.done_jobs, [job for job in targets.ids if job not in blocked])
+    return report

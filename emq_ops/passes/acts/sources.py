@@ -1,0 +1,123 @@
+"""Where removed jobs are kept: with the act that took them, with their death in the ledger, in the archive."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol
+
+from sqlalchemy import Connection, select
+
+from emq_ops.ledger import acts, deaths
+from emq_ops.ledger.ledger import Ledger
+from emq_ops.ledger.runs import Run
+from emq_ops.ledger.schema import deaths as deaths_table
+from emq_ops.ledger.schema import snapshots
+from emq_ops.ledger.snapshot import JobSnapshot, unpack_death
+
+FindArchived = Callable[[str, str], JobSnapshot | None]
+"""(queue, job) -> the job as the archive has it last, or None."""
+Page = dict[str, JobSnapshot | None]
+"""Jobs to bring back; None: it is kept nowhere any more."""
+
+
+class RestoreSource(Protocol):
+    """Jobs to bring back, in pages, and what is noted in the ledger once they are back."""
+
+    def pages(self, size: int) -> Iterator[Page]: ...
+
+    def note_back(self, connection: Connection, jobs: Sequence[str], by: str) -> None: ...
+
+
+class RemovedByAct:
+    """What an act took away."""
+
+    def __init__(self, ledger: Ledger, removal: Run) -> None:
+        self.ledger, self.removal = ledger, removal
+
+    def pages(self, size: int) -> Iterator[Page]:
+        """By job."""
+        page: Page = {}
+        for item, snapshot in acts.removed(self.ledger, self.removal.id, page=size):
+            page[item.job] = snapshot
+            if len(page) == size:
+                yield page
+                page = {}
+        if page:
+            yield page
+
+    def note_back(self, connection: Connection, jobs: Sequence[str], by: str) -> None:
+        """The items are undone, and the deaths open again."""
+        acts.mark_undone(connection, self.removal.id, jobs, by)
+        deaths.reopen(connection, self.removal.queue, jobs, self.removal.id)
+
+
+class RemovedByTrim:
+    """What a trim removed, as the ledger has each death, or the archive."""
+
+    def __init__(self, ledger: Ledger, trim: Run, find: FindArchived | None) -> None:
+        self.ledger, self.trim, self.find = ledger, trim, find
+
+    def pages(self, size: int) -> Iterator[Page]:
+        """By death."""
+        d, last = deaths_table, 0
+        wanted = (
+            select(d.c.id, d.c.job, snapshots.c.body)
+            .outerjoin(snapshots, snapshots.c.death == d.c.id)
+            .where(d.c.gone_by == self.trim.id)
+            .order_by(d.c.id)
+            .limit(size)
+        )
+        while True:
+            with self.ledger.read() as connection:
+                rows = connection.execute(wanted.where(d.c.id > last)).all()
+            if not rows:
+                return
+            yield {row.job: self._snapshot(row.job, row.body) for row in rows}
+            last = rows[-1].id
+
+    def _snapshot(self, job: str, body: bytes | None) -> JobSnapshot | None:
+        if body is not None:
+            return unpack_death(body)
+        return self.find(self.trim.queue, job) if self.find is not None else None
+
+    def note_back(self, connection: Connection, jobs: Sequence[str], by: str) -> None:
+        """The deaths are open again."""
+        deaths.reopen(connection, self.trim.queue, jobs, self.trim.id)
+
+
+class NamedJobs:
+    """Jobs by their ids, each from the place that has it newest: attempts never go back. `requeued`: they wait again
+    afterwards."""
+
+    def __init__(
+        self, ledger: Ledger, queue: str, jobs: Sequence[str], find: FindArchived | None, *, requeued: bool
+    ) -> None:
+        self.ledger, self.queue, self.jobs, self.find, self.requeued = ledger, queue, jobs, find, requeued
+
+    def pages(self, size: int) -> Iterator[Page]:
+        """In the order that they were named."""
+        for first in range(0, len(self.jobs), size):
+            yield {job: newest_snapshot(self.ledger, self.queue, job, self.find) for job in self.jobs[first:][:size]}
+
+    def note_back(self, connection: Connection, jobs: Sequence[str], by: str) -> None:
+        """The deaths are open again."""
+        if not self.requeued:
+            deaths.reopen(connection, self.queue, jobs)
+
+
+def newest_snapshot(ledger: Ledger, queue: str, job: str, find: FindArchived | None) -> JobSnapshot | None:
+    """A removed job as it was last, None where it is kept nowhere. The archive is asked where the ledger has none."""
+    kept = [acts.last_snapshot(ledger, queue, job)]
+    kept += [
+        unpack_death(death.snapshot)
+        for death in deaths.iterate(ledger, queue=queue, job=job)
+        if death.snapshot is not None
+    ]
+    if find is not None and not any(kept):
+        kept.append(find(queue, job))
+    return max((snapshot for snapshot in kept if snapshot is not None), key=_attempts, default=None)
+
+
+def _attempts(snapshot: JobSnapshot) -> int:
+    text = snapshot.get(b"attempts") or b""
+    return int(text) if text.isdigit() and len(text) < 19 else -1
