@@ -21,7 +21,7 @@ from emq_ops.config.models import Archive, Remote, Section, Server, State
 from emq_ops.config.policies import checked
 from emq_ops.policy.options import keys, show, written
 from emq_ops.policy.references import ReferenceFault, has_reference, references, resolve
-from emq_ops.protocol.connection.options import Options
+from emq_ops.protocol.connection.options import ConnectionOptions
 from emq_ops.protocol.server import Server as OpenServer
 from emq_ops.protocol.server import connect
 
@@ -121,12 +121,12 @@ class Wiring:
         found = self._optional(section, path, name)
         return None if found is None else str(self.base / Path(found).expanduser())
 
-    def options(self, verb: str) -> Options:
+    def options(self, verb: str) -> ConnectionOptions:
         """How to connect to the server, resolved."""
         s = self.server
         typed: Server = self._typed(Server, s, "server", "verify", "connect_timeout", "timeout")
         versions = s.get("accept_versions") or ("echomq:3.*",)
-        return Options(
+        return ConnectionOptions(
             username=self._optional(s, "server", "username"),
             password=self._optional(s, "server", "password"),
             ca=self._file(s, "server", "ca"),

@@ -21,7 +21,7 @@ from emq_ops.protocol.connection.dispatch import CommandDispatcher
 from emq_ops.protocol.connection.embedded import Embedded
 from emq_ops.protocol.connection.link import Arg, Link
 from emq_ops.protocol.connection.node import Node
-from emq_ops.protocol.connection.options import Options
+from emq_ops.protocol.connection.options import ConnectionOptions
 from emq_ops.protocol.connection.pinned import Pinned
 from emq_ops.protocol.connection.replies import reply_error
 from emq_ops.protocol.connection.sentinels import Sentinels
@@ -32,7 +32,7 @@ from emq_ops.protocol.connection.url import parse
 from emq_ops.protocol.errors import EmqError, IncompatibleError, ReconnectedError, UnreachableError, one_line
 from emq_ops.protocol.scripts import Script
 
-__all__ = ["Arg", "Options", "Server", "ServerSession", "connect", "reply_error"]
+__all__ = ["Arg", "ConnectionOptions", "Server", "ServerSession", "connect", "reply_error"]
 
 OUR_VERSION = "echomq:3.0.0"
 """What `claim_version` writes where nothing stands yet."""
@@ -47,7 +47,7 @@ class _Sender(Protocol):
 class Server:
     """A connected server. Thread-safe: each call borrows a connection from a pool."""
 
-    def __init__(self, sender: _Sender, topology: Topology, options: Options, where: str) -> None:
+    def __init__(self, sender: _Sender, topology: Topology, options: ConnectionOptions, where: str) -> None:
         self._sender = sender
         self._topology = topology
         self._options = options
@@ -239,7 +239,7 @@ def _slot(queue: str) -> int:
     return keyspace.slot(keyspace.keys_of(queue).base)
 
 
-def _accept(version: str, options: Options, where: str) -> None:
+def _accept(version: str, options: ConnectionOptions, where: str) -> None:
     if not any(fnmatch.fnmatchcase(version, pattern) for pattern in options.accept_versions):
         raise IncompatibleError(
             f"the server speaks '{one_line(version)}', and this tool {' or '.join(options.accept_versions)}",
@@ -248,7 +248,7 @@ def _accept(version: str, options: Options, where: str) -> None:
         )
 
 
-def connect(url: str, options: Options | None = None, *, base_dir: str | Path | None = None) -> Server:
+def connect(url: str, options: ConnectionOptions | None = None, *, base_dir: str | Path | None = None) -> Server:
     """Opens `url` (see ``connection.url``), having looked at the version fence.
 
     `base_dir`: what ``embedded`` lies under (the config file's folder; default: the working directory). Raises

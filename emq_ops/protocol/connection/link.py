@@ -16,7 +16,7 @@ from typing import Any
 
 import hiredis
 
-from emq_ops.protocol.connection.options import Options
+from emq_ops.protocol.connection.options import ConnectionOptions
 from emq_ops.protocol.connection.replies import ErrorReply, reply_error
 from emq_ops.protocol.connection.url import Address
 from emq_ops.protocol.deadline import check, within
@@ -94,7 +94,7 @@ def bound(sock: socket.socket, seconds: float | None) -> None:
 class Link:
     """A connection that was opened once and is never reopened. Not for several threads at once."""
 
-    def __init__(self, address: Address, options: Options, where: str, *, tls: bool = False) -> None:
+    def __init__(self, address: Address, options: ConnectionOptions, where: str, *, tls: bool = False) -> None:
         self.address = address
         self.where = where
         self.pid = os.getpid()
@@ -102,7 +102,7 @@ class Link:
         self._replies = _Replies()
         self._connection: Any = self._make(address, options, tls)  # redis-py's methods carry no types
 
-    def _make(self, address: Address, options: Options, tls: bool) -> Any:
+    def _make(self, address: Address, options: ConnectionOptions, tls: bool) -> Any:
         # Imported by whoever connects: a command that reads files and the ledger would wait for it for nothing.
         from redis import connection as transport
 

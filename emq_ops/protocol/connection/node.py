@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 
 from emq_ops.protocol.connection.link import Link
-from emq_ops.protocol.connection.options import Options
+from emq_ops.protocol.connection.options import ConnectionOptions
 from emq_ops.protocol.connection.url import Address
 
 KEPT = 16
@@ -23,7 +23,7 @@ class Node:
     def __init__(
         self,
         address: Address,
-        options: Options,
+        options: ConnectionOptions,
         where: str,
         *,
         tls: bool = False,

@@ -11,7 +11,7 @@ DEFAULT_VERSIONS = ("echomq:3.*",)
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class ConnectionOptions:
     """Settings of a connection. What is given here wins over the URL; None leaves it to the URL or the default.
 
     `username`, `password`: of the server; `sentinel_*`: of the Sentinels. `ca`, `cert`, `key`: PEM files; `verify`:

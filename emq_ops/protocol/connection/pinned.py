@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from emq_ops.protocol.connection.calls import Call
-from emq_ops.protocol.connection.dispatch import Redirected, RetryPace, chunks, flush, torn
+from emq_ops.protocol.connection.flush import Redirected, RetryPace, chunks, flush, torn
 from emq_ops.protocol.connection.link import Link
 from emq_ops.protocol.connection.node import Node
-from emq_ops.protocol.connection.options import Options
+from emq_ops.protocol.connection.options import ConnectionOptions
 from emq_ops.protocol.connection.topology import Topology
 from emq_ops.protocol.errors import EmqError, ReconnectedError, SlotMovingError
 
@@ -19,7 +19,7 @@ class Pinned:
     """The shape of a Dispatcher over one link. Once the link ended or its node gave up the slot, every call is a
     ReconnectedError; a write whose reply was lost is an OutcomeUnknownError first. `topology` gets the node's hints."""
 
-    def __init__(self, link: Link, node: Node, options: Options, topology: Topology) -> None:
+    def __init__(self, link: Link, node: Node, options: ConnectionOptions, topology: Topology) -> None:
         self.options = options
         self._node, self._topology = node, topology
         self._link = link

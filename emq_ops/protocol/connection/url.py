@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Literal
 from urllib.parse import parse_qsl, unquote
 
-from emq_ops.protocol.connection.options import Options
+from emq_ops.protocol.connection.options import ConnectionOptions
 from emq_ops.protocol.errors import BadInputError
 
 Kind = Literal["standalone", "sentinel", "cluster", "embedded"]
@@ -44,7 +44,7 @@ class Target:
 
     kind: Kind
     addresses: tuple[Address, ...]
-    options: Options
+    options: ConnectionOptions
     where: str
     tls: bool = False
     service: str = ""
@@ -63,10 +63,10 @@ def redact(url: str) -> str:
     return head + separator + shown + _SECRETS.sub(r"\1=***", rest)
 
 
-def parse(url: str, options: Options | None = None, base_dir: str | Path | None = None) -> Target:
+def parse(url: str, options: ConnectionOptions | None = None, base_dir: str | Path | None = None) -> Target:
     """The target that `url` names. `base_dir`: what relative folders of ``embedded`` are relative to (default: the
     working directory). Raises BadInputError, and never shows a password."""
-    given = options or Options()
+    given = options or ConnectionOptions()
     if url == "embedded" or url.startswith("embedded:"):
         folder = Path(base_dir or ".") / (url.partition(":")[2] or ".emq")
         return Target("embedded", (), given, f"embedded server in {folder}", folder=folder.absolute())

@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from emq_ops.protocol.connection.processes import find_binary
 
 from emq_ops.protocol.connection import guardian
-from emq_ops.protocol.connection.embedded import find_binary
 from emq_ops.protocol.errors import BadInputError, OutcomeUnknownError, UnreachableError
 from emq_ops.protocol.ids import mint
 from emq_ops.protocol.queue import Queue

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from emq_ops.protocol.connection.options import Options
+from emq_ops.protocol.connection.options import ConnectionOptions
 from emq_ops.protocol.connection.url import parse, redact
 from emq_ops.protocol.errors import BadInputError, EmqError
 from emq_ops.protocol.server import connect
@@ -64,7 +64,7 @@ def test_embedded(tmp_path: Path) -> None:
 
 
 def test_options_win_over_the_url() -> None:
-    target = parse("redis://bob:old@host/3", Options(password="new", db=0))
+    target = parse("redis://bob:old@host/3", ConnectionOptions(password="new", db=0))
     assert (target.options.username, target.options.password, target.options.db) == ("bob", "new", 0)
 
 
@@ -125,7 +125,7 @@ def test_a_secret_is_never_shown(url: str) -> None:
     assert SECRET not in redact(url)
     # Some are refused, some lead nowhere: nothing that is said then holds the secret.
     with pytest.raises(EmqError) as failed:
-        connect(url, Options(connect_timeout=0.3, patience=0.3))
+        connect(url, ConnectionOptions(connect_timeout=0.3, patience=0.3))
     assert SECRET not in "".join(traceback.format_exception(failed.value))
 
 
