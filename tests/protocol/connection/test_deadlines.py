@@ -9,7 +9,7 @@ import pytest
 
 from emq_ops.protocol.deadline import check, deadline, remaining, within
 from emq_ops.protocol.errors import DeadlineError, UnreachableError
-from emq_ops.protocol.server import Options, connect
+from emq_ops.protocol.server import ConnectionOptions, connect
 from tests.support.ports import free_ports
 from tests.support.proxy import RespProxy, anything
 from tests.support.valkey import Valkey
@@ -57,5 +57,5 @@ def test_connecting_and_waiting_for_a_silent_server_are_bounded() -> None:
         for url in (proxy.url, f"redis://127.0.0.1:{dead}", f"redis+sentinel://127.0.0.1:{dead}/emq"):
             began = time.monotonic()
             with deadline(0.5), pytest.raises(UnreachableError):
-                connect(url, Options(patience=60))
+                connect(url, ConnectionOptions(patience=60))
             assert time.monotonic() - began < 5

@@ -14,13 +14,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from emq_ops.protocol.connection.processes import find_binary
 
 from emq_ops.protocol.connection import guardian
+from emq_ops.protocol.connection.processes import find_binary
 from emq_ops.protocol.errors import BadInputError, OutcomeUnknownError, UnreachableError
 from emq_ops.protocol.ids import mint
 from emq_ops.protocol.queue import Queue
-from emq_ops.protocol.server import Options, Server, connect
+from emq_ops.protocol.server import ConnectionOptions, Server, connect
 from emq_ops.protocol.transitions.claims import claim
 from emq_ops.protocol.transitions.enqueue import enqueue
 from emq_ops.protocol.transitions.reads import counts
@@ -340,9 +340,9 @@ def test_a_folder_that_can_not_be_used(tmp_path: Path) -> None:
 
 def test_no_program(tmp_path: Path) -> None:
     with pytest.raises(BadInputError, match="no such program"):
-        connect("embedded", Options(server_binary="no-such-server"), base_dir=tmp_path)
+        connect("embedded", ConnectionOptions(server_binary="no-such-server"), base_dir=tmp_path)
     with pytest.raises(UnreachableError, match="did not start"):
-        connect("embedded", Options(server_binary="/bin/false"), base_dir=tmp_path)
+        connect("embedded", ConnectionOptions(server_binary="/bin/false"), base_dir=tmp_path)
     assert find_binary().endswith("valkey-server")
 
 
@@ -350,7 +350,7 @@ def test_debians_redis(tmp_path: Path) -> None:
     if shutil.which("redis-server") is None:
         assert "EMQ_OPS_CI" not in os.environ, "CI installs redis-server"
         pytest.skip("no redis-server on PATH")
-    options = Options(server_binary="redis-server")
+    options = ConnectionOptions(server_binary="redis-server")
     with connect("embedded", options, base_dir=tmp_path) as server:
         q = Queue(server, "mail")
         assert server.info("mail", "server").get("redis_version", "").startswith("7.")

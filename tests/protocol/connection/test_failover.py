@@ -13,7 +13,7 @@ from emq_ops.protocol.ids import mint
 from emq_ops.protocol.keyspace import VERSION_KEY, keys_of, slot
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.scripts import load
-from emq_ops.protocol.server import Options, Server, connect
+from emq_ops.protocol.server import ConnectionOptions, Server, connect
 from emq_ops.protocol.transitions.claims import claim
 from emq_ops.protocol.transitions.enqueue import enqueue
 from emq_ops.protocol.transitions.reads import counts
@@ -57,7 +57,7 @@ def clustered(cluster: Cluster) -> Iterator[Server]:
 
 
 def test_a_sentinel_failover_of_both_kinds() -> None:
-    hasty = Options(patience=0.3)
+    hasty = ConnectionOptions(patience=0.3)
     with Sentinel() as watched, connect(watched.url) as server, connect(watched.primary.url, hasty) as direct:
         q = Queue(server, "mail")
         for _ in range(3):
@@ -86,7 +86,7 @@ def test_a_sentinel_failover_of_both_kinds() -> None:
 
 def test_sentinels_that_are_gone_or_know_nothing() -> None:
     dead, port = free_ports(2)
-    hasty = Options(patience=0.3)
+    hasty = ConnectionOptions(patience=0.3)
     with pytest.raises(UnreachableError, match="no Sentinel names the primary"):
         connect(f"redis+sentinel://127.0.0.1:{dead}/emq", hasty)
     with Valkey(port=port) as plain:
@@ -103,7 +103,7 @@ def test_one_living_sentinel_is_enough() -> None:
         with connect(f"redis+sentinel://127.0.0.1:{dead},127.0.0.1:{watched.port}/emq") as server:
             assert enqueue(Queue(server, "mail"), mint(), b"")
         with pytest.raises(UnreachableError, match="knows no primary 'other'"):
-            connect(f"redis+sentinel://127.0.0.1:{watched.port}/other", Options(patience=0.3))
+            connect(f"redis+sentinel://127.0.0.1:{watched.port}/other", ConnectionOptions(patience=0.3))
 
 
 def test_a_cluster_failover(cluster: Cluster, clustered: Server) -> None:
@@ -135,7 +135,7 @@ def test_a_slot_that_moves_while_it_is_used(cluster: Cluster, clustered: Server)
     # What is there already is asked for there; scripts wait for as long as that lasts.
     assert clustered.read("ZCARD", q.keys.pending) == 2
     waits = pytest.raises(SlotMovingError, match="moving this slot")
-    with connect(cluster.url, Options(patience=0.3)) as hasty, waits:
+    with connect(cluster.url, ConnectionOptions(patience=0.3)) as hasty, waits:
         enqueue(Queue(hasty, name), jobs[0], b"")
     done: list[bool] = []
     thread = threading.Thread(target=lambda: done.append(enqueue(q, jobs[2], b"")))
@@ -163,7 +163,7 @@ def test_a_lost_primary_without_a_replica(cluster: Cluster) -> None:
     """The last test of this module: it kills a node."""
     lost = cluster.owner(12000)
     name = _queue_of(cluster, lost)
-    with connect(cluster.url, Options(patience=0.5)) as server:
+    with connect(cluster.url, ConnectionOptions(patience=0.5)) as server:
         assert enqueue(Queue(server, name), mint(), b"")
         lost.kill()
         with pytest.raises(UnreachableError):

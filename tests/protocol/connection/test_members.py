@@ -11,13 +11,13 @@ from emq_ops.protocol.errors import UnreachableError
 from emq_ops.protocol.ids import mint
 from emq_ops.protocol.keyspace import keys_of, slot
 from emq_ops.protocol.queue import Queue
-from emq_ops.protocol.server import Options, connect
+from emq_ops.protocol.server import ConnectionOptions, connect
 from emq_ops.protocol.transitions.enqueue import enqueue
 from emq_ops.protocol.transitions.reads import counts
 from tests.support.cluster import Cluster, ask, replication, until
 from tests.support.valkey import Valkey
 
-HASTY = Options(patience=1.0)
+HASTY = ConnectionOptions(patience=1.0)
 
 
 @contextmanager

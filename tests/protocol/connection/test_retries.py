@@ -22,7 +22,7 @@ from emq_ops.protocol.ids import mint
 from emq_ops.protocol.keyspace import VERSION_KEY, keys_of
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.scripts import Script, load
-from emq_ops.protocol.server import Options, Server, connect
+from emq_ops.protocol.server import ConnectionOptions, Server, connect
 from emq_ops.protocol.transitions.enqueue import enqueue
 from emq_ops.protocol.transitions.reads import counts, job_state
 from tests.support.proxy import RespProxy, anything, named, scripted, writes
@@ -40,7 +40,7 @@ def proxy(valkey: Valkey, server: Server) -> Iterator[RespProxy]:
 @pytest.fixture
 def through(proxy: RespProxy) -> Iterator[Server]:
     """An open server behind the proxy; short timeouts, so that a silent server shows soon."""
-    with connect(proxy.url, Options(socket_timeout=0.4, patience=3)) as opened:
+    with connect(proxy.url, ConnectionOptions(socket_timeout=0.4, patience=3)) as opened:
         yield opened
 
 
@@ -161,7 +161,7 @@ def test_a_refusal_that_passes_ends_in_success_or_in_one_clear_error(
     assert through.run_many(load("enqueue"), calls) == [1, 1, 1, 1]
     assert counts(Queue(server, "mail")).pending == 6
     proxy.arm("answer", match=writes, times=10**6, body=refusal)
-    with connect(proxy.url, Options(patience=0.3)) as hasty:
+    with connect(proxy.url, ConnectionOptions(patience=0.3)) as hasty:
         with pytest.raises((ServerError, UnreachableError)) as refused:
             enqueue(Queue(hasty, "mail"), mint(), b"")
         code = refusal.decode().split()[0].strip("-")
@@ -211,7 +211,7 @@ def test_a_script_that_something_keeps_flushing_is_an_error_in_the_end(proxy: Re
         enqueue(Queue(through, "mail"), mint(), b"")
 
 
-def _until_refused(valkey: Valkey, options: Options) -> ServerError:
+def _until_refused(valkey: Valkey, options: ConnectionOptions) -> ServerError:
     deadline = time.monotonic() + 20
     while time.monotonic() < deadline:
         try:
@@ -228,7 +228,7 @@ def test_a_busy_server_is_waited_for(valkey: Valkey, server: Server) -> None:
         thread = threading.Thread(target=lambda: admin.eval(slow, 0))
         try:
             thread.start()
-            busy = _until_refused(valkey, Options(patience=0.1))
+            busy = _until_refused(valkey, ConnectionOptions(patience=0.1))
             assert busy.code == "BUSY"
             assert "SCRIPT KILL" in str(busy)
             assert server.write("HINCRBY", KEY, "n", 1) == 1
@@ -254,15 +254,15 @@ def test_who_may_not_come_in_is_told_so_at_once(valkey: Valkey, server: Server) 
         admin.execute_command("ACL", "SETUSER", "bob", "on", ">right", "~emq:*", f"%R~{VERSION_KEY}", "+@read")
         try:
             with pytest.raises(RefusedError, match=r"WRONGPASS.*check user and password"):
-                connect(valkey.url, Options(username="bob", password="wrong"))
-            with connect(valkey.url, Options(username="bob", password="right")) as bob:
+                connect(valkey.url, ConnectionOptions(username="bob", password="wrong"))
+            with connect(valkey.url, ConnectionOptions(username="bob", password="right")) as bob:
                 assert bob.read("HGET", KEY, "x") is None
                 with pytest.raises(ServerError, match=r"NOPERM.*hset.*examples/acl") as refused:
                     bob.write("HSET", KEY, "x", 1)
                 assert refused.value.code == "NOPERM"
             admin.execute_command("ACL", "SETUSER", "bob", "resetkeys", "~emq:*")
             with pytest.raises(ServerError, match="NOPERM"):  # a fence that can't be read is no accepted fence
-                connect(valkey.url, Options(username="bob", password="right"))
+                connect(valkey.url, ConnectionOptions(username="bob", password="right"))
             admin.execute_command("ACL", "SETUSER", "default", "off")
             with pytest.raises(RefusedError, match=r"NOAUTH.*give user and password"):
                 connect(valkey.url)
@@ -273,7 +273,7 @@ def test_who_may_not_come_in_is_told_so_at_once(valkey: Valkey, server: Server) 
 
 def test_a_user_without_a_password_is_refused_before_anything_is_sent(valkey: Valkey) -> None:
     with pytest.raises(EmqError, match="without a password"):
-        connect(valkey.url, Options(username="bob"))
+        connect(valkey.url, ConnectionOptions(username="bob"))
 
 
 def test_too_many_clients(valkey: Valkey, server: Server) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from emq_ops.protocol.errors import BadInputError, UnreachableError
-from emq_ops.protocol.server import Options, connect
+from emq_ops.protocol.server import ConnectionOptions, connect
 from tests.support.proxy import RespProxy
 from tests.support.tls import Certificates, make_certificates
 from tests.support.valkey import Valkey
@@ -33,7 +33,7 @@ def test_the_authority_must_be_known_unless_one_says_so(port: int, files: Certif
         assert server.read("PING") == b"PONG"
     with connect(f"rediss://127.0.0.1:{port}?verify=no") as server:
         assert server.read("PING") == b"PONG"
-    with connect(f"rediss://localhost:{port}", Options(ca=str(files.ca))) as server:
+    with connect(f"rediss://localhost:{port}", ConnectionOptions(ca=str(files.ca))) as server:
         assert server.read("PING") == b"PONG"
 
 
@@ -41,7 +41,7 @@ def test_the_host_must_stand_in_the_certificate(valkey: Valkey, tmp_path: Path) 
     others = make_certificates(tmp_path, here=False)
     with RespProxy(valkey.url, tcp=True, tls=others.server_context()) as proxy:
         with pytest.raises(UnreachableError, match=r"not valid for '127\.0\.0\.1'.*host name"):
-            connect(proxy.url, Options(ca=str(others.ca)))
+            connect(proxy.url, ConnectionOptions(ca=str(others.ca)))
         assert proxy.requests == []
 
 
@@ -49,9 +49,9 @@ def test_a_client_certificate_that_is_asked_for(valkey: Valkey, files: Certifica
     context = files.server_context(ask_client=True)
     with RespProxy(valkey.url, tcp=True, tls=context) as proxy:
         with pytest.raises(UnreachableError):
-            connect(proxy.url, Options(ca=str(files.ca)))
+            connect(proxy.url, ConnectionOptions(ca=str(files.ca)))
         assert proxy.requests == []
-        options = Options(ca=str(files.ca), cert=str(files.client_cert), key=str(files.client_key))
+        options = ConnectionOptions(ca=str(files.ca), cert=str(files.client_cert), key=str(files.client_key))
         with connect(proxy.url, options) as server:
             assert server.read("PING") == b"PONG"
 
@@ -60,27 +60,29 @@ def test_tls_and_plain_do_not_meet(port: int, valkey: Valkey, files: Certificate
     with pytest.raises(UnreachableError):
         connect(f"redis://127.0.0.1:{port}")
     with RespProxy(valkey.url, tcp=True) as plain, pytest.raises(UnreachableError, match="speaks TLS"):
-        connect(plain.url.replace("redis:", "rediss:"), Options(ca=str(files.ca)))
+        connect(plain.url.replace("redis:", "rediss:"), ConnectionOptions(ca=str(files.ca)))
 
 
 def test_files_that_can_not_be_used(port: int, files: Certificates, tmp_path: Path) -> None:
     missing = str(tmp_path / "none.pem")
     for options in (
-        Options(ca=missing),
-        Options(ca=str(files.ca), cert=missing),
-        Options(ca=str(files.ca), cert=str(files.client_cert), key=missing),
+        ConnectionOptions(ca=missing),
+        ConnectionOptions(ca=str(files.ca), cert=missing),
+        ConnectionOptions(ca=str(files.ca), cert=str(files.client_cert), key=missing),
     ):
         with pytest.raises(BadInputError, match=r"none\.pem: no such file"):
             connect(f"rediss://127.0.0.1:{port}", options)
     (tmp_path / "bad.pem").write_text("nothing")
     with pytest.raises(BadInputError, match=r"can't be used.*PEM"):
-        connect(f"rediss://127.0.0.1:{port}", Options(ca=str(tmp_path / "bad.pem")))
+        connect(f"rediss://127.0.0.1:{port}", ConnectionOptions(ca=str(tmp_path / "bad.pem")))
     with pytest.raises(BadInputError, match=r"can't be used.*PEM"):
-        connect(f"rediss://127.0.0.1:{port}", Options(ca=str(files.ca), cert=str(files.ca), key=str(files.key)))
+        connect(
+            f"rediss://127.0.0.1:{port}", ConnectionOptions(ca=str(files.ca), cert=str(files.ca), key=str(files.key))
+        )
     with pytest.raises(BadInputError, match="key without"):
-        connect(f"rediss://127.0.0.1:{port}", Options(ca=str(files.ca), key=str(files.client_key)))
+        connect(f"rediss://127.0.0.1:{port}", ConnectionOptions(ca=str(files.ca), key=str(files.client_key)))
 
 
 def test_tls_options_of_a_plain_url_are_a_mistake(files: Certificates) -> None:
     with pytest.raises(BadInputError, match="rediss://"):
-        connect("redis://127.0.0.1:1", Options(ca=str(files.ca)))
+        connect("redis://127.0.0.1:1", ConnectionOptions(ca=str(files.ca)))
