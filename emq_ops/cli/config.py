@@ -11,9 +11,9 @@ from emq_ops.cli.context import CommandContext
 from emq_ops.cli.options import new_app
 from emq_ops.cli.output import emit_one, say
 from emq_ops.config.effective import Layers
-from emq_ops.config.errors import BUILT_IN, Mark
 from emq_ops.policy.words import nearest
 from emq_ops.protocol.keyspace import queue_name
+from emq_ops.syntax.errors import BUILT_IN, Mark
 
 app = new_app("The config, as it holds.")
 

@@ -47,12 +47,12 @@ class CommandContext:
 
     def read_config(self) -> Loaded:
         """Reads the files of ``-c`` now, else ``config.yaml`` here; without either, or with ``--url`` alone, returns
-        the defaults. Raises ConfigError."""
+        the defaults. Raises SourceError."""
         return load(self.options.config_files(), os.environ)
 
     @functools.cached_property
     def loaded(self) -> Loaded:
-        """The config, read once. Raises ConfigError."""
+        """The config, read once. Raises SourceError."""
         return self.read_config()
 
     def require_config(self) -> Loaded:

@@ -8,9 +8,9 @@ from emq_ops.cli.context import CommandContext
 from emq_ops.cli.exits import EXIT_BAD_INPUT
 from emq_ops.cli.options import new_app
 from emq_ops.cli.output import counted, say
-from emq_ops.config.errors import ConfigError
 from emq_ops.config.loader import unset_references
 from emq_ops.config.wiring import Wiring
+from emq_ops.syntax.errors import SourceError
 
 app = new_app()
 
@@ -22,13 +22,13 @@ def validate(
 ) -> None:
     """Check the config: every fault in a line of its own. Connects to nothing."""
     context = CommandContext.of(ctx)
-    faults: list[ConfigError] = []
+    faults: list[SourceError] = []
     try:
         loaded = context.require_config()
         layers = context.layers
         layers.check()
         faults = [] if allow_unset else unset_references(loaded.tree, loaded.env) or Wiring.of(loaded).faults()
-    except ConfigError as fault:
+    except SourceError as fault:
         faults = [fault]
     for found in faults:
         for line in found.lines():

@@ -6,11 +6,9 @@ import re
 from collections.abc import Iterator
 from datetime import datetime
 
-from emq_ops.config.errors import ConfigError, shown
 from emq_ops.config.explain import dotted, locate
 from emq_ops.config.messenger import messenger_of, says_a_secret
 from emq_ops.config.models import Archive, Config, Window
-from emq_ops.config.yamltree import Mapping
 from emq_ops.policy.references import has_reference
 from emq_ops.policy.secrets import hide
 from emq_ops.policy.triggers import Cron, parse_every
@@ -19,6 +17,8 @@ from emq_ops.protocol import globs
 from emq_ops.protocol.connection.url import parse
 from emq_ops.protocol.errors import BadInputError
 from emq_ops.protocol.keyspace import queue_name
+from emq_ops.syntax.errors import SourceError, shown
+from emq_ops.syntax.tree import Mapping
 
 SERVER_SCHEMES = (
     "redis",
@@ -37,14 +37,14 @@ _SAME = {"valkey": "redis", "valkeys": "rediss"}
 Path = tuple[str | int, ...]
 
 
-def check(config: Config, tree: Mapping) -> list[ConfigError]:
+def check(config: Config, tree: Mapping) -> list[SourceError]:
     """Every fault that no single field shows."""
     return [_fault(tree, *found) for found in _faults(config)]
 
 
-def _fault(tree: Mapping, path: Path, expected: str, got: str | None, fix: str | None) -> ConfigError:
+def _fault(tree: Mapping, path: Path, expected: str, got: str | None, fix: str | None) -> SourceError:
     mark, _ = locate(tree, path)
-    return ConfigError("", mark, path=dotted(path), expected=expected, got=got, fix=fix)
+    return SourceError("", mark, path=dotted(path), expected=expected, got=got, fix=fix)
 
 
 Found = tuple[Path, str, str | None, str | None]

@@ -7,16 +7,16 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from emq_ops.config.errors import BUILT_IN, ConfigError, Mark
 from emq_ops.config.explain import dotted
 from emq_ops.config.loader import Loaded, overlay
 from emq_ops.config.models import ARCHIVE_FIELDS, QueueSection, archived
 from emq_ops.config.sections import Alike, Fields, Sections
-from emq_ops.config.yamltree import Mapping, Scalar, Tree, plain
 from emq_ops.passes.frame.contract import Pass
 from emq_ops.passes.registry import PASSES
 from emq_ops.policy.options import keys
 from emq_ops.protocol import globs
+from emq_ops.syntax.errors import BUILT_IN, Mark, SourceError
+from emq_ops.syntax.tree import Mapping, Scalar, Tree, plain
 
 Items = dict[str, tuple[Mark, Tree]]
 _ARCHIVED = frozenset(one.section for one in PASSES if archived(one.policy))
@@ -180,7 +180,7 @@ class Layers:
         ]
 
     def check(self) -> None:
-        """Looks at every named queue, and at every glob by itself. Raises ConfigError for the first that makes no
+        """Looks at every named queue, and at every glob by itself. Raises SourceError for the first that makes no
         sense."""
         for queue in self.literals:
             self.effective(queue)
@@ -188,13 +188,13 @@ class Layers:
             self.of_glob(selector)
 
     def of_glob(self, selector: str) -> Effective:
-        """What holds for a queue that `selector` takes, and nothing more specific. Raises ConfigError."""
+        """What holds for a queue that `selector` takes, and nothing more specific. Raises SourceError."""
         matching = tuple(name for name in self._globs if globs.matches(name, globs.literal(selector)))
         known = self._shared.get(matching)
         return known if known is not None else self._build(selector, matching)
 
     def effective(self, queue: str) -> Effective:
-        """What holds for `queue`. Raises ConfigError where the layers together make no sense."""
+        """What holds for `queue`. Raises SourceError where the layers together make no sense."""
         selectors = self.selectors(queue)
         known = self._shared.get(selectors)
         if known is None:
@@ -247,7 +247,7 @@ class Layers:
         if str(self._loaded.config.state.url).startswith("postgres"):
             for name, fields in effective.streams.items():
                 if fields["trim_after"] == "local":
-                    raise ConfigError(
+                    raise SourceError(
                         "",
                         effective.mark(("streams", name, "trim_after")),
                         path=dotted(["queues", effective.queue, "streams", name, "trim_after"]),

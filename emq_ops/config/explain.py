@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from emq_ops.config.errors import ConfigError, Mark, shown
-from emq_ops.config.yamltree import Mapping, Tree
-from emq_ops.config.yamltree import Sequence as Listing
 from emq_ops.policy.reading import Fault
 from emq_ops.policy.words import nearest
+from emq_ops.syntax.errors import Mark, SourceError, shown
+from emq_ops.syntax.tree import Mapping, Tree
+from emq_ops.syntax.tree import Sequence as Listing
 
 
 def dotted(parts: Sequence[str | int]) -> str:
@@ -39,12 +39,12 @@ def locate(tree: Tree, parts: Sequence[str | int], *, key: bool = False) -> tupl
     return mark, here
 
 
-def explain(faults: Iterable[Fault], tree: Tree, prefix: tuple[str, ...] = ()) -> ConfigError:
+def explain(faults: Iterable[Fault], tree: Tree, prefix: tuple[str, ...] = ()) -> SourceError:
     """All faults of one reading as one error, the first of the file in front."""
     return combine([_one(fault, tree, prefix) for fault in faults])
 
 
-def combine(faults: list[ConfigError]) -> ConfigError:
+def combine(faults: list[SourceError]) -> SourceError:
     """`faults` as one error: the first in file order, with the others behind it."""
     order = sorted(faults, key=lambda f: (f.mark.file, f.mark.line, f.mark.column) if f.mark else ("", 0, 0))
     first = order[0]
@@ -52,16 +52,16 @@ def combine(faults: list[ConfigError]) -> ConfigError:
     return first
 
 
-def _one(fault: Fault, tree: Tree, prefix: tuple[str, ...]) -> ConfigError:
+def _one(fault: Fault, tree: Tree, prefix: tuple[str, ...]) -> SourceError:
     path = dotted([*prefix, *fault.path])
     if fault.sort == "unknown":
         mark, _ = locate(tree, fault.path, key=True)
         close = nearest(str(fault.path[-1]), fault.known)
         fix = None if close else f"keys here: {', '.join(fault.known)}"
-        return ConfigError("unknown key", mark, path=path, nearest=close, fix=fix)
+        return SourceError("unknown key", mark, path=path, nearest=close, fix=fix)
     if fault.sort == "missing":
         mark, _ = locate(tree, fault.path[:-1], key=True)
-        return ConfigError("is missing", mark, path=path, fix="add it")
+        return SourceError("is missing", mark, path=path, fix="add it")
     of_key = fault.sort == "name"
     mark, value = locate(tree, fault.path, key=of_key)
     got = None if fault.secret else shown(fault.path[-1]) if of_key else _got(value)
@@ -69,7 +69,7 @@ def _one(fault: Fault, tree: Tree, prefix: tuple[str, ...]) -> ConfigError:
     if got == "false" and "enabled" in fault.known:
         fix = "write {enabled: false}"
     what = "the key" if of_key else ""
-    return ConfigError(what, mark, path=path, expected=fault.expected, got=got, fix=fix)
+    return SourceError(what, mark, path=path, expected=fault.expected, got=got, fix=fix)
 
 
 def _got(value: Tree) -> str:

@@ -10,15 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from emq_ops.config import yamltree
 from emq_ops.config.checks import check
-from emq_ops.config.errors import ConfigError, Mark
 from emq_ops.config.explain import combine, dotted, explain
 from emq_ops.config.models import Config
-from emq_ops.config.yamltree import Mapping, Scalar, Sequence, Tree
 from emq_ops.passes.registry import PASSES
 from emq_ops.policy.reading import Reader
 from emq_ops.policy.references import unset
+from emq_ops.syntax.errors import Mark, SourceError
+from emq_ops.syntax.tree import MAX_BYTES, Mapping, Scalar, Sequence, Tree, parse, plain
 
 MAX_FILES = 1000
 
@@ -58,7 +57,7 @@ def load(files: Several[Path], env: Env[str, str], *, only: Several[str] | None 
     """Reads `files`, later ones over earlier ones, with what they include below them. No file: all defaults. `only`:
     these sections alone are looked at, so that a fault or an unset variable elsewhere stops nobody who needs no more.
 
-    Raises ConfigError: the first fault in front, further ones in `others`.
+    Raises SourceError: the first fault in front, further ones in `others`.
     """
     files_read = _Files()
     tree: Tree = Mapping(Mark(str(files[0]) if files else "no file", 0, 0), {}, 1)
@@ -68,7 +67,7 @@ def load(files: Several[Path], env: Env[str, str], *, only: Several[str] | None 
     if only is not None:
         filled = Mapping(filled.mark, {k: v for k, v in filled.items.items() if k in only}, filled.size)
     reader = Reader(env)
-    config = reader.section(Config, yamltree.plain(filled))
+    config = reader.section(Config, plain(filled))
     if config is None:
         raise explain(reader.faults, filled)
     faults = check(config, filled)
@@ -96,7 +95,7 @@ _EMPTY_IS_MAPPING = ("server", "state", "archive", "defaults", "queues", "daemon
 def _fill(tree: Tree) -> Mapping:
     """`tree` with a mapping where a section is named and nothing is written in it (``orders:``)."""
     if not isinstance(tree, Mapping):
-        raise ConfigError("", tree.mark, expected="a mapping: server, state, archive, defaults, queues ...")
+        raise SourceError("", tree.mark, expected="a mapping: server, state, archive, defaults, queues ...")
 
     def filled(value: Tree, depth: int) -> Tree:
         if isinstance(value, Scalar) and value.value is None:
@@ -131,12 +130,12 @@ _FILLED = (*(one.section for one in PASSES), "settings")
 _MANY = {one.section for one in PASSES if one.many}
 
 
-def unset_references(tree: Mapping, env: Env[str, str]) -> list[ConfigError]:
+def unset_references(tree: Mapping, env: Env[str, str]) -> list[SourceError]:
     """Every reference in `tree` that has neither a value nor a default, each an error with its place."""
     found: list[tuple[tuple[str | int, ...], Scalar]] = []
     _referring(tree, (), found)
     return [
-        ConfigError(
+        SourceError(
             f"the environment variable {name} is not set",
             value.mark,
             path=dotted(path),
@@ -169,31 +168,31 @@ class _Files:
             real = path.resolve()
             odd = os.path.exists(path) and not os.path.isfile(path)
         except (RuntimeError, ValueError) as fault:  # a loop of links, a NUL
-            raise ConfigError(f"can't read {path}: {fault}", at, path="include" if at else "") from None
+            raise SourceError(f"can't read {path}: {fault}", at, path="include" if at else "") from None
         if odd:  # a pipe would be waited for
-            raise ConfigError(f"can't read {path}: no regular file", at, path="include" if at else "")
+            raise SourceError(f"can't read {path}: no regular file", at, path="include" if at else "")
         if real in chain:
             names = " -> ".join(p.name for p in (*chain[chain.index(real) :], real))
-            raise ConfigError(f"an include loop: {names}", at, path="include", fix="take one of them out")
+            raise SourceError(f"an include loop: {names}", at, path="include", fix="take one of them out")
         if len(self.sources) >= MAX_FILES:
-            raise ConfigError(f"more than {MAX_FILES} files are included", at, path="include")
+            raise SourceError(f"more than {MAX_FILES} files are included", at, path="include")
         try:
             with path.open("rb") as file:
-                text = file.read(yamltree.MAX_BYTES + 1)
-            if len(text) > yamltree.MAX_BYTES:
+                text = file.read(MAX_BYTES + 1)
+            if len(text) > MAX_BYTES:
                 size = path.stat().st_size
-                raise ConfigError(
+                raise SourceError(
                     f"the file has {size:,} bytes",
                     Mark(str(path), 1, 1),
-                    fix=f"at most {yamltree.MAX_BYTES:,}; use globs or include:",
+                    fix=f"at most {MAX_BYTES:,}; split it with include:",
                 )
         except OSError as fault:
             what = f"can't read {path}: {fault.strerror}"
-            raise ConfigError(what, at, path="include" if at else "", fix="check the path and rights") from None
-        tree = yamltree.parse(text, str(path))
+            raise SourceError(what, at, path="include" if at else "", fix="check the path and rights") from None
+        tree = parse(text, str(path))
         if isinstance(tree, Scalar) and tree.value is None:
             # Most likely one that was cut off, or is still to be written: taken as it is, it would take queues away.
-            raise ConfigError(
+            raise SourceError(
                 "the file says nothing", tree.mark, fix="write what holds, or {} for nothing but defaults"
             )
         below: Tree | None = None
@@ -212,16 +211,16 @@ class _Files:
             if not isinstance(item, Scalar) or not isinstance(item.value, str):
                 continue  # the validator says what is wrong with it
             if "${" in item.value:
-                raise ConfigError("", item.mark, path="include", expected="a path without references")
+                raise SourceError("", item.mark, path="include", expected="a path without references")
             if any(c in item.value for c in "*?["):
                 base = Path("/") if item.value.startswith("/") else path.parent
                 try:
                     targets = sorted(base.glob(item.value.lstrip("/")))
                 except (OSError, RuntimeError, ValueError) as fault:  # no pattern, or folders that go while we look
-                    raise ConfigError(f"can't look for {item.value}: {fault}", item.mark, path="include") from None
+                    raise SourceError(f"can't look for {item.value}: {fault}", item.mark, path="include") from None
                 if not targets:
                     what = f"the pattern '{item.value}' takes no file"
-                    raise ConfigError(what, item.mark, path="include", fix=f"it starts from {base}; or take it out")
+                    raise SourceError(what, item.mark, path="include", fix=f"it starts from {base}; or take it out")
                 found += [(item.mark, target) for target in targets]
                 self.folders += [target.parent for target in targets]
             else:

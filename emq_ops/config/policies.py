@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
-from emq_ops.config.errors import shown
 from emq_ops.config.explain import dotted
 from emq_ops.config.models import PassSection
 from emq_ops.policy.models import DeadPolicy, StalledPolicy, StreamPolicy
 from emq_ops.policy.options import build
 from emq_ops.policy.reading import Fault, Reader
 from emq_ops.protocol.errors import BadInputError
+from emq_ops.syntax.errors import shown
 
 Env = Mapping[str, str]
 T = TypeVar("T")

@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Mapping as Env
 from typing import Any
 
-from emq_ops.config.errors import BUILT_IN, ConfigError, Mark
 from emq_ops.config.explain import dotted, explain, locate
 from emq_ops.config.models import PassSection, QueueSection
-from emq_ops.config.yamltree import Mapping, Tree, plain
 from emq_ops.policy.options import build, written
 from emq_ops.policy.reading import Reader
 from emq_ops.policy.references import has_reference
 from emq_ops.protocol.errors import BadInputError
+from emq_ops.syntax.errors import BUILT_IN, Mark, SourceError
+from emq_ops.syntax.tree import Mapping, Tree, plain
 
 Fields = dict[str, Any]
 """Field -> value as the YAML would say it: numbers, switches, text (a duration is ``30s``), references as written.
@@ -31,7 +31,7 @@ class Sections:
         self._queue, self._env, self._alike = queue, env, alike
 
     def checked(self, kind: type[Any], path: str, tree: Tree, *, beside: type[Any] | None = None) -> dict[str, Any]:
-        """The values that `tree` says for a `kind`. Raises ConfigError."""
+        """The values that `tree` says for a `kind`. Raises SourceError."""
         reader = Reader(self._env)
         values = reader.values(kind, plain(tree), beside=beside)
         if values is None:
@@ -39,7 +39,7 @@ class Sections:
         return values
 
     def task(self, policy: type[Any], path: str, at: Mark, tree: Tree) -> Fields | None:
-        """A pass's fields; None where it is not enabled. `at`: the place of the section's key. Raises ConfigError."""
+        """A pass's fields; None where it is not enabled. `at`: the place of the section's key. Raises SourceError."""
         if not isinstance(tree, Mapping):
             return None
         data = plain(tree)
@@ -56,12 +56,12 @@ class Sections:
             built = build(policy, values)
         except BadInputError as fault:
             mark = locate(tree, (fault.where,))[0] if fault.where else at
-            raise ConfigError(fault.what, mark, path=where, fix=fault.fix) from None
+            raise SourceError(fault.what, mark, path=where, fix=fault.fix) from None
         unfit = built.unfit()
         if unfit is not None:
             mark = locate(tree, (unfit.key,))[0] if unfit.key else at
             path = f"{where}.{unfit.key}" if unfit.key else where
-            raise ConfigError("", mark, path=path, expected=unfit.expected, got=unfit.got, fix=unfit.fix)
+            raise SourceError("", mark, path=path, expected=unfit.expected, got=unfit.got, fix=unfit.fix)
         data = plain(tree)
         return {name: _kept(data, name, value) for name, value in written(built).items()}
 

@@ -14,7 +14,6 @@ from typing import Any
 from urllib.parse import parse_qsl, quote, urlsplit
 
 from emq_ops.config.checks import Found, database_faults, remote_faults, server_faults
-from emq_ops.config.errors import ConfigError, Mark, shown
 from emq_ops.config.explain import dotted, locate
 from emq_ops.config.loader import Loaded
 from emq_ops.config.models import Archive, Remote, Section, Server, State
@@ -24,6 +23,7 @@ from emq_ops.policy.references import ReferenceFault, has_reference, references,
 from emq_ops.protocol.connection.options import ConnectionOptions
 from emq_ops.protocol.server import Server as OpenServer
 from emq_ops.protocol.server import connect
+from emq_ops.syntax.errors import Mark, SourceError, shown
 
 Json = dict[str, Any]
 
@@ -101,11 +101,11 @@ class Wiring:
         return new
 
     def value(self, path: str, text: str, *, url: bool = False) -> str:
-        """`text` with its references resolved. Raises ConfigError naming the variable and the line."""
+        """`text` with its references resolved. Raises SourceError naming the variable and the line."""
         try:
             return resolve_url(text, self.env) if url else resolve(text, self.env)
         except ReferenceFault as problem:
-            raise ConfigError(
+            raise SourceError(
                 str(problem), self.marks.get(path), path=path, fix=f"set it, or write ${{{problem.name}:-default}}"
             ) from None
 
@@ -143,22 +143,22 @@ class Wiring:
         )
 
     def _url(self, path: str, raw: str, look: Callable[[tuple[str, ...], str], Iterable[Found]]) -> str:
-        """A URL resolved and absolute. Raises ConfigError where a reference gives what `look` finds fault with, without
+        """A URL resolved and absolute. Raises SourceError where a reference gives what `look` finds fault with, without
         showing what."""
         found = self.value(path, raw, url=True)
         if has_reference(raw):
             for _, expected, _, _ in look((), found):
                 wanted = f"{expected}, which is not what the reference gives"
-                raise ConfigError("", self.marks.get(path), path=path, expected=wanted, got=shown(raw))
+                raise SourceError("", self.marks.get(path), path=path, expected=wanted, got=shown(raw))
         return anchored(found, self.base)
 
-    def faults(self) -> list[ConfigError]:
+    def faults(self) -> list[SourceError]:
         """What the environment gives and nothing can be done with. Connects to nothing."""
-        found: list[ConfigError] = []
+        found: list[SourceError] = []
         for look in ("server_url", "state_url", "archive_local", "archive_remote"):
             try:
                 getattr(self, look)
-            except ConfigError as fault:
+            except SourceError as fault:
                 found.append(fault)
         return found
 
@@ -168,7 +168,7 @@ class Wiring:
         return self._url("server.url", str(self.server["url"]), server_faults)
 
     def connect(self, verb: str) -> OpenServer:
-        """Opens the server. Raises ConfigError before any connection is tried, then what `connect` raises."""
+        """Opens the server. Raises SourceError before any connection is tried, then what `connect` raises."""
         url, options = self.server_url, self.options(verb)
         return connect(url, options, base_dir=self.base)
 
@@ -186,7 +186,7 @@ class Wiring:
 
     @property
     def archive_remote(self) -> RemoteSettings | None:
-        """Resolved; None without one. Raises ConfigError: an unset variable, an empty or bare endpoint."""
+        """Resolved; None without one. Raises SourceError: an unset variable, an empty or bare endpoint."""
         section = (self.archive or {}).get("remote")
         if not section:
             return None
@@ -198,7 +198,7 @@ class Wiring:
             bucket = self._optional(section, path, "bucket") or ""
             prefix = (self._optional(section, path, "prefix") or "").strip("/")
             if not bucket:
-                raise ConfigError(
+                raise SourceError(
                     "", self.marks.get(f"{path}.bucket"), path=f"{path}.bucket", expected="a bucket", got="nothing"
                 )
             url = f"s3://{bucket}/{prefix}" if prefix else f"s3://{bucket}"
@@ -231,7 +231,7 @@ class Wiring:
         if re.match(r"https?://[^/]", found):
             return found
         what = "is empty" if not found.strip() else "has no scheme" if "://" not in found else "is no http(s) URL"
-        raise ConfigError(f"{where} {what}", mark, fix="write https:// and the store's host, or take it out")
+        raise SourceError(f"{where} {what}", mark, fix="write https:// and the store's host, or take it out")
 
 
 _FILE = re.compile(r"(?P<head>sqlite:///|file:(?://(?=/))?|unix://)(?P<path>[^?#]*)(?P<tail>.*)", re.DOTALL)

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from emq_ops.config.effective import Layers
-from emq_ops.config.errors import ConfigError
 from emq_ops.config.explain import combine
 from emq_ops.config.loader import Loaded, unset_references
 from emq_ops.config.wiring import Wiring
@@ -22,6 +21,7 @@ from emq_ops.deploy.store.revisions import Revision
 from emq_ops.ledger.ledger import Ledger, host_ms
 from emq_ops.protocol.errors import BadInputError
 from emq_ops.protocol.server import Server
+from emq_ops.syntax.errors import SourceError
 
 
 class Deployment:
@@ -49,7 +49,7 @@ class Deployment:
         return (None if owner is not None and owner.held else cut), owner
 
     def desired(self, loaded: Loaded) -> tuple[Document, list[str]]:
-        """What the config wants on this server, and its globs that take no queue yet. Raises ConfigError for one that
+        """What the config wants on this server, and its globs that take no queue yet. Raises SourceError for one that
         should take one."""
         layers = Layers(loaded)
         layers.check()
@@ -59,7 +59,7 @@ class Deployment:
             known.update(self.server.queues())
         queues = layers.queues(known)
         for selector in layers.unmatched(queues):
-            raise ConfigError(
+            raise SourceError(
                 f"the glob '{selector}' takes no queue",
                 layers.mark(selector),
                 path=f"queues.{selector}",
@@ -70,7 +70,7 @@ class Deployment:
     def propose(
         self, loaded: Loaded, revert: Sequence[str] = (), *, as_of: Mapping[str, int] | None = None
     ) -> Proposal:
-        """The plan from what is in force, and live, to `loaded`. Raises ConfigError where a variable is not set."""
+        """The plan from what is in force, and live, to `loaded`. Raises SourceError where a variable is not set."""
         require_set(loaded)
         document, unmatched = self.desired(loaded)
         files = [{"path": str(source.path), "sha256": source.sha256} for source in loaded.sources]
@@ -145,7 +145,7 @@ class Deployment:
 
 
 def require_set(loaded: Loaded) -> None:
-    """Raises ConfigError, every one of them, for variables that are not set and have no default, or that give no URL
+    """Raises SourceError, every one of them, for variables that are not set and have no default, or that give no URL
     where one is wanted."""
     faults = unset_references(loaded.tree, loaded.env) or Wiring.of(loaded).faults()
     if faults:

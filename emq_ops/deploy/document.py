@@ -19,17 +19,17 @@ from pathlib import Path
 from typing import Any
 
 from emq_ops.config.effective import Effective, Layers
-from emq_ops.config.errors import Mark
 from emq_ops.config.explain import explain
 from emq_ops.config.loader import Loaded
 from emq_ops.config.models import Config, Section, State
 from emq_ops.config.wiring import Wiring, section_json
-from emq_ops.config.yamltree import Mapping as TreeMapping
-from emq_ops.config.yamltree import Scalar, Sequence, Tree, plain
 from emq_ops.passes.registry import PASSES
 from emq_ops.policy.options import written
 from emq_ops.policy.reading import Reader
 from emq_ops.protocol.errors import BadInputError
+from emq_ops.syntax.errors import Mark
+from emq_ops.syntax.tree import Mapping as TreeMapping
+from emq_ops.syntax.tree import Scalar, Sequence, Tree, plain
 
 FORMAT = 1
 _MANY = frozenset(one.section for one in PASSES if one.many)
@@ -48,7 +48,7 @@ class Document:
 
     @classmethod
     def of(cls, loaded: Loaded, layers: Layers, queues: Iterable[str]) -> Document:
-        """What `loaded` wants for `queues`. Raises ConfigError where a queue's layers make no sense together."""
+        """What `loaded` wants for `queues`. Raises SourceError where a queue's layers make no sense together."""
         marks: dict[str, Mark] = {}
         config = loaded.config
         found: Json = {

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from jinja2 import TemplateSyntaxError
 
 from emq_ops.playbook import filters, shapes
-from emq_ops.playbook.errors import Pos, wrong
+from emq_ops.playbook.errors import wrong
 from emq_ops.playbook.model import Condition, Task, Vars
 from emq_ops.playbook.registry import Module
 from emq_ops.playbook.sandbox import Compiled, Compiler
@@ -16,6 +16,7 @@ from emq_ops.playbook.source import Node
 from emq_ops.playbook.words import BLOCK_KEYS, ELSEWHERE, LOOP_CONTROL_KEYS, PLAY_KEYS, TASK_KEYS
 from emq_ops.policy.words import did_you_mean, nearest
 from emq_ops.protocol.errors import one_line
+from emq_ops.syntax.errors import Mark
 
 
 @dataclass(frozen=True)
@@ -160,7 +161,7 @@ class Grammar:
         hint = f"did you mean '{close}'?" if close else "modules are: " + ", ".join(sorted(self._modules))
         wrong(item.keys[word], f"unknown module '{one_line(word)}'", hint)
 
-    def _arguments(self, module: Module, node: Node, pos: Pos) -> Node:
+    def _arguments(self, module: Module, node: Node, pos: Mark) -> Node:
         """The options of a task as a mapping of nodes, each checked as far as it is literal."""
         if module.free:
             if not shapes.mapping(node, f"'{module.name}' is a mapping of names and values"):
@@ -196,7 +197,7 @@ class Grammar:
             wrong(loop.pos, f"'loop' expects a list, got {loop.kind()}", 'a list, or a template such as "{{ ids }}"')
         return loop, names.get("loop_var", "item"), names.get("index_var")
 
-    def _tries(self, node: Node | None, check: Callable[[object, Pos], int]) -> Node | None:
+    def _tries(self, node: Node | None, check: Callable[[object, Mark], int]) -> Node | None:
         if node is not None and not self.template(node):
             check(node.value, node.pos)
         return node

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from emq_ops.playbook.errors import Pos
 from emq_ops.playbook.registry import Module
 from emq_ops.playbook.sandbox import Compiled
 from emq_ops.playbook.source import Node
+from emq_ops.syntax.errors import Mark
 
 Vars = dict[str, Node]
 
@@ -17,7 +17,7 @@ Vars = dict[str, Node]
 class Condition:
     """An expression that must be true or false. `compiled` is None for a literal `value`."""
 
-    pos: Pos
+    pos: Mark
     source: str
     compiled: Compiled | None
     value: bool = False
@@ -31,7 +31,7 @@ class Task:
     key: str
     order: int
     name: str
-    pos: Pos
+    pos: Mark
     module: Module
     args: Node
     when: tuple[Condition, ...] = ()
@@ -55,7 +55,7 @@ class Block:
 
     key: str
     name: str
-    pos: Pos
+    pos: Mark
     body: tuple[Step, ...]
     rescue: tuple[Step, ...] = ()
     always: tuple[Step, ...] = ()
@@ -71,7 +71,7 @@ class Play:
 
     index: int
     name: str
-    pos: Pos
+    pos: Mark
     queues: Node
     tasks: tuple[Step, ...]
     handlers: tuple[Task, ...] = ()

@@ -7,12 +7,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from emq_ops.playbook.errors import Pos, wrong
+from emq_ops.playbook.errors import wrong
 from emq_ops.playbook.source import kind_of
 from emq_ops.policy.scalars import DURATION_WORDS, format_duration, parse_duration
 from emq_ops.policy.words import nearest
 from emq_ops.protocol.errors import EmqError
 from emq_ops.protocol.ids import group_id, job_id
+from emq_ops.syntax.errors import Mark
 
 REQUIRED = object()
 """The default of an option that must be given."""
@@ -59,7 +60,7 @@ class Option:
         """The default as it would be written; None where there is none."""
         return None if self.required or self.default is None else self.type.show(self.default)
 
-    def take(self, value: Any, pos: Pos) -> Any:
+    def take(self, value: Any, pos: Mark) -> Any:
         """`value`, plain data, as a module gets it. Raises PlaybookError at `pos`."""
         if value is None:
             if self.required:

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 from emq_ops.playbook import shapes, source
-from emq_ops.playbook.errors import Pos, wrong
+from emq_ops.playbook.errors import wrong
 from emq_ops.playbook.grammar import Grammar, Outer
 from emq_ops.playbook.model import Block, Play, Playbook, Step, Task, flat
 from emq_ops.playbook.modules import MODULES
@@ -16,6 +16,7 @@ from emq_ops.playbook.source import Node
 from emq_ops.playbook.words import BLOCK_KEYS, INCLUDE_KEYS, PLAY_KEYS
 from emq_ops.policy.words import did_you_mean
 from emq_ops.protocol.errors import one_line
+from emq_ops.syntax.errors import Mark
 
 MAX_FILES = 100
 
@@ -25,7 +26,7 @@ def load(path: Path, shown: str, compiler: Compiler) -> Playbook:
     reader = _Reader(path, shown, compiler)
     plays = reader.plays(reader.read(path, shown, None), ())
     if not plays:
-        wrong(Pos(shown, 1, 1), "the playbook has no plays", "it is a list of plays: name, queues, tasks")
+        wrong(Mark(shown, 1, 1), "the playbook has no plays", "it is a list of plays: name, queues, tasks")
     return Playbook(shown, tuple(plays), reader.digest.hexdigest())
 
 
@@ -36,10 +37,10 @@ class _Reader:
         self.digest = hashlib.sha256()
         self.files = self.order = self.count = 0
 
-    def read(self, path: Path, shown: str, at: Pos | None) -> Node:
+    def read(self, path: Path, shown: str, at: Mark | None) -> Node:
         self.files += 1
         if self.files > MAX_FILES:
-            wrong(at or Pos(shown, 1, 1), f"more than {MAX_FILES} files are included", "put them together")
+            wrong(at or Mark(shown, 1, 1), f"more than {MAX_FILES} files are included", "put them together")
         node, raw = source.read(path, shown)
         self.digest.update(hashlib.sha256(raw).digest())
         return node

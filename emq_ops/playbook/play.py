@@ -13,7 +13,7 @@ from typing import Any
 
 from emq_ops.playbook import events, source, store
 from emq_ops.playbook.context import Ops
-from emq_ops.playbook.errors import PlaybookError, Pos, wrong
+from emq_ops.playbook.errors import PlaybookError, wrong
 from emq_ops.playbook.evaluator import ENV_PREFIX, Evaluator
 from emq_ops.playbook.grammar import Grammar
 from emq_ops.playbook.model import Playbook, Vars
@@ -30,6 +30,8 @@ from emq_ops.playbook.select import Selection, select
 from emq_ops.playbook.source import Node, node_of
 from emq_ops.policy.words import did_you_mean
 from emq_ops.protocol.errors import one_line
+from emq_ops.syntax.core import scalar
+from emq_ops.syntax.errors import Mark
 
 _PACKAGE = "emq_ops_playbooks"
 
@@ -121,7 +123,7 @@ def resume(
     if name is not None and locate(name)[0].resolve() != path.resolve():
         wrong(name, f"run {run} is of {asked.playbook}", "leave the playbook out")
     options = Options(**{**asked.options, "extra": []})
-    extra = {k: node_of(v, Pos("-e", 1, 1)) for k, v in asked.options["extra"].items()}
+    extra = {k: node_of(v, Mark("-e", 1, 1)) for k, v in asked.options["extra"].items()}
     return _ready(ops, playbook, path, compiler, extra, options, run, environment, emit, asks, stopping)
 
 
@@ -230,14 +232,14 @@ def extra_vars(arguments: Sequence[str], compiler: Compiler) -> Vars:
                 wrong(
                     "-e", f"'{one_line(text)}' sets no variable", "write name=value, @file.yaml or '{\"name\": value}'"
                 )
-            pos = Pos("-e", 1, len(name) + 2)
+            pos = Mark("-e", 1, len(name) + 2)
             written = value[:1] in ("[", "{") and not value.startswith(("{{", "{%"))
             parsed = source.parse(value, "-e") if written else Node(_typed(value), pos)
-            node = Node({name: parsed}, pos, {name: Pos("-e", 1, 1)})
+            node = Node({name: parsed}, pos, {name: Mark("-e", 1, 1)})
         out |= grammar.variables(node)
     return out
 
 
 def _typed(value: str) -> Any:
     """``5`` a number, ``true`` a truth, all else text, also nothing at all."""
-    return source.scalar(value) if value else ""
+    return scalar(value) if value else ""

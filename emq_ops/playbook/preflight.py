@@ -13,13 +13,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from emq_ops.playbook import shapes
-from emq_ops.playbook.errors import PlaybookError, Pos, wrong
+from emq_ops.playbook.errors import PlaybookError, wrong
 from emq_ops.playbook.execute import loop_items
 from emq_ops.playbook.model import Condition, Play, Playbook, Task, Vars
 from emq_ops.playbook.scope import Renderer, Scope
 from emq_ops.playbook.source import Node
 from emq_ops.playbook.words import MAGIC
 from emq_ops.policy.words import nearest
+from emq_ops.syntax.errors import Mark
 
 MAX_LOOP = 200
 """Items of a loop that are looked at beforehand."""
@@ -98,7 +99,7 @@ class Preflight:
         if task.until is not None:
             checker.condition(task.until, {str(task.register)})
 
-    def _where_later(self) -> dict[str, Pos]:
+    def _where_later(self) -> dict[str, Mark]:
         return {name: task.pos for _, task in reversed(self._tasks) for name in facts_of(task)}
 
     # -- values --------------------------------------------------------------------------------------------------------
@@ -169,7 +170,7 @@ class _Names:
     renderer: Renderer
     written: Sequence[Vars]
     known: set[str]
-    later: Mapping[str, Pos]
+    later: Mapping[str, Mark]
 
     def condition(self, condition: Condition, more: set[str]) -> None:
         if condition.compiled is not None:
@@ -183,7 +184,7 @@ class _Names:
             compiled = self.renderer.compiler.template(node.value)
             self._check(compiled.names - compiled.guarded, node.pos, chain)
 
-    def _check(self, names: frozenset[str] | set[str], pos: Pos, chain: tuple[str, ...]) -> None:
+    def _check(self, names: frozenset[str] | set[str], pos: Mark, chain: tuple[str, ...]) -> None:
         for name in sorted(names):
             if name in chain:
                 wrong(pos, f"variable '{name}' is made from itself", " -> ".join((*chain, name)))

@@ -5,13 +5,14 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 
-from emq_ops.playbook.errors import Pos, wrong
+from emq_ops.playbook.errors import wrong
 from emq_ops.policy.words import nearest
 from emq_ops.protocol import globs
 from emq_ops.protocol.errors import BadInputError, one_line
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import Server
 from emq_ops.protocol.transitions.reads import is_there
+from emq_ops.syntax.errors import Mark
 
 
 class Finder:
@@ -28,7 +29,7 @@ class Finder:
     def _all(self) -> list[str]:
         return sorted({*self._configured, *self._server.queues()})
 
-    def find(self, selector: str, pos: Pos | str) -> list[str]:
+    def find(self, selector: str, pos: Mark | str) -> list[str]:
         """The queues that `selector` takes, sorted. Raises PlaybookError at `pos` where there are none."""
         if not selector.strip():
             wrong(pos, "a queue pattern is empty", "an empty pattern never means every queue; write '*' for that")
@@ -50,7 +51,7 @@ class Finder:
             )
         return found
 
-    def _exists(self, name: str, pos: Pos | str) -> bool:
+    def _exists(self, name: str, pos: Mark | str) -> bool:
         try:
             queue = Queue(self._server, name)
         except BadInputError as fault:

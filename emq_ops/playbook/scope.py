@@ -14,12 +14,13 @@ from typing import Any
 
 from jinja2 import TemplateSyntaxError
 
-from emq_ops.playbook.errors import PlaybookError, Pos, wrong
+from emq_ops.playbook.errors import PlaybookError, wrong
 from emq_ops.playbook.evaluator import EvaluationError, Evaluator
 from emq_ops.playbook.model import Condition, Vars
 from emq_ops.playbook.sandbox import Compiled, Compiler, text_of
 from emq_ops.playbook.source import Node, kind_of
 from emq_ops.policy.words import nearest
+from emq_ops.syntax.errors import Mark
 
 MAX_CHAIN = 50
 MAX_SHOWN = 40
@@ -117,7 +118,7 @@ class Renderer:
             wrong(condition.pos, f"'{word}' must be true or false, '{condition.source}' is {kind_of(found)}", hint)
         return found
 
-    def _run(self, compiled: Compiled, pos: Pos, scope: Scope, chain: tuple[str, ...], *, expression: bool) -> Any:
+    def _run(self, compiled: Compiled, pos: Mark, scope: Scope, chain: tuple[str, ...], *, expression: bool) -> Any:
         values: dict[str, Any] = {}
         for name in compiled.names:
             there, found = scope.find(name)

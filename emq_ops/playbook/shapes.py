@@ -6,12 +6,13 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from emq_ops.playbook.errors import Pos, wrong
+from emq_ops.playbook.errors import wrong
 from emq_ops.playbook.source import Node, kind_of
 from emq_ops.playbook.words import ELSEWHERE, RESERVED
 from emq_ops.policy.scalars import DURATION_WORDS, parse_duration
 from emq_ops.policy.words import did_you_mean, nearest
 from emq_ops.protocol.errors import one_line
+from emq_ops.syntax.errors import Mark
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 MAX_RETRIES = 100_000
@@ -106,7 +107,7 @@ def percent(node: Node | None) -> float | None:
     return float(value)
 
 
-def duration(value: Any, pos: Pos, word: str) -> int:
+def duration(value: Any, pos: Mark, word: str) -> int:
     """A duration in ms."""
     try:
         return parse_duration(value if isinstance(value, str) else str(value) if value is not None else "")
@@ -114,7 +115,7 @@ def duration(value: Any, pos: Pos, word: str) -> int:
         wrong(pos, f"'{word}' expects {DURATION_WORDS}, got {kind_of(value)}", str(fault))
 
 
-def retries(value: Any, pos: Pos) -> int:
+def retries(value: Any, pos: Mark) -> int:
     """How often a task is tried again."""
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MAX_RETRIES:
         wrong(pos, f"'retries' is {kind_of(value)}", f"a whole number from 0 to {MAX_RETRIES}")

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from emq_ops.config.effective import Layers
-from emq_ops.config.errors import ConfigError
 from emq_ops.config.loader import load
 from emq_ops.protocol import globs
+from emq_ops.syntax.errors import SourceError
 
 
 def layers(tmp_path: Path, *texts: str) -> Layers:
@@ -151,7 +151,7 @@ def test_names_that_yaml_takes_for_something_else_stay_names(tmp_path: Path) -> 
 
 def test_local_trims_are_refused_with_several_hosts(tmp_path: Path) -> None:
     text = "state: {url: 'postgresql://h/db'}\nqueues: {a: {streams: {x: {trim_after: local}}}}\n"
-    with pytest.raises(ConfigError, match="expected remote, since the state is PostgreSQL"):
+    with pytest.raises(SourceError, match="expected remote, since the state is PostgreSQL"):
         layers(tmp_path, text).check()
 
 

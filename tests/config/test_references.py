@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from emq_archive.remote.s3 import S3Remote
 from emq_ops.cli.stores import remote_of
 from emq_ops.config.effective import Layers
-from emq_ops.config.errors import ConfigError
 from emq_ops.config.loader import Loaded, load, unset_references
 from emq_ops.config.wiring import Wiring, anchored, resolve_url
 from emq_ops.deploy.deployment import require_set
 from emq_ops.policy import scalars, secrets
 from emq_ops.policy.references import ReferenceFault, resolve, unset
 from emq_ops.protocol.connection.url import parse
+from emq_ops.syntax.errors import SourceError
 
 P = "p$4:x # y${HOME}"
 
@@ -52,7 +52,7 @@ def test_c19_an_unset_variable_is_named_with_its_line(tmp_path: Path) -> None:
     [fault] = unset_references(loaded.tree, loaded.env)
     line = f"{tmp_path}/c.yaml:6:13: archive.remote.bucket: the environment variable UNSET is not set"
     assert str(fault) == f"{line} (set it, or write ${{UNSET:-default}})"
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(SourceError) as caught:
         _ = Wiring.of(loaded).archive_remote
     assert str(caught.value).startswith(line)
 
@@ -133,7 +133,7 @@ def test_what_a_reference_gives_is_no_url(tmp_path: Path, text: str, value: str,
     [fault] = Wiring.of(loaded).faults()
     assert str(fault).startswith(f"{tmp_path}/c.yaml:{said}")
     assert str(fault).endswith("which is not what the reference gives, got '${V}'")
-    with pytest.raises(ConfigError, match="which is not what the reference gives"):
+    with pytest.raises(SourceError, match="which is not what the reference gives"):
         require_set(loaded)
 
 
@@ -208,7 +208,7 @@ def test_anchored() -> None:
 )
 def test_an_endpoint_of_the_environment_must_be_whole(env: dict[str, str], says: str, tmp_path: Path) -> None:
     loaded = read(tmp_path, "archive: {remote: {url: 's3://b'}}\n", env)
-    with pytest.raises(ConfigError, match=says):
+    with pytest.raises(SourceError, match=says):
         _ = Wiring.of(loaded).archive_remote
 
 
@@ -225,7 +225,7 @@ def test_the_endpoint_of_a_url_goes_before_the_environments(tmp_path: Path) -> N
 
 def test_an_endpoint_that_resolves_to_nothing_names_its_line(tmp_path: Path) -> None:
     loaded = read(tmp_path, "archive:\n  remote:\n    url: s3://b\n    endpoint: ${E}\n", {"E": ""})
-    with pytest.raises(ConfigError, match=r"c.yaml:4:15: archive.remote.endpoint is empty"):
+    with pytest.raises(SourceError, match=r"c.yaml:4:15: archive.remote.endpoint is empty"):
         _ = Wiring.of(loaded).archive_remote
 
 

@@ -1,14 +1,14 @@
 """YAML 1.2 text as a stream of events, each with its place, from either of two parsers.
 
 libyaml reads text about which it and YAML 1.2 agree, thirty times faster than a parser in Python. ruamel.yaml reads
-everything else, and whatever libyaml refuses: it alone says what is wrong. Neither resolves scalars; `yamltree` does.
+everything else, and whatever libyaml refuses: it alone says what is wrong. Neither resolves scalars; `core` does.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import yaml
 from ruamel.yaml import YAML
@@ -19,7 +19,8 @@ Kind = Literal["scalar", "alias", "mapping", "sequence", "end", "document", "ove
 
 class Event(NamedTuple):
     """One step of the parser. `line` and `column` count from 1; `tag`: None where none is written; `plain`: a scalar
-    without quotes; `kind`: "end" closes a mapping or sequence, "over" the document, "document" opens one."""
+    without quotes; `block`: one behind ``|`` or ``>``; `kind`: "end" closes a mapping or sequence, "over" the document,
+    "document" opens one."""
 
     kind: Kind
     line: int
@@ -28,6 +29,7 @@ class Event(NamedTuple):
     tag: str | None = None
     text: str = ""
     plain: bool = False
+    block: bool = False
 
 
 class UnsureError(Exception):
@@ -74,7 +76,7 @@ def fast(text: str) -> Iterator[Event]:
                 continue
             mark = event.start_mark
             if kind == "scalar":
-                yield Event(kind, mark.line + 1, mark.column + 1, event.anchor, event.tag, event.value, not event.style)
+                yield _scalar(event, mark.line + 1, mark.column + 1)
             elif kind == "alias" or kind == "mapping" or kind == "sequence":
                 tag = None if kind == "alias" else event.tag
                 yield Event(kind, mark.line + 1, mark.column + 1, event.anchor, tag)
@@ -82,6 +84,11 @@ def fast(text: str) -> Iterator[Event]:
                 yield Event(kind, mark.line + 1, mark.column + 1)
     except yaml.YAMLError:
         raise UnsureError from None
+
+
+def _scalar(event: Any, line: int, column: int) -> Event:
+    plain, block = not event.style, event.style in ("|", ">")
+    return Event("scalar", line, column, event.anchor, event.tag, event.value, plain, block)
 
 
 def sure(text: str) -> Iterator[Event]:
@@ -92,7 +99,7 @@ def sure(text: str) -> Iterator[Event]:
             continue
         place = event.start_mark.line + 1, event.start_mark.column + 1
         if kind == "scalar":
-            yield Event(kind, *place, event.anchor, event.tag, event.value, not event.style)
+            yield _scalar(event, *place)
         elif kind == "alias" or kind == "mapping" or kind == "sequence":
             yield Event(kind, *place, event.anchor, None if kind == "alias" else event.tag)
         else:

@@ -11,9 +11,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from ruamel.yaml.error import YAMLError
 
-from emq_ops.config.errors import ConfigError
-from emq_ops.config.yamlevents import Event, UnsureError, fast, sure
-from emq_ops.config.yamltree import Tree, _Builder, parse, plain
+from emq_ops.syntax.errors import SourceError
+from emq_ops.syntax.events import Event, UnsureError, fast, sure
+from emq_ops.syntax.tree import Tree, _Builder, parse, plain
 
 ROOT = Path(__file__).parents[2]
 PIECES = [
@@ -87,7 +87,7 @@ def read(parser: Callable[[str], Iterator[Event]], text: str) -> Tree | str | No
         return _Builder("f", parser(text)).document()
     except UnsureError:
         return None
-    except (ConfigError, YAMLError):
+    except (SourceError, YAMLError):
         return "refused"
 
 

@@ -1,4 +1,4 @@
-"""What is wrong with a config file, and where: one line each."""
+"""What is wrong with a file that an operator wrote, and where: one line each."""
 
 from __future__ import annotations
 
@@ -18,11 +18,15 @@ class Mark:
     def __str__(self) -> str:
         return f"{self.file}:{self.line}:{self.column}" if self.line else self.file
 
+    def down(self, lines: int) -> Mark:
+        """The same column, `lines` further down."""
+        return Mark(self.file, self.line + lines, self.column)
+
 
 BUILT_IN = Mark("built-in default", 0, 0)
 
 
-class ConfigError(BadInputError):
+class SourceError(BadInputError):
     """A fault in the YAML. `mark`: file, line and column; `path`: the dotted path of the value; `expected`, `got`
     and `nearest` (the valid key or value that comes closest) where they apply; `others`: further faults found."""
 
@@ -50,7 +54,7 @@ class ConfigError(BadInputError):
         self.expected = expected
         self.got = got
         self.nearest = nearest
-        self.others: tuple[ConfigError, ...] = ()
+        self.others: tuple[SourceError, ...] = ()
 
     def __str__(self) -> str:
         text = super().__str__()

@@ -14,31 +14,27 @@ from typing import Any
 
 from ruamel.yaml.error import YAMLError, YAMLStreamError
 
-from emq_ops.config.errors import ConfigError, Mark
-from emq_ops.config.yamlevents import Event, UnsureError, fast, sure
 from emq_ops.protocol.errors import one_line
+from emq_ops.syntax.core import BOOL, NULL, number
+from emq_ops.syntax.errors import Mark, SourceError
+from emq_ops.syntax.events import Event, UnsureError, fast, sure
 
 MAX_BYTES = 4 << 20
 MAX_VALUES = 250_000
 MAX_DEPTH = 60
 
 _PREFIX = "tag:yaml.org,2002:"
-_NULL = frozenset(("", "~", "null", "Null", "NULL"))
-_BOOL = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
-_INT = re.compile(r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+")
-_FLOAT = re.compile(
-    r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)"
-)
-_MAX_DIGITS = 400
 
 
 @dataclass(slots=True)
 class Scalar:
-    """Like every tree, not to be changed once it is built: it may be shared."""
+    """Like every tree, not to be changed once it is built: it may be shared. `block`: a ``|`` or ``>`` text,
+    whose content starts a line further down."""
 
     mark: Mark
     value: str | int | float | bool | None
     size: int = 1
+    block: bool = False
 
 
 @dataclass(slots=True)
@@ -73,31 +69,20 @@ def plain(tree: Tree) -> Any:
     return tree.value
 
 
-def _number(text: str) -> int | float | None:
-    """The number that YAML 1.2's core schema takes a plain scalar for, None where it is none."""
-    if not text or len(text) > _MAX_DIGITS or text[0] not in "0123456789+-.":
-        return None
-    if _INT.fullmatch(text):
-        return int(text, 8 if text[1:2] == "o" else 16) if text[1:2] in ("o", "x") else int(text)
-    if _FLOAT.fullmatch(text):
-        return float(text.replace(".inf", "inf").replace(".nan", "nan").replace(".I", "I").replace(".N", "N"))
-    return None
-
-
 def parse(text: bytes, file: str) -> Tree:
-    """The one document in `text`. Raises ConfigError: one line with file, line and column."""
+    """The one document in `text`. Raises SourceError: one line with file, line and column."""
     if len(text) > MAX_BYTES:
-        raise ConfigError(
-            f"the file has {len(text):,} bytes", Mark(file, 1, 1), fix=f"at most {MAX_BYTES:,}; use globs or include:"
+        raise SourceError(
+            f"the file has {len(text):,} bytes", Mark(file, 1, 1), fix=f"at most {MAX_BYTES:,}; split it with include:"
         )
     try:
         decoded = text.decode("utf-8-sig")
     except UnicodeDecodeError as fault:
         line = text.count(b"\n", 0, fault.start) + 1
-        raise ConfigError("not UTF-8 text", Mark(file, line, 1), fix="save the file as UTF-8") from None
+        raise SourceError("not UTF-8 text", Mark(file, line, 1), fix="save the file as UTF-8") from None
     if directive := re.search(r"^%YAML\s+(?!1\.2\b)(\S+)", decoded, re.MULTILINE):
         line = decoded.count("\n", 0, directive.start()) + 1
-        raise ConfigError(f"YAML {directive[1]} is not read", Mark(file, line, 1), fix="take the %YAML line out")
+        raise SourceError(f"YAML {directive[1]} is not read", Mark(file, line, 1), fix="take the %YAML line out")
     try:
         return _Builder(file, fast(decoded)).document()
     except UnsureError:
@@ -108,7 +93,7 @@ def parse(text: bytes, file: str) -> Tree:
         raise _syntax(fault, decoded, file) from None
 
 
-def _syntax(fault: YAMLError | YAMLStreamError, text: str, file: str) -> ConfigError:
+def _syntax(fault: YAMLError | YAMLStreamError, text: str, file: str) -> SourceError:
     place = getattr(fault, "problem_mark", None) or getattr(fault, "context_mark", None)
     problem = str(getattr(fault, "problem", None) or fault).strip().split("\n")[0]
     line, column = (place.line, place.column) if place is not None else _unprintable(fault, text)
@@ -119,7 +104,11 @@ def _syntax(fault: YAMLError | YAMLStreamError, text: str, file: str) -> ConfigE
         problem, fix = "a tab indents this line", "YAML takes spaces only"
     elif "${" in shown and ("{" in shown.replace("${", "") or "[" in shown):
         fix = 'inside { } and [ ] put a reference in quotes: "${NAME}"'
-    return ConfigError(problem, Mark(file, line + 1, column + 1), fix=fix)
+    elif "mapping values" in problem:
+        fix = "quote a text that holds ': ' or begins with '{{'"
+    elif getattr(fault, "position", None) is not None:
+        problem, fix = "a control character", "leave it out"
+    return SourceError(problem, Mark(file, line + 1, column + 1), fix=fix)
 
 
 def _unprintable(fault: object, text: str) -> tuple[int, int]:
@@ -140,7 +129,7 @@ class _Builder:
         self._anchored: dict[str, tuple[Tree | None, str]] = {}  # the value (None: not whole yet), its text
 
     def document(self) -> Tree:
-        """The one document; nothing (None) where there is none. Raises ConfigError, and what the events raise."""
+        """The one document; nothing (None) where there is none. Raises SourceError, and what the events raise."""
         if next(self._events, None) is None:
             return Scalar(Mark(self._file, 1, 1), None)
         tree = self._build(self._next(), "", 0, Mark(self._file, 1, 1))
@@ -148,7 +137,7 @@ class _Builder:
         second = next(self._events, None)
         if second is not None:
             fix = "one document a file: take out the --- lines"
-            raise ConfigError("a second document begins", self._mark(second), fix=fix)
+            raise SourceError("a second document begins", self._mark(second), fix=fix)
         return tree
 
     def _mark(self, event: Event) -> Mark:
@@ -160,7 +149,7 @@ class _Builder:
             return self._named(event, path)[0]
         mark = above if event.plain and not event.text else self._mark(event)
         if depth > MAX_DEPTH:
-            raise ConfigError("nested too deeply", mark, path=path, fix=f"at most {MAX_DEPTH} levels")
+            raise SourceError("nested too deeply", mark, path=path, fix=f"at most {MAX_DEPTH} levels")
         if event.anchor is not None:
             self._anchored[event.anchor] = None, ""
         tree: Tree
@@ -179,11 +168,11 @@ class _Builder:
         name = event.anchor or ""
         if name not in self._anchored:
             fix = "an alias *name stands after its anchor &name, in the same file"
-            raise ConfigError(f"found undefined alias '{name}'", self._mark(event), path=path, fix=fix)
+            raise SourceError(f"found undefined alias '{name}'", self._mark(event), path=path, fix=fix)
         tree, text = self._anchored[name]
         if tree is None:
             fix = "take it out"
-            raise ConfigError("an alias stands inside its own anchor", self._mark(event), path=path, fix=fix)
+            raise SourceError("an alias stands inside its own anchor", self._mark(event), path=path, fix=fix)
         return tree, text
 
     def _core_tag(self, event: Event, names: tuple[str, ...], mark: Mark, path: str) -> str | None:
@@ -193,13 +182,13 @@ class _Builder:
         name = event.tag.removeprefix(_PREFIX)
         if name not in names or name == event.tag:
             shown = event.tag.replace(_PREFIX, "!!")
-            raise ConfigError(f"the tag {shown} is not taken", mark, path=path, fix="take it out")
+            raise SourceError(f"the tag {shown} is not taken", mark, path=path, fix="take it out")
         return name
 
     def _counted(self, size: int, mark: Mark, path: str) -> int:
         if size > MAX_VALUES:
-            raise ConfigError(
-                f"aliases make this more than {MAX_VALUES:,} values", mark, path=path, fix="use globs instead"
+            raise SourceError(
+                f"aliases make this more than {MAX_VALUES:,} values", mark, path=path, fix="make it smaller"
             )
         return size
 
@@ -208,25 +197,25 @@ class _Builder:
         kind = None if event.tag is None else self._core_tag(event, names, mark, path)
         text = event.text
         if not event.plain or kind in ("str", "timestamp"):
-            return Scalar(mark, self._whole(text, mark, path))
-        if kind == "null" or (kind is None and text in _NULL):
+            return Scalar(mark, self._whole(text, mark, path), block=event.block)
+        if kind == "null" or (kind is None and text in NULL):
             return Scalar(mark, None)
-        if kind == "bool" or (kind is None and text in _BOOL):
+        if kind == "bool" or (kind is None and text in BOOL):
             return Scalar(mark, text.lower() == "true")
-        number = _number(text)
-        if number is None and kind in ("int", "float"):
-            raise ConfigError(f"'{one_line(text[:40])}' is no number", mark, path=path, fix="take the tag out")
-        return Scalar(mark, self._whole(text, mark, path) if number is None else number)
+        value = number(text)
+        if value is None and kind in ("int", "float"):
+            raise SourceError(f"'{one_line(text[:40])}' is no number", mark, path=path, fix="take the tag out")
+        return Scalar(mark, self._whole(text, mark, path) if value is None else value)
 
     @staticmethod
     def _whole(text: str, mark: Mark, path: str) -> str:
-        """`text` with surrogate pairs, as JSON escapes them, put together. Raises ConfigError for half a pair."""
+        """`text` with surrogate pairs, as JSON escapes them, put together. Raises SourceError for half a pair."""
         if text.isascii() or not any("\ud800" <= c <= "\udfff" for c in text):
             return text
         try:
             return text.encode("utf-16", "surrogatepass").decode("utf-16")
         except UnicodeDecodeError:
-            raise ConfigError("half of a surrogate pair", mark, path=path, fix="write the character itself") from None
+            raise SourceError("half of a surrogate pair", mark, path=path, fix="write the character itself") from None
 
     def _sequence(self, event: Event, mark: Mark, path: str, depth: int) -> Sequence:
         self._core_tag(event, ("seq",), mark, path)
@@ -245,7 +234,7 @@ class _Builder:
             key_mark = self._mark(at)
             key, is_merge = self._key(at, key_mark, path)
             if (first := own.get(key)) is not None:
-                raise ConfigError(
+                raise SourceError(
                     f"'{key}' is given twice, on lines {first[0].line} and {key_mark.line}",
                     key_mark,
                     path=path,
@@ -269,7 +258,7 @@ class _Builder:
         found: list[Mapping] = []
         for source in value.items if isinstance(value, Sequence) else (value,):
             if not isinstance(source, Mapping):
-                raise ConfigError("<< merges a mapping, or a list of them", mark, path=path)
+                raise SourceError("<< merges a mapping, or a list of them", mark, path=path)
             found.append(source)
         return found
 
@@ -282,10 +271,10 @@ class _Builder:
         else:
             kind = event.kind
         if kind != "scalar":
-            raise ConfigError("a key must be text", mark, path=path, fix='put it in quotes: "${NAME}" or "{...}"')
+            raise SourceError("a key must be text", mark, path=path, fix='put it in quotes: "${NAME}" or "{...}"')
         if event.anchor is not None and event.kind == "scalar":
             self._anchored[event.anchor] = self._scalar(event, mark, path), text
         key = self._whole(text, mark, path)
         if not key and plain:
-            raise ConfigError("an empty key", mark, path=path, fix="name it")
+            raise SourceError("an empty key", mark, path=path, fix="name it")
         return key, key == "<<" and plain and event.tag is None

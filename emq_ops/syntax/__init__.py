@@ -1,0 +1,1 @@
+"""What operators write, read: YAML as a tree in which every value knows its place, and expressions."""
