@@ -13,7 +13,6 @@ expect_rights(KEYS[2], 'ZREM')
 if redis.acl_check_cmd and not redis.acl_check_cmd('RENAME', KEYS[2], KEYS[1]) then
   refuse('NOPERM', "this user may not run 'RENAME', which the script needs")
 end
-local codes = {}
 
 local function code_of(id, attempts, stalls)
   if is_id(id, 'JOB') and redis.call('EXISTS', grave .. id) == 1 then return 'done' end -- by us, before
@@ -26,11 +25,7 @@ local function code_of(id, attempts, stalls)
   return 'done'
 end
 
-for i = 3, #ARGV, 3 do
-  local fine, code = pcall(code_of, ARGV[i], ARGV[i + 1], ARGV[i + 2])
-  codes[#codes + 1] = ARGV[i]
-  codes[#codes + 1] = fine and code or 'damaged'
-end
+local codes = judge_jobs(3, code_of)
 
 -- The first write is below this line.
 for i = 1, #codes, 2 do

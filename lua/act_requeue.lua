@@ -10,7 +10,7 @@ expect(KEYS[3], 'hash')
 expect_acted(KEYS[1])
 expect_rights(KEYS[2], 'HDEL', 'HSET', 'ZADD', 'ZREM')
 expect_lane_rights(base) -- here: a refusal further down is one job's
-local codes, groups = {}, {}
+local groups = {}
 
 local function code_of(id, attempts, stalls)
   local code = judge_selected(base, KEYS[2], id, attempts, stalls)
@@ -21,11 +21,7 @@ local function code_of(id, attempts, stalls)
   return 'done'
 end
 
-for i = 2, #ARGV, 3 do
-  local fine, code = pcall(code_of, ARGV[i], ARGV[i + 1], ARGV[i + 2])
-  codes[#codes + 1] = ARGV[i]
-  codes[#codes + 1] = fine and code or 'damaged'
-end
+local codes = judge_jobs(2, code_of)
 
 -- The first write is below this line.
 for i = 1, #codes, 2 do

@@ -8,20 +8,14 @@
 local base, budget = ARGV[1], tonumber(ARGV[2])
 local out, size = {}, 0
 
-local function job_and_books(row)
-  local found = {
-    books_digest(row), redis.call('HGETALL', row), redis.call('LRANGE', row .. ':logs', 0, -1),
-    redis.call('GET', row .. ':dependencies'),
-  }
-  for i, book in ipairs(HASH_BOOKS) do found[4 + i] = redis.call('HGETALL', row .. book) end
-  for i = 2, 7 do
-    for _, text in ipairs(type(found[i]) == 'table' and found[i] or {}) do size = size + #text end
-  end
-  return found
+local function digest_and_job(row)
+  local parts, bytes = job_and_books(row)
+  size = size + bytes
+  return { books_digest(row), unpack(parts) }
 end
 
 for i = 3, #ARGV do
-  local fine, found = pcall(job_and_books, base .. 'job:' .. ARGV[i])
+  local fine, found = pcall(digest_and_job, base .. 'job:' .. ARGV[i])
   out[#out + 1] = fine and found or {}
   if size >= budget then break end
 end

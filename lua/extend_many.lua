@@ -7,8 +7,7 @@ expect(KEYS[1], 'zset')
 local deadline = digits(now_ms() + tonumber(ARGV[2]))
 local refused, extended = {}, {}
 for i = 3, #ARGV, 2 do
-  local token = redis.pcall('HGET', base .. 'job:' .. ARGV[i], 'attempts')
-  if type(token) == 'string' and tonumber(token) == tonumber(ARGV[i + 1]) then
+  if has_token(base .. 'job:' .. ARGV[i], ARGV[i + 1]) then
     extended[#extended + 1] = ARGV[i]
   else
     refused[#refused + 1] = ARGV[i]

@@ -10,8 +10,7 @@ local deadline = digits(now_ms() + lease)
 local lost, held = {}, {}
 for i = 3, #ARGV, 2 do
   local id = ARGV[i]
-  local token = redis.pcall('HGET', base .. 'job:' .. id, 'attempts')
-  if type(token) == 'string' and tonumber(token) == tonumber(ARGV[i + 1]) and redis.call('ZSCORE', KEYS[1], id) then
+  if has_token(base .. 'job:' .. id, ARGV[i + 1]) and redis.call('ZSCORE', KEYS[1], id) then
     held[#held + 1] = id
   else
     lost[#lost + 1] = id

@@ -10,8 +10,7 @@ local lost = {}
 for i = 3, #ARGV, 2 do
   local id, row = ARGV[i], base .. 'job:' .. ARGV[i]
   local score = redis.call('ZSCORE', KEYS[1], id)
-  local token = score and redis.pcall('HGET', row, 'attempts')
-  if not score or type(token) ~= 'string' or tonumber(token) ~= tonumber(ARGV[i + 1]) then
+  if not score or not has_token(row, ARGV[i + 1]) then
     lost[#lost + 1] = id
   else
     -- One command for all checks of the module: what it refuses here, a lease or keys that it does not take, it refuses for

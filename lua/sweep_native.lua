@@ -5,19 +5,13 @@
 --       max stalled, limit
 -- Replies: as sweep_pass; also {"script-claims", now, 0, ids}: rows without an epoch, which the command would never
 --          count; nothing was done. EMQFENCE, EMQDATA, and what the command refuses with.
---#include lib/fence.lua
+--#include lib/slice.lua
 local swept_key, active, base = KEYS[2], KEYS[3], ARGV[4]
 local COMMAND = 'EMQ.STALLED.CHECK'
 
 local now = check_fence(KEYS[1], ARGV[1], ARGV[2], ARGV[3])
-expect_rights(swept_key, 'RPUSH', 'UNLINK')
-local standing = expect(swept_key, 'list')
-if standing then
-  local head = redis.call('LRANGE', swept_key, 0, 1)
-  if head[1] ~= ARGV[7] or head[2] ~= ARGV[8] then
-    return { 'unrecorded', now, 1, redis.call('LRANGE', swept_key, 0, -1) }
-  end
-end
+local standing, unrecorded = standing_slice(swept_key, ARGV[7], ARGV[8], now)
+if unrecorded then return unrecorded end
 local leases, script_claims = {}, {}
 local due = redis.call('ZRANGEBYSCORE', active, '-inf', now, 'WITHSCORES', 'LIMIT', 0, ARGV[10])
 for i = 1, #due, 2 do
@@ -47,9 +41,5 @@ for _, lease in ipairs(leases) do
     facts[#facts + 1] = value
   end
 end
-if #leases > 0 then
-  for first = 1, #facts, 500 do
-    redis.call('RPUSH', swept_key, unpack(facts, first, math.min(first + 499, #facts)))
-  end
-end
+if #leases > 0 then keep_slice(swept_key, facts) end
 return { 'swept', now, #leases == tonumber(ARGV[10]) and 1 or 0, facts }

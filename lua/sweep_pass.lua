@@ -12,7 +12,7 @@
 --     outcome: recovered, dead, exempt (recovered, not counted), ghost (an exempt id without a row: removed), and
 --     forced (recovered, counted although exempt: too often in a row)
 --   EMQFENCE, EMQDATA.
---#include lib/fence.lua
+--#include lib/slice.lua
 --#include lib/sweep.lua
 local swept_key, exempt_key, active = KEYS[2], KEYS[3], KEYS[4]
 local base, run, slice = ARGV[4], ARGV[5], ARGV[6]
@@ -20,13 +20,8 @@ local max_stalled, limit, most_exempt = tonumber(ARGV[9]), tonumber(ARGV[10]), t
 
 local now = check_fence(KEYS[1], ARGV[1], ARGV[2], ARGV[3])
 expect_rights(active, 'HDEL', 'HINCRBY', 'HSET', 'LPUSH', 'LREM', 'LTRIM', 'RPUSH', 'UNLINK', 'ZADD', 'ZREM')
-local standing = expect(swept_key, 'list')
-if standing then
-  local head = redis.call('LRANGE', swept_key, 0, 1)
-  if head[1] ~= ARGV[7] or head[2] ~= ARGV[8] then
-    return { 'unrecorded', now, 1, redis.call('LRANGE', swept_key, 0, -1) }
-  end
-end
+local standing, unrecorded = standing_slice(swept_key, ARGV[7], ARGV[8], now)
+if unrecorded then return unrecorded end
 expect(exempt_key, 'hash')
 
 local function found_lease(id, score)
@@ -93,8 +88,6 @@ for _, lease in ipairs(leases) do
   end
 end
 each_chunk(spent, function(...) redis.call('HDEL', exempt_key, ...) end)
-if #leases > 0 then
-  each_chunk(facts, function(...) redis.call('RPUSH', swept_key, ...) end)
-end
+if #leases > 0 then keep_slice(swept_key, facts) end
 local more = ARGV[13] == 'all' and #leases == limit and 1 or 0
 return { 'swept', now, more, facts }

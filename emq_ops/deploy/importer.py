@@ -12,7 +12,7 @@ from ruamel.yaml.scalarstring import DoubleQuotedScalarString
 from emq_ops.policy.scalars import format_duration
 from emq_ops.protocol import globs, ids
 from emq_ops.protocol.errors import BadInputError
-from emq_ops.protocol.keyspace import keys_of, queue_of_key, stream_of_key
+from emq_ops.protocol.keyspace import EVERY_KEY, keys_of, queue_of_key, stream_of_key
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import Server
 from emq_ops.protocol.transitions import repeat
@@ -26,7 +26,7 @@ def read_queues(server: Server, selectors: Sequence[str] = ()) -> tuple[dict[str
     `selectors`: names or globs; none: every queue. Raises BadInputError for one that takes no queue.
     """
     keys: dict[str, list[str]] = {}
-    for key in server.scan("emq:{*}:*"):
+    for key in server.scan(EVERY_KEY):
         queue = queue_of_key(key)
         if queue is None:
             continue

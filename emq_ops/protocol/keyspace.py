@@ -15,6 +15,8 @@ from emq_ops.protocol.errors import BadInputError, one_line
 from emq_ops.protocol.ids import group_id, is_valid, job_id, require
 
 VERSION_KEY = "{emq}:version"
+EVERY_KEY = "emq:{*}:*"
+"""The SCAN pattern of every queue's keys."""
 MAX_QUEUE_BYTES = 200
 JOB_BOOKS = ("logs", "lock", "dependencies", "processed", "failed", "unsuccessful")
 """Suffixes of the keys that may stand beside a row."""
@@ -173,6 +175,10 @@ class Keys:
 
     def row(self, job: str) -> str:
         return self.base + "job:" + job_id(job)
+
+    def row_of_member(self, member: str) -> str:
+        """The row of an id as a set holds it, well-formed or not: only to be read."""
+        return self.base + "job:" + member
 
     def book(self, job: str, book: str) -> str:
         """A key beside a row: one of JOB_BOOKS."""

@@ -121,7 +121,7 @@ class Server:
     def queues(self) -> list[str]:
         """The queues that have keys, sorted."""
         # Names are checked once each, not once a key: there may be millions of keys.
-        heads = {key[: key.find(b"}:") + 2] for key in self.scan("emq:{*}:*")}
+        heads = {key[: key.find(b"}:") + 2] for key in self.scan(keyspace.EVERY_KEY)}
         found = {keyspace.queue_of_key(head + b"*") for head in heads}
         return sorted(name for name in found if name is not None)
 

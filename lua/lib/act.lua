@@ -15,6 +15,17 @@ local function judge_selected(base, dead, id, attempts, stalls)
   return nil
 end
 
+-- Judges each job of ARGV[first] on (id, attempts, stalls): id, code, id, code ... What `code_of` refuses is 'damaged'.
+local function judge_jobs(first, code_of)
+  local codes = {}
+  for i = first, #ARGV, 3 do
+    local fine, code = pcall(code_of, ARGV[i], ARGV[i + 1], ARGV[i + 2])
+    codes[#codes + 1] = ARGV[i]
+    codes[#codes + 1] = fine and code or 'damaged'
+  end
+  return codes
+end
+
 local function expect_acted(key)
   expect_rights(key, 'PEXPIRE', 'RPUSH', 'UNLINK')
 end

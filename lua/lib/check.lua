@@ -86,6 +86,12 @@ local function expect_instant(score, place)
   return ms
 end
 
+-- Whether a row's attempts are `token`. A row of another type has none.
+local function has_token(row, token)
+  local found = redis.pcall('HGET', row, 'attempts')
+  return type(found) == 'string' and tonumber(found) == tonumber(token)
+end
+
 -- The values of `fields` in a row; false for each that is not there. Refuses a key that is no hash.
 local function row_fields(row, ...)
   local values = redis.pcall('HMGET', row, ...)

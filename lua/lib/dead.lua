@@ -32,6 +32,19 @@ end
 
 local HASH_BOOKS = { ':processed', ':failed', ':unsuccessful' }
 
+-- A job whole, and its bytes: {row as name, value ..., log lines, dependencies (false none), processed, failed,
+-- unsuccessful (each as name, value ...)}.
+local function job_and_books(row)
+  local parts, size = {
+    redis.call('HGETALL', row), redis.call('LRANGE', row .. ':logs', 0, -1), redis.call('GET', row .. ':dependencies'),
+  }, 0
+  for _, book in ipairs(HASH_BOOKS) do parts[#parts + 1] = redis.call('HGETALL', row .. book) end
+  for _, part in ipairs(parts) do
+    for _, text in ipairs(type(part) == 'table' and part or {}) do size = size + #text end
+  end
+  return parts, size
+end
+
 -- A digest of a flow parent's books, '' where there are none. Only for another script of this server to compare: it is
 -- sorted by the server's locale.
 local function books_digest(row)

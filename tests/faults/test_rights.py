@@ -82,7 +82,7 @@ def test_a_script_asks_for_every_right_that_it_needs(script: str) -> None:
     assert {name.encode() for name in written(script)} <= known | READY_MADE.get(script, set())
 
 
-READY_MADE = {"set_meta": {b"HDEL", b"HSET"}, "weight_lane": {b"HDEL", b"HSET"}}
+READY_MADE = {"set_field": {b"HDEL", b"HSET"}}
 """One write, whichever it is."""
 WRITES = sorted({command for name in names() for command in written(name)})
 

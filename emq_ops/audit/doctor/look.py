@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from emq_ops.audit.doctor.kinds import KINDS, Kind
 from emq_ops.protocol import keyspace
 from emq_ops.protocol.ids import is_valid
-from emq_ops.protocol.keyspace import Keys, keys_of
+from emq_ops.protocol.keyspace import EVERY_KEY, Keys, keys_of
 from emq_ops.protocol.scripts import load
 from emq_ops.protocol.server import Arg, Server
 
@@ -100,7 +100,7 @@ def _keys(server: Server, queues: Sequence[str]) -> Iterator[bytes]:
     if len(queues) == 1:
         yield from server.scan(keys_of(queues[0]).all_pattern())
     else:
-        yield from server.scan("emq:{*}:*")
+        yield from server.scan(EVERY_KEY)
 
 
 def _fence_notes(server: Server, out: Diagnosis) -> None:

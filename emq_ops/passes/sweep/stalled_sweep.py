@@ -225,7 +225,7 @@ def _judge_due(state: _Sweep, now_ms: int) -> list[tuple[str, bytes, bytes, bool
     flat = state.server.read("ZRANGEBYSCORE", keys.active, "-inf", now_ms, "WITHSCORES", "LIMIT", 0, state.policy.limit)
     members, scores = flat[::2], flat[1::2]
     jobs = [m.decode("utf-8", "backslashreplace") for m in members]
-    rows = state.server.read_many([("HMGET", keys.base + "job:" + j, "attempts", "lease_epoch") for j in jobs])
+    rows = state.server.read_many([("HMGET", keys.row_of_member(j), "attempts", "lease_epoch") for j in jobs])
     leases = [
         Lease(
             job,

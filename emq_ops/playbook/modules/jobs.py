@@ -101,7 +101,7 @@ class Extend(Module):
         only = set(options["ids"]) if options["ids"] else None
         found = {job.decode("ascii", "replace"): score_ms(at) for job, at in zip(flat[::2], flat[1::2], strict=True)}
         wanted = [job for job in found if only is None or job in only]
-        rows = q.server.read_many([("HGET", q.keys.base + "job:" + job, "attempts") for job in wanted])
+        rows = q.server.read_many([("HGET", q.keys.row_of_member(job), "attempts") for job in wanted])
         held = [[j, int(token)] for j, token in zip(wanted, rows, strict=True) if token is not None and token.isdigit()]
         ids = [job for job, _ in held]
         diff: list[tuple[str, Any, Any]] = [(job, f"lease until {found[job]}", f"{lease} ms from now") for job in ids]

@@ -190,7 +190,7 @@ class Reap(_Due):
             return super().due(q, options)
         now = q.server.now_ms(q.name)
         lapsed = q.server.read("ZRANGEBYSCORE", q.keys.active, "-inf", now)
-        groups = q.server.read_many([("HGET", q.keys.base + "job:" + i.decode(), "group") for i in lapsed])
+        groups = q.server.read_many([("HGET", q.keys.row_of_member(i.decode()), "group") for i in lapsed])
         own = [i.decode() for i, g in zip(lapsed, groups, strict=True) if g == options["lane"].encode()]
         own = own[: options["limit"]] if options["limit"] else own
         return len(own), own if options["limit"] else own[:NAMED]

@@ -40,21 +40,21 @@ def unlimit_lane(q: Queue, group: str) -> None:
 
 def weight_lane(q: Queue, group: str, weight: int | None) -> None:
     """The lane's weight, 1 or more; None takes it away."""
-    q.run("weight_lane", [q.keys.gweight], group_id(group), "" if weight is None else positive(weight, "weight"))
+    _set(q, q.keys.gweight, group_id(group), weight, "weight")
 
 
 def set_concurrency(q: Queue, ceiling: int | None) -> None:
     """At most `ceiling` (1 or more) of the queue's jobs are in flight at once; None takes the ceiling away."""
-    _set_meta(q, "concurrency", ceiling)
+    _set(q, q.keys.meta, "concurrency", ceiling, "concurrency")
 
 
 def set_rate(q: Queue, rate: int | None) -> None:
     """The queue's ``max`` rate, 1 or more; None takes it away."""
-    _set_meta(q, "max", rate)
+    _set(q, q.keys.meta, "max", rate, "max")
 
 
-def _set_meta(q: Queue, field: str, value: int | None) -> None:
-    q.run("set_meta", [q.keys.meta], field, "" if value is None else positive(value, field))
+def _set(q: Queue, key: str, field: str, value: int | None, what: str) -> None:
+    q.run("set_field", [key], field, "" if value is None else positive(value, what))
 
 
 def drain(q: Queue, *, include_schedule: bool = False) -> int:
