@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from emq_ops.cli.options import Options, options_of
+from emq_ops.cli.options import GlobalOptions, options_of
 from emq_ops.cli.output import Row, emit_one, emit_rows
 from emq_ops.config.effective import Layers
 from emq_ops.config.loader import Loaded, load
@@ -35,7 +35,7 @@ class CommandContext:
     """Reads the config, and opens server, state and archive, when it is asked for them: a command imports and opens no
     more than it uses."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: GlobalOptions) -> None:
         self.options = options
 
     @classmethod

@@ -1,4 +1,4 @@
-"""Options that every command accepts, before or after its noun: file, server, state, archive and output form."""
+"""GlobalOptions that every command accepts, before or after its noun: file, server, state, archive and output form."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ OUTPUTS = ("table", "json", "jsonl", "csv")
 
 
 @dataclass
-class Options:
+class GlobalOptions:
     """The global options as given. `output` is one of OUTPUTS."""
 
     configs: list[Path] = field(default_factory=list)
@@ -39,11 +39,11 @@ class Options:
         return [default] if self.url is None and os.path.isfile(default) else []
 
 
-def options_of(ctx: typer.Context) -> Options:
+def options_of(ctx: typer.Context) -> GlobalOptions:
     """Returns the global options of this run, wherever on the line they stood."""
     root = ctx.find_root()
-    if not isinstance(root.obj, Options):
-        root.obj = Options()
+    if not isinstance(root.obj, GlobalOptions):
+        root.obj = GlobalOptions()
     return root.obj
 
 

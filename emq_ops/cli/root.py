@@ -118,7 +118,7 @@ def _report(error: EmqError) -> None:
 
 
 def invoke(argv: list[str], *, debug: bool = False) -> int:
-    """Runs a command line, prints one line for whatever goes wrong, and answers the exit code."""
+    """Runs a command line, prints one line for whatever goes wrong, and returns the exit code."""
     command = typer.main.get_command(app)
     command.params.extend(global_options())
     try:

@@ -205,7 +205,7 @@ class Minter:
     """Mints ids: monotone within the process, thread-safe, and steady when the clock steps back.
 
     4,096 ids a millisecond; past that it borrows from the next millisecond instead of waiting. `node` is
-    0..1023 (random unless given); `clock` answers unix ms.
+    0..1023 (random unless given); `clock` returns unix ms.
     """
 
     def __init__(self, node: int | None = None, clock: Callable[[], int] | None = None) -> None:

@@ -160,7 +160,7 @@ class Server:
         return None if found is None else found.decode("utf-8", "replace")
 
     def claim_version(self, version: str = OUR_VERSION) -> str:
-        """Writes the wire version where none stands; answers the one that stands then. For workers that are told to:
+        """Writes the wire version where none stands; returns the one that stands then. For workers that are told to:
         nothing else here writes it. Raises IncompatibleError when another version came first."""
         self.write("SET", keyspace.VERSION_KEY, version, "NX")
         found = self.version() or version

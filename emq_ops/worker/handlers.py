@@ -19,7 +19,7 @@ from emq_ops.worker.job import Job
 from emq_ops.worker.settle import HandlerResult, failure_of, verdict_of
 
 Handler = Callable[[Job], Any]
-"""Takes a Job; answers None, bytes, text, anything that JSON can say, or Cancelled. May be async."""
+"""Takes a Job; returns None, bytes, text, anything that JSON can say, or Cancelled. May be async."""
 
 
 def load_handler(name: str) -> Handler:

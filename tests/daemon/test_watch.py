@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from emq_ops.cli.context import CommandContext
-from emq_ops.cli.options import Options
+from emq_ops.cli.options import GlobalOptions
 from emq_ops.cli.up import FileFollower
 from emq_ops.daemon.log import Log
 from emq_ops.deploy.deployment import Deployment
@@ -59,7 +59,7 @@ def followed(tmp_path: Path, valkey: Valkey, server: Server) -> Iterator[Followe
     (tmp_path / "config.yaml").write_text(HEAD.format(socket=valkey.socket))
     for name, queue in (("conf.d/a.yaml", "a"), ("more.yaml", "m")):
         (tmp_path / name).write_text(f"queues: {{{queue}: {{stalled: {{every: 1h}}}}}}\n")
-    context = CommandContext(Options(configs=[tmp_path / "config.yaml"]))
+    context = CommandContext(GlobalOptions(configs=[tmp_path / "config.yaml"]))
     with open_ledger(f"sqlite:///{tmp_path}/state.db") as ledger:
         yield Followed(tmp_path, Deployment(server, ledger, context.wiring), context)
 

@@ -72,7 +72,7 @@ class Stage:
         self.workers[queue].append(self._start(command, self.folder / "workers.log"))
 
     def kill_worker(self, queue: str) -> int:
-        """SIGKILL to the oldest living worker of `queue`; answers its process id."""
+        """SIGKILL to the oldest living worker of `queue`; returns its process id."""
         process = self.workers[queue].pop(0)
         process.kill()
         process.wait()
@@ -114,7 +114,7 @@ def orders(count: int, chance: random.Random) -> Iterator[NewJob]:
 
 
 def feed(server: Server, count: int, chance: random.Random) -> int:
-    """Enqueues `count` jobs on each queue; answers how many were admitted."""
+    """Enqueues `count` jobs on each queue; returns how many were admitted."""
     admitted = 0
     for name in QUEUES:
         admitted += sum(reply is True for reply in enqueue_many(Queue(server, name), list(orders(count, chance))))

@@ -93,7 +93,7 @@ def _row(done: bool) -> int:
 
 
 def _verb(call: Callable[[Queue, Args], object]) -> Callable[[Queue, Args], int]:
-    """A verb that answers nothing: the recordings write 1."""
+    """A verb that returns nothing: the recordings write 1."""
 
     def answer(q: Queue, args: Args) -> int:
         call(q, args)

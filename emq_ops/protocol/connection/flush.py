@@ -77,7 +77,7 @@ def flush(
     repeatable: bool,
 ) -> ToRetry:
     """Sends the numbered calls over `link` in one flush, puts each reply or EmqError into its place in `results`, and
-    answers what may be sent again."""
+    returns what may be sent again."""
     again = ToRetry()
     commands: list[Words] = []
     first: list[int] = []  # where each call's own reply stands

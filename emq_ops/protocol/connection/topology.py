@@ -1,6 +1,6 @@
 """Where the server is: one address, what the Sentinels say (`sentinels`), or the nodes of a Cluster (`cluster`).
 
-Each answers the node that owns a slot, takes hints that it moved, and looks again before the next answer.
+Each returns the node that owns a slot, takes hints that it moved, and looks again before the next answer.
 """
 
 from __future__ import annotations

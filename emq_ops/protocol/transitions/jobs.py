@@ -62,7 +62,7 @@ def update_progress(q: Queue, job: str, progress: bytes | str) -> bool:
 
 
 def add_log(q: Queue, job: str, line: bytes | str, *, keep: int = 0) -> int | None:
-    """Adds a log line, keeping the last `keep` (0: all). Answers how many there are; None: no row."""
+    """Adds a log line, keeping the last `keep` (0: all). Returns how many there are; None: no row."""
     if keep > 1_000_000:
         raise BadInputError(f"keep is {keep}", fix="0 keeps all lines")
     keys = [q.keys.row(job), q.keys.book(job, "logs")]

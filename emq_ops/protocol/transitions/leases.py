@@ -28,7 +28,7 @@ def extend(q: Queue, job: str, token: int, lease_ms: int) -> Extended:
 
 
 def extend_many(q: Queue, held: Sequence[tuple[str, int]], lease_ms: int) -> list[str]:
-    """Extends many leases as the reference does (no membership check); answers the ids that were not, in order.
+    """Extends many leases as the reference does (no membership check); returns the ids that were not, in order.
 
     It would put a swept job back into active: a lease keeper uses `keep`.
     """
@@ -38,7 +38,7 @@ def extend_many(q: Queue, held: Sequence[tuple[str, int]], lease_ms: int) -> lis
 def keep(q: Queue, held: Sequence[tuple[str, int]], lease_ms: int) -> list[str]:
     """Extends held leases that are still in active under their token and freshens their ``:lock`` (twice the lease).
 
-    Answers the ids whose lease is gone, in order; one that left active is never put back, and a longer lease is never
+    Returns the ids whose lease is gone, in order; one that left active is never put back, and a longer lease is never
     shortened.
     """
     return _many(q, "keep", held, lease_ms)

@@ -20,12 +20,12 @@ class Swept:
 
 
 def promote(q: Queue, limit: int = REAP_LIMIT) -> int:
-    """Promotes up to `limit` scheduled jobs that are due; answers how many."""
+    """Promotes up to `limit` scheduled jobs that are due; returns how many."""
     return int(q.run("promote", [q.keys.schedule, q.keys.pending], q.keys.base, positive(limit, "limit")))
 
 
 def reap(q: Queue, limit: int = REAP_LIMIT) -> int:
-    """Puts up to `limit` lapsed jobs back to wait, uncounted; answers how many."""
+    """Puts up to `limit` lapsed jobs back to wait, uncounted; returns how many."""
     return int(q.run("reap", [q.keys.active, q.keys.pending], q.keys.base, positive(limit, "limit"), ""))
 
 
