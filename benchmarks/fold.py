@@ -25,8 +25,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from emq_archive.driver import Driver
 from emq_archive.local.store import open_local
-from emq_archive.model import Policy
-from emq_archive.ports import Fence
+from emq_archive.model import Policy, Writer
 from emq_archive.remote import open_remote
 from emq_archive.source import PAGE, StreamSource
 from emq_ops.protocol.ids import LOW_BITS, BrandedId
@@ -74,7 +73,7 @@ def fold(url: str, root: Path, policy: Policy) -> dict[str, Any]:
     """One forced cycle of a fresh driver."""
     with connect(url) as server, open_local(f"sqlite:///{root}/local.db") as local:
         remote = open_remote(f"file:{root}/bucket")
-        driver = Driver(StreamSource(Queue(server, QUEUE), STREAM), local, remote, policy, None, Fence(STATE))
+        driver = Driver(StreamSource(Queue(server, QUEUE), STREAM), local, remote, policy, None, Writer(STATE))
         return driver.cycle(force=True).as_row()
 
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 
 import redis
 
-from emq_archive.write.dead import dead_digest
+from emq_archive.deadjob import dead_digest
 from emq_ops.cli.main import collect_seldom
 from emq_ops.ledger.ledger import Ledger, open_ledger
 from emq_ops.passes.lease.queue_lease import QueueLease

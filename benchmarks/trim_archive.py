@@ -16,8 +16,7 @@ from pathlib import Path
 from trim import job_ids, seed
 
 from emq_archive.local import open_local
-from emq_archive.model import Policy
-from emq_archive.ports import Fence as Writer
+from emq_archive.model import Policy, Writer
 from emq_archive.remote import open_remote
 from emq_archive.write.dead import DeadArchive
 from emq_ops.cli.main import collect_seldom

@@ -10,12 +10,13 @@ import os
 import socket
 from collections.abc import Callable
 
-from emq_archive.model import Outbox, Policy, Report, Shipped, StreamId, next_id, show_id
-from emq_archive.ports import Fence as LogFence
-from emq_archive.ports import LocalStore, Remote, Shipper
+from emq_archive.local.store import SqlStore
+from emq_archive.model import Policy, StreamId, Writer, next_id, show_id
+from emq_archive.ports import Remote
+from emq_archive.reports import Outbox, Report, Shipped
 from emq_archive.source import StreamSource
 from emq_archive.write.facts import Facts, Group
-from emq_archive.write.ship import open_shipper
+from emq_archive.write.ship import LogShipper
 from emq_archive.write.trim import Trimmed, set_watermark, trim_slice
 from emq_ops.protocol import deadline
 from emq_ops.protocol.errors import DamagedError, EmqError, ServerError
@@ -43,30 +44,30 @@ class Driver:
     def __init__(
         self,
         source: StreamSource,
-        local: LocalStore,
+        local: SqlStore,
         remote: Remote,
         policy: Policy,
         fence: Fence | None = None,
-        writer: LogFence | None = None,
+        writer: Writer | None = None,
     ) -> None:
         if writer is None:
             state, token = (fence.state, fence.token) if fence is not None else (local.state(), 0)
-            writer = LogFence(state, token, f"{socket.gethostname()}:{os.getpid()}")
+            writer = Writer(state, token, f"{socket.gethostname()}:{os.getpid()}")
         self.source = source
         self.local = local
         self.policy = policy
         self.fence = fence
-        self.shipper: Shipper = open_shipper(local, remote, source.ref, policy, writer)
+        self.shipper = LogShipper(local, remote, source.ref, policy, writer)
         self.report = Report(source.ref.queue, source.ref.stream)
         self._watermark: str | None = None
         self._trim_ships = Allowance(BURST, policy.ship_after_ms)
         self._fault: EmqError | None = None
         self._outbox: Outbox | None = None  # since this cycle last changed it
 
-    def lead(self, fence: Fence | None, writer: LogFence) -> None:
+    def lead(self, fence: Fence | None, writer: Writer) -> None:
         """From here on under another lease."""
         self.fence = fence
-        self.shipper.fence = writer
+        self.shipper.log.writer = writer
 
     def cycle(
         self,
@@ -85,13 +86,7 @@ class Driver:
         """
         return self._cycle(force, below, max_removals, progress or _no_progress)
 
-    def _cycle(
-        self,
-        force: bool,
-        below: StreamId | None,
-        max_removals: int | None,
-        progress: Progress,
-    ) -> Report:
+    def _cycle(self, force: bool, below: StreamId | None, max_removals: int | None, progress: Progress) -> Report:
         facts = self._observe()
         self._fold(facts, progress)
         bound = self._policy_bound(facts)

@@ -1,4 +1,4 @@
-"""The words of the archive: streams, records, frontiers, policies, receipts, reports. Values only; nothing here talks.
+"""The words of the archive: streams, records, frontiers, policies, writers. Values only; nothing here talks.
 
 Units: times are unix ms, sizes bytes. A stream id is ``(ms, seq)``, two unsigned 64-bit numbers, and Python's tuple
 order is the stream's order.
@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
 
 from emq_archive import codec
 from emq_ops.protocol import ids
-from emq_ops.protocol.errors import BadInputError
 
 StreamId = tuple[int, int]
 RawEntry = Sequence[Any]
@@ -145,47 +144,6 @@ class Record:
         return len(self.packed) + 24
 
 
-MAX_DEAD_ATTEMPTS = (1 << 26) - 1
-MAX_DEAD_STALLS = (1 << 16) - 1
-
-
-def dead_id(job: str | ids.BrandedId, attempts: int, stalls: int) -> StreamId:
-    """The id of a dead job's record, made of its identity alone, so that every host makes the same:
-    ms = the job's mint time, seq = low 22 bits of its snowflake, 26 bits attempts, 16 bits stalls.
-
-    A job that dies again has another id; one archived twice has the same. Raises BadInputError for what is no
-    ``JOB`` id or does not fit.
-    """
-    branded = ids.parse(ids.job_id(job)) if isinstance(job, str) else job
-    if not 0 <= attempts <= MAX_DEAD_ATTEMPTS or not 0 <= stalls <= MAX_DEAD_STALLS:
-        raise BadInputError(f"attempts {attempts} or stalls {stalls} of {job} do not fit", fix="look at the row")
-    low = branded.snowflake & ids.MAX_LOW
-    return branded.unix_ms, low << 42 | attempts << 16 | stalls
-
-
-def dead_fields(job: str, row: Sequence[Pair], logs: Sequence[bytes], facts: Sequence[Pair] = ()) -> list[bytes]:
-    """A dead job's record, name and value in turn: ``job``, the row's fields as ``row:<name>``, its log lines as
-    ``log`` (oldest first), what is known of its death (``seen_at`` unix ms, ``cause`` ...) as ``fact:<name>``."""
-    flat: list[bytes] = [b"job", job.encode("ascii")]
-    for name, value in row:
-        flat.append(b"row:" + name)
-        flat.append(value)
-    for line in logs:
-        flat.append(b"log")
-        flat.append(line)
-    for name, value in facts:
-        flat.append(b"fact:" + name)
-        flat.append(value)
-    return flat
-
-
-def dead_entry(
-    job: str, row: Sequence[Pair], logs: Sequence[bytes], facts: Sequence[Pair] = (), *, attempts: int, stalls: int
-) -> RawEntry:
-    """A dead job as an entry that `LocalStore.add` takes."""
-    return [show_id(dead_id(job, attempts, stalls)).encode("ascii"), dead_fields(job, row, logs, facts)]
-
-
 @dataclass(frozen=True, slots=True)
 class Frontier:
     """How far a stream was folded, stored in one transaction with the records.
@@ -203,38 +161,6 @@ class Frontier:
     run_id: str = ""
     folded: int = 0
     updated_ms: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Unstorable:
-    """A record that can't be stored: it stays in the stream, and nothing at or above it is trimmed."""
-
-    id: StreamId
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Added:
-    """What `LocalStore.add` did with a page: `new` stored, `known` were there already with the same bytes, `reborn`
-    of the new ones came under an id that was taken by other bytes, `erased` belong to an erased job and were passed
-    over, `unstorable` are named."""
-
-    new: int = 0
-    known: int = 0
-    reborn: int = 0
-    erased: int = 0
-    unstorable: tuple[Unstorable, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Outbox:
-    """What is stored and not proven in the remote: how many, about how many bytes, since when (unix ms, of the
-    frontier's clock), and the lowest id."""
-
-    records: int = 0
-    bytes: int = 0
-    oldest_ms: int | None = None
-    first: StreamId | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,78 +203,10 @@ class Policy:
 
 
 @dataclass(frozen=True, slots=True)
-class Receipt:
-    """What a trim needs. Every record read with an id below `bound` (exclusive; None: none) is proven: in a committed
-    segment that was read back (`trim_after: remote`), or in the local database with FULL (`local`).
+class Writer:
+    """Who writes the log: `state` is the UUID of the state that owns the queue, `token` its fencing token (0 for
+    one-shot use without a lease), `name` the host and process, for people."""
 
-    `lsn`, `head`: number and hash of the log's head that it rests on (None for `local`).
-    """
-
-    ref: StreamRef
-    bound: StreamId | None
-    lsn: int | None = None
-    head: str | None = None
-    trim_after: Literal["remote", "local"] = "remote"
-
-
-@dataclass(slots=True)
-class Shipped:
-    """What `Shipper.ship` did: `records` newly proven (of them `found` already in another host's segments), in
-    `segments` new ones of `bytes`; `incarnations` opened; `lsn`/`head` of the log now; `watermark`: the ``EVT`` id of
-    the newest archived record, None while there is none."""
-
-    records: int = 0
-    found: int = 0
-    segments: int = 0
-    bytes: int = 0
-    incarnations: int = 0
-    lsn: int = 0
-    head: str | None = None
-    watermark: str | None = None
-
-
-@dataclass(slots=True)
-class Report:
-    """What one cycle did. Counts are records; `refused` says why nothing (more) was trimmed; `notes` what an operator
-    should know (another trimmer, a stream made anew, a watermark that could not be written)."""
-
-    queue: str
-    stream: str
-    folded: int = 0
-    known: int = 0
-    shipped: int = 0
-    segments: int = 0
-    trimmed: int = 0
-    watermark: str | None = None
-    bound: str | None = None
-    unshipped: int = 0
-    lag_records: int = 0
-    lag_ms: int = 0
-    lsn: int = 0
-    reborn: int = 0
-    erased: int = 0
-    unstorable: list[dict[str, str]] = field(default_factory=list)
-    groups: list[dict[str, Any]] = field(default_factory=list)
-    refused: list[str] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-
-    def as_row(self) -> dict[str, Any]:
-        """As a plain dict, for renderers."""
-        return asdict(self)
-
-
-@dataclass(frozen=True, slots=True)
-class Stats:
-    """Of a local database: rows, rows not shipped, bytes of their fields, newest and oldest id, segments and bytes
-    known of the remote."""
-
-    rows: int = 0
-    unshipped: int = 0
-    bytes: int = 0
-    oldest: StreamId | None = None
-    newest: StreamId | None = None
-    segments: int = 0
-    remote_records: int = 0
-    remote_bytes: int = 0
-    last_lsn: int = 0
-    last_commit_ms: int | None = None
+    state: str
+    token: int = 0
+    name: str = ""

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from emq_archive.model import Report
+from emq_archive.reports import Report
 from emq_ops.cli import archive_read, archive_rehydrate, archive_upkeep
 from emq_ops.cli.archive_read import ref_of
 from emq_ops.cli.context import CommandContext

@@ -8,8 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from emq_archive.model import FIRST_ID, LAST_ID, Policy, StreamId, StreamRef
-from emq_archive.ports import Fence
+from emq_archive.model import FIRST_ID, LAST_ID, Policy, StreamId, StreamRef, Writer
 from emq_archive.source import StreamSource
 from emq_archive.upkeep.adopt import adopt as adopt_stream
 from emq_archive.upkeep.adopt import after_watermark
@@ -44,7 +43,7 @@ def _shipper(context: CommandContext, ref: StreamRef, *, destructive: bool = Fal
     if destructive and protect:
         raise BadInputError(f"queue {ref.queue} is protected", fix="take `protect: true` out of the config first")
     with context.ledger() as ledger, context.local() as local, context.remote() as remote:
-        yield LogShipper(local, remote, ref, policy, Fence(ledger.state, 0, who()))
+        yield LogShipper(local, remote, ref, policy, Writer(ledger.state, 0, who()))
 
 
 def _policy(context: CommandContext, ref: StreamRef) -> tuple[Policy, bool]:

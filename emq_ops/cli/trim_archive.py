@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 
-from emq_archive.ports import Fence as Writer
+from emq_archive.model import Writer
 from emq_archive.write.dead import DeadArchive
 from emq_ops.cli.context import CommandContext
 from emq_ops.passes.archive.stream import archiving

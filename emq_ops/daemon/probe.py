@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from emq_archive.model import Report
+from emq_archive.reports import Report
 from emq_archive.write.facts import Facts
 from emq_ops.daemon import clock
 from emq_ops.daemon.tasks import DEAD, STALLED, Task

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from emq_archive.local.store import SqlStore, open_local
-from emq_archive.model import Report as StreamReport
-from emq_archive.ports import Fence as Writer
+from emq_archive.model import Writer
 from emq_archive.ports import Remote
+from emq_archive.reports import Report as StreamReport
 from emq_archive.write.dead import DeadArchive
 from emq_ops.daemon.tasks import Task
 from emq_ops.ledger import bounds, holds, runs

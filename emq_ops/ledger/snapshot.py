@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from emq_archive import codec
-from emq_archive.dead_digest import dead_digest
+from emq_archive.deadjob import dead_digest
 
 _WORTH_DEFLATING = 512
 _CHEAP = 1

@@ -9,7 +9,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
 
-from emq_archive.ports import LocalStore, Remote
+from emq_archive.local.store import SqlStore
+from emq_archive.ports import Remote
 from emq_ops.ledger.holds import Window
 from emq_ops.ledger.ledger import Ledger
 from emq_ops.passes.acts.deadset import DeadJob
@@ -51,7 +52,7 @@ class Ops:
     policy: Callable[[str], QueuePolicy] = lambda _queue: _AS_IT_COMES
     configured: Sequence[str] = ()
     windows: Sequence[Window] = ()
-    archive: Callable[[], AbstractContextManager[tuple[LocalStore, Remote]]] | None = None
+    archive: Callable[[], AbstractContextManager[tuple[SqlStore, Remote]]] | None = None
     find: FindArchived | None = None
     suspects: Callable[[str], Callable[[DeadJob], bool]] | None = None
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from emq_archive.driver import Driver
 from emq_archive.local.store import SqlStore, open_local
-from emq_archive.model import Policy
-from emq_archive.ports import Fence, Remote
+from emq_archive.model import Policy, Writer
+from emq_archive.ports import Remote
 from emq_archive.remote import open_remote
 from emq_archive.source import StreamSource
 from emq_ops.protocol.queue import Queue
@@ -49,7 +49,7 @@ class Host:
         """A driver as a fresh process would have it, with other policy fields if given."""
         self.policy = Policy(**{**_fields(self.policy), **policy})
         source = StreamSource(self.queue, self.stream)
-        self.driver = Driver(source, self.local, self.remote, self.policy, None, Fence(STATE, writer="test"))
+        self.driver = Driver(source, self.local, self.remote, self.policy, None, Writer(STATE, name="test"))
         return self.driver
 
     def add(self, *ids: str, **fields: bytes | str) -> None:

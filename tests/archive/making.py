@@ -7,8 +7,9 @@ from typing import Any
 
 from emq_archive.chunk import Batch
 from emq_archive.local import SqlStore
-from emq_archive.model import Added, Frontier, Policy, RawEntry, Record, StreamRef, parse_id
-from emq_archive.ports import Fence, Remote
+from emq_archive.model import Frontier, Policy, RawEntry, Record, StreamRef, Writer, parse_id
+from emq_archive.ports import Remote
+from emq_archive.reports import Added
 from emq_archive.write.ship import LogShipper
 from emq_ops.protocol.ids import LOW_BITS, BrandedId
 
@@ -64,7 +65,7 @@ def shipper(
     store: SqlStore, remote: Remote, ref: StreamRef = REF, *, token: int = 0, state: str = STATE, **policy: Any
 ) -> LogShipper:
     """The shipper of one host."""
-    return LogShipper(store, remote, ref, Policy(**policy), Fence(state, token, "test"))
+    return LogShipper(store, remote, ref, Policy(**policy), Writer(state, token, "test"))
 
 
 def plain(records: Iterable[Record]) -> list[RawEntry]:

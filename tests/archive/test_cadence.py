@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from emq_archive.driver import BURST, Driver
-from emq_archive.model import Policy
-from emq_archive.ports import Fence
+from emq_archive.model import Policy, Writer
 from emq_archive.source import StreamSource
 from emq_ops.protocol.server import Server
 from tests.archive.folding import STATE, Host
@@ -24,7 +23,7 @@ def live(server: Server, root: Path, span_ms: int, **policy: Any) -> Host:
     host = Host.in_folder(server, root)
     now = [START_MS]
     source = StreamSource(host.queue, host.stream, clock=lambda: now[0])
-    driver = Driver(source, host.local, host.remote, Policy(**policy), None, Fence(STATE))
+    driver = Driver(source, host.local, host.remote, Policy(**policy), None, Writer(STATE))
     for at in range(0, span_ms, EVERY_MS):
         now[0] = START_MS + at
         host.add(f"{now[0]}-0")

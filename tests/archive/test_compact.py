@@ -12,7 +12,7 @@ import pytest
 from emq_archive.chunk import Chunk
 from emq_archive.local import SqlStore, open_local
 from emq_archive.local.catalog import Catalog, segments
-from emq_archive.log.commit import Segment, commit_key
+from emq_archive.log.commit import Change, Segment, commit_key
 from emq_archive.model import LAST_ID, parse_id
 from emq_archive.ports import Remote
 from emq_archive.read.archive import Archive
@@ -281,7 +281,7 @@ def test_what_others_are_about_to_commit_is_not_deleted(
         for now in (START_MS, START_MS + 60_000):
             compact(ship, now_ms=now, grace_ms=0)
     other.log.sync()
-    other.log.commit("ship", at=START_MS, add=written)
+    other.log.commit(Change(kind="ship", at=START_MS, add=tuple(written)))
     assert verify(local, remote, REF).faults == []
     assert seen(remote) == as_seen(entries + more)
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from emq_archive.dead_digest import dead_digest
+from emq_archive.deadjob import dead_digest
 from emq_archive.errors import DamagedArchiveError
 from emq_archive.local import SqlStore, open_local
-from emq_archive.model import Policy
-from emq_archive.ports import Fence, Remote
+from emq_archive.model import Policy, Writer
+from emq_archive.ports import Remote
 from emq_archive.remote import open_remote
 from emq_archive.write.dead import DeadArchive
 from emq_ops.protocol import ids
@@ -42,7 +42,7 @@ class Kept:
 
     def archive(self, **policy: Any) -> DeadArchive:
         """As a fresh process would have it."""
-        return DeadArchive(self.queue, self.local, self.remote, Policy(**policy), Fence(STATE, writer="test"))
+        return DeadArchive(self.queue, self.local, self.remote, Policy(**policy), Writer(STATE, name="test"))
 
     def records(self) -> list[tuple[tuple[bytes, bytes], ...]]:
         return [seen.pairs for seen in Bucket.folder(self.root / "bucket").records("mail", "dead")]

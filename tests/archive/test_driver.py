@@ -14,8 +14,8 @@ import pytest
 
 from emq_archive.driver import BURST, Allowance, Driver
 from emq_archive.errors import DeadlineError
-from emq_archive.model import Report
-from emq_archive.ports import Fence
+from emq_archive.model import Writer
+from emq_archive.reports import Report
 from emq_ops.protocol import ids
 from emq_ops.protocol.deadline import deadline
 from emq_ops.protocol.server import Server, connect
@@ -266,10 +266,10 @@ def test_what_can_not_be_stored_stays_under_another_lease_too(host: Host) -> Non
     first = host.anew(keep=100, max_record_bytes=4096)
     first.cycle(force=True)
     # The same reading goes on with another driver: it must know what was not stored.
-    second = Driver(first.source, host.local, host.remote, replace(host.policy, keep=0), None, Fence(STATE, 7))
+    second = Driver(first.source, host.local, host.remote, replace(host.policy, keep=0), None, Writer(STATE, 7))
     report = second.cycle(force=True)
     assert (report.trimmed, host.left()) == (2, ["1-0"])
-    second.lead(None, Fence(STATE, 8))
+    second.lead(None, Writer(STATE, 8))
     host.add("4-0")
     assert second.cycle(force=True).trimmed == 1
     assert host.bucket.commits("mail", "completions")[-1]["token"] == 8

@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 
 from emq_archive import codec
 from emq_archive.chunk import Batch, Chunk
+from emq_archive.deadjob import dead_id
 from emq_archive.local import SqlStore, open_local
 from emq_archive.log.commit import Commit, checkpoint_key, checkpoint_lsn, commit_key, encoded, lsn_of
 from emq_archive.merge import Run, merge
-from emq_archive.model import Policy, RawEntry, Record, StreamRef, dead_id, show_id
+from emq_archive.model import Policy, RawEntry, Record, StreamRef, show_id
 from emq_archive.read.bloom import xxh64
 from emq_archive.segment import SegmentWriter, open_segment, row_groups, write_segment
 from emq_ops.protocol import ids

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from emq_archive.model import Policy
-from emq_archive.ports import Fence
+from emq_archive.model import Policy, Writer
 from emq_archive.write.dead import DeadArchive
 from emq_ops.protocol.errors import ServerError
 from emq_ops.protocol.server import Server, connect
@@ -29,7 +28,7 @@ def test_on_a_cluster_each_queue_on_its_own_slot(tmp_path: Path) -> None:
             assert (report.folded, report.trimmed, report.refused) == (300, 290, [])
             assert host.archived() == host.sent
             job = make_dead(host.queue)
-            archive = DeadArchive(host.queue, host.local, host.remote, Policy(), Fence(STATE))
+            archive = DeadArchive(host.queue, host.local, host.remote, Policy(), Writer(STATE))
             assert set(archive.archive([job], {}, now_ms=1).proven) == {job}
             host.close()
 

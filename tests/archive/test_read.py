@@ -10,10 +10,11 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
+from emq_archive.deadjob import dead_entry
 from emq_archive.errors import DamagedArchiveError
 from emq_archive.live import LiveStream
 from emq_archive.local import SqlStore, open_local
-from emq_archive.model import FIRST_ID, LAST_ID, Policy, RawEntry, Redact, StreamId, StreamRef, dead_entry, parse_id
+from emq_archive.model import FIRST_ID, LAST_ID, Policy, RawEntry, Redact, StreamId, StreamRef, parse_id
 from emq_archive.ports import Remote
 from emq_archive.read.archive import Archive
 from emq_archive.read.query import Query, job_asked_for

@@ -12,7 +12,7 @@ import pytest
 
 from emq_archive.errors import DamagedArchiveError, DeposedError, ForeignStateError, LostRaceError
 from emq_archive.local import SqlStore
-from emq_archive.log.commit import commit_key
+from emq_archive.log.commit import Change, commit_key
 from emq_archive.model import FIRST_ID, Policy, Redact, StreamRef, next_id, parse_id
 from emq_archive.ports import Remote
 from emq_archive.remote import open_remote
@@ -226,7 +226,7 @@ def test_another_writers_commit_is_not_taken_for_ours(new_local: Callable[[], Sq
     second.log.sync()
     first.ship(now_ms=START_MS, force=True)
     with pytest.raises(LostRaceError):
-        second.log.commit("ship", at=START_MS)
+        second.log.commit(Change(kind="ship", at=START_MS))
     second.ship(now_ms=START_MS, force=True)
     assert seen(remote) == as_seen(settled(5) + settled(3, first=10))
 

@@ -7,9 +7,10 @@ from collections.abc import Callable
 import pytest
 
 from emq_archive.chunk import Batch
+from emq_archive.deadjob import dead_entry
 from emq_archive.local import SqlStore, open_local
 from emq_archive.local.catalog import Catalog
-from emq_archive.model import Frontier, Policy, Redact, StreamRef, dead_entry, parse_id, show_id
+from emq_archive.model import Frontier, Policy, Redact, StreamRef, parse_id, show_id
 from tests.archive.making import DAY_MS, REF, START_MS, add, entry, job_of, plain, settled
 
 TOP = 18446744073709551615
@@ -151,17 +152,6 @@ def test_dead_jobs_are_records_with_an_identity_of_their_own(local: SqlStore) ->
         (1, 3, b"boom", found[1].id[0]),
         (0, 3, b"boom", found[2].id[0]),
     ]
-
-
-def test_proven_means_these_very_bytes_in_a_shipped_row(local: SqlStore) -> None:
-    entries = settled(10)
-    add(local, entries)
-    assert local.proven(REF, entries) == set()
-    catalog = Catalog(local, REF)
-    assert catalog.shipped(catalog.waiting(), 1)
-    changed = [entries[3][0], [*entries[3][1], b"more", b"x"]]
-    wanted = {parse_id(e[0]) for e in entries if e is not entries[3]}
-    assert local.proven(REF, [*entries[:3], changed, *entries[4:]]) == wanted
 
 
 def test_pruning_takes_shipped_rows_below_the_stream_only(local: SqlStore) -> None:

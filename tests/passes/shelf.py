@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from emq_archive.dead_digest import dead_digest
+from emq_archive.deadjob import dead_digest
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import Server
 

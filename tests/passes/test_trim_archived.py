@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from emq_archive.dead_digest import dead_digest
+from emq_archive.deadjob import dead_digest
 from emq_ops.ledger import runs
 from emq_ops.ledger.ledger import Ledger
 from emq_ops.protocol.errors import EmqError, FenceError

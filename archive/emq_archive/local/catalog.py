@@ -275,12 +275,7 @@ class Catalog(OutboxRows):
     # --- segments
 
     def segments(
-        self,
-        start: StreamId = FIRST_ID,
-        end: StreamId = LAST_ID,
-        *,
-        job: str | None = None,
-        page: int = 500,
+        self, start: StreamId = FIRST_ID, end: StreamId = LAST_ID, *, job: str | None = None, page: int = 500
     ) -> Iterator[Segment]:
         """The live segments that may hold records of [start, end] (of that job), by first id."""
         wanted = _SEGMENTS

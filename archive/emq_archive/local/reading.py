@@ -111,7 +111,7 @@ class ChunkReader:
         job: str | None = None,
         limit: int | None = None,
     ) -> Iterator[Record]:
-        """See `ports.LocalStore.records`."""
+        """See `ports.SqlStore.records`."""
         yield from again_when_moved(
             lambda since: merge(self.runs(ref, since, end or LAST_ID, job=job)), start or (0, 0), limit
         )

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 
 from emq_archive.chunk import Chunk
 from emq_archive.columns import jobs_of
-from emq_archive.model import Pair, Redact, StreamId, Unstorable
+from emq_archive.model import Pair, Redact, StreamId
 from emq_archive.redact import identities, same
+from emq_archive.reports import Unstorable
 
 MAX_RECORD_BYTES = 768 * 1024 * 1024
 """No column of ours holds more: 32-bit offsets, and what the databases take."""
@@ -41,11 +42,7 @@ class Sifted:
 
 
 def sift(
-    fresh: Chunk,
-    original: Chunk,
-    stored: Sequence[tuple[int, Chunk]],
-    ever: Iterable[Redact],
-    kind: str,
+    fresh: Chunk, original: Chunk, stored: Sequence[tuple[int, Chunk]], ever: Iterable[Redact], kind: str
 ) -> Sifted:
     """`fresh`: what would be stored, `original` the same records before redaction; `stored`: incarnation and records of
     the chunks whose ranges overlap."""

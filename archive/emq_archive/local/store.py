@@ -1,10 +1,9 @@
-"""The local database: chunks of records and, beside them, how far each stream was folded. See `ports.LocalStore`."""
+"""The local database: chunks of records and, beside them, how far each stream was folded."""
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -17,18 +16,8 @@ from emq_archive.codec import id_key, id_of
 from emq_archive.local import settle, tables
 from emq_archive.local.reading import ROW, ChunkReader, names_of
 from emq_archive.local.rows import rows_of
-from emq_archive.model import (
-    Added,
-    Frontier,
-    Outbox,
-    Policy,
-    RawEntry,
-    Record,
-    Stats,
-    StreamId,
-    StreamRef,
-    Unstorable,
-)
+from emq_archive.model import Frontier, Policy, StreamId, StreamRef
+from emq_archive.reports import Added, Outbox, Stats, Unstorable
 from emq_ops.database.engine import Database, open_database
 from emq_ops.database.migrations import Migrations
 from emq_ops.database.profile import Profile
@@ -75,7 +64,7 @@ LOCAL = Migrations("emq_archive.local", "archive_version", 7_305_601_120, tables
 
 
 class SqlStore(ChunkReader):
-    """`LocalStore` on SQLAlchemy. Thread-safe. A forked child must open its own."""
+    """The database of one host, or of several. Thread-safe. A forked child must open its own."""
 
     def __init__(self, database: Database, state: str) -> None:
         super().__init__(database)
@@ -95,14 +84,10 @@ class SqlStore(ChunkReader):
 
     # --- writing
 
-    def add(
-        self,
-        ref: StreamRef,
-        batch: Batch,
-        frontier: Frontier | None,
-        policy: Policy,
-    ) -> Added:
-        """See `ports.LocalStore.add`."""
+    def add(self, ref: StreamRef, batch: Batch, frontier: Frontier | None, policy: Policy) -> Added:
+        """Stores a batch and the frontier (None: leaves it) in one transaction. Adding a record again changes nothing.
+        A commit costs an fsync, so make a batch 10,000 records or some MiB. Raises DatabaseError,
+        DatabaseUnreachableError, DatabaseFullError; then nothing was changed."""
         chunk = batch.chunk()
         unstorable: tuple[Unstorable, ...] = ()
         if chunk.weight > policy.max_record_bytes:
@@ -190,7 +175,8 @@ class SqlStore(ChunkReader):
         return [redact.from_spec(spec) for spec in connection.execute(wanted).scalars()]
 
     def prune(self, ref: StreamRef, policy: Policy, *, now_ms: int, below: StreamId | None) -> int:
-        """See `ports.LocalStore.prune`."""
+        """Deletes shipped rows older than `local_keep_ms` with an id below `below` (what is still in the stream is
+        kept: it will be read again); returns how many."""
         if policy.local_keep_ms is None or below is None:
             return 0
         bound = id_key(*min(below, (max(0, now_ms - policy.local_keep_ms), 0)))
@@ -210,43 +196,19 @@ class SqlStore(ChunkReader):
     # --- reading
 
     def frontier(self, ref: StreamRef) -> Frontier | None:
-        """See `ports.LocalStore.frontier`."""
+        """What was stored last, None at first."""
         with self.read() as connection:
             stream = self.row(connection, ref)
         return _frontier(stream.frontier) if stream is not None else None
 
     def outbox(self, ref: StreamRef) -> Outbox:
-        """See `ports.LocalStore.outbox`."""
+        """What is not shipped; costs no scan of the records."""
         with self.read() as connection:
             found = connection.execute(_OUTBOX, names_of(ref)).one()
         return Outbox(int(found[0]), int(found[1]), found[2], id_of(found[3]) if found[3] is not None else None)
 
-    def proven(self, ref: StreamRef, entries: Sequence[RawEntry]) -> set[StreamId]:
-        """See `ports.LocalStore.proven`."""
-        found: set[StreamId] = set()
-        with self.read() as connection:
-            stream = self.row(connection, ref)
-            if stream is None:
-                return found
-            ever = self.redactions(connection, stream.id)
-            for entry in entries:
-                record = Record.from_entry(entry, kind=ref.kind)
-                key = id_key(*record.id)
-                wanted = sa.select(chunks.c.body).where(
-                    chunks.c.stream_id == stream.id,
-                    chunks.c.last >= key,
-                    chunks.c.first <= key,
-                    chunks.c.lsn.is_not(None),
-                )
-                for body in connection.execute(wanted).scalars():
-                    chunk = Chunk.decode(body)
-                    places = [i for i, stream_id in enumerate(chunk.ids()) if stream_id == record.id]
-                    if any(redact.same(chunk.fields(i), record.fields, ever, ref.kind) for i in places):
-                        found.add(record.id)
-        return found
-
     def stats(self, ref: StreamRef) -> Stats:
-        """See `ports.LocalStore.stats`."""
+        """Rows, segments and the last commit of a stream."""
         with self.read() as connection:
             stream = self.row(connection, ref)
             if stream is None:
@@ -284,7 +246,7 @@ class SqlStore(ChunkReader):
         )
 
     def streams(self) -> list[StreamRef]:
-        """See `ports.LocalStore.streams`."""
+        """What this database has heard of."""
         with self.read() as connection:
             found = connection.execute(sa.select(streams.c.queue, streams.c.stream, streams.c.kind)).all()
         return sorted(StreamRef(row.queue, row.stream, row.kind) for row in found)

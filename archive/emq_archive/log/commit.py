@@ -5,13 +5,14 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from dataclasses import dataclass
+import secrets
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 from urllib.parse import quote
 
 from emq_archive.errors import DamagedArchiveError
-from emq_archive.model import StreamId, StreamRef, parse_id, show_id
+from emq_archive.model import StreamId, StreamRef, Writer, parse_id, show_id
 from emq_ops.protocol.errors import BadInputError
 
 FORMAT = 1
@@ -82,22 +83,8 @@ class Segment:
 
     def told(self) -> dict[str, Any]:
         """As a commit says it."""
-        return {
-            "key": self.key,
-            "sha256": self.sha256,
-            "bytes": self.bytes,
-            "weight": self.weight,
-            "records": self.records,
-            "first": show_id(self.first),
-            "last": show_id(self.last),
-            "incarnation": self.incarnation,
-            "day": self.day,
-            "time_min": self.time_min,
-            "time_max": self.time_max,
-            "job_min": self.job_min,
-            "job_max": self.job_max,
-            "evt": self.evt,
-        }
+        told = {name: getattr(self, name) for name in self.__dataclass_fields__ if name != "lsn"}
+        return {**told, "first": show_id(self.first), "last": show_id(self.last)}
 
     @classmethod
     def of(cls, told: dict[str, Any], lsn: int) -> Segment:
@@ -126,21 +113,14 @@ class LetGo:
         return cls(parse_id(told["first"]), parse_id(told["last"]), base64.b64decode(told["identities"], validate=True))
 
 
-@dataclass(frozen=True, slots=True)
-class Commit:
-    """An entry. `kind`: ``ship``, ``compact``, ``expire``, ``erase``, ``adopt``.
-    `previous`: SHA-256 of the commit before (hex; empty in the first). `at`: unix ms. `opens`: the incarnation that
-    begins with it. `remove`: (lsn, key) of the segments that it takes out. `erased`: (job, up to which id).
-    `let_go`: of the expired or adopted records, those that must not be archived again."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """What an entry does. `kind`: ``ship``, ``compact``, ``expire``, ``erase``, ``adopt``. `at`: unix ms. `opens`: the
+    incarnation that begins with it. `remove`: (lsn, key) of the segments that it takes out. `erased`: (job, up to which
+    id). `after`: up to which id another archiver had archived. `let_go`: of the expired or adopted records, those that
+    must not be archived again."""
 
-    lsn: int
     kind: str
-    ref: StreamRef
-    state: str
-    previous: str
-    writer: str
-    nonce: str
-    token: int
     at: int
     add: tuple[Segment, ...] = ()
     remove: tuple[tuple[int, str], ...] = ()
@@ -149,6 +129,34 @@ class Commit:
     redact: str | None = None
     after: str | None = None
     let_go: LetGo | None = None
+
+    def follow(self, lsn: int, head: str | None, ref: StreamRef, writer: Writer) -> Commit:
+        """This change as entry `lsn`, behind the entry whose hash is `head`."""
+        said = {name: getattr(self, name) for name in Change.__dataclass_fields__}
+        said["add"] = tuple(replace(segment, lsn=lsn) for segment in self.add)
+        return Commit(
+            **said,
+            lsn=lsn,
+            ref=ref,
+            state=writer.state,
+            previous=head or "",
+            writer=writer.name,
+            nonce=secrets.token_hex(16),
+            token=writer.token,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Commit(Change):
+    """An entry of the log. `previous`: SHA-256 of the entry before (hex; empty in the first)."""
+
+    lsn: int
+    ref: StreamRef
+    state: str
+    previous: str
+    writer: str
+    nonce: str
+    token: int
 
     def body(self) -> bytes:
         """The very bytes: the same commit is always the same bytes."""

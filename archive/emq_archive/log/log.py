@@ -6,20 +6,19 @@ newest checkpoint.
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import json
-import secrets
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from emq_archive.errors import DamagedArchiveError, DeposedError, ForeignStateError, LostRaceError
 from emq_archive.local.catalog import Catalog, Known
 from emq_archive.log.commit import (
+    Change,
     Commit,
-    LetGo,
-    Segment,
     checkpoint_folder,
     checkpoint_key,
     checkpoint_lsn,
@@ -28,18 +27,12 @@ from emq_archive.log.commit import (
     log_folder,
     lsn_of,
 )
-from emq_archive.model import StreamId
-from emq_archive.ports import Fence, Remote
+from emq_archive.model import Writer
+from emq_archive.ports import Remote
 
+RACES = 20
+"""How often another writer may be quicker within one call."""
 _VERIFY = "run `emq-ops archive verify` on it; nothing is trimmed meanwhile"
-
-
-@dataclass(frozen=True, slots=True)
-class Head:
-    """The last commit: its number (0: the log is empty) and hash."""
-
-    lsn: int
-    hash: str | None
 
 
 class Log:
@@ -49,53 +42,34 @@ class Log:
     page = 1000
     """Commits a listing answers: S3's own limit."""
 
-    def __init__(self, catalog: Catalog, remote: Remote, fence: Fence) -> None:
+    def __init__(self, catalog: Catalog, remote: Remote, writer: Writer) -> None:
         self.catalog = catalog
         self.remote = remote
-        self.fence = fence
+        self.writer = writer
         self.ref = catalog.ref
         self._checked = False
 
-    def find_head(
-        self,
-    ) -> Head:
-        """The head, without any knowledge of this host and without changing it: three requests, however long the log
-        is (and one more for each 1,000 commits since the last checkpoint)."""
-        newest = self._newest_checkpoint()
-        lsn = newest or 0
-        while page := self._list(lsn):
-            lsn = page[-1]
-            if len(page) < self.page:
-                break
-        if lsn == 0:
-            return Head(0, None)
-        return Head(lsn, hash_of(self._body(lsn)))
-
-    def sync(
-        self,
-    ) -> Known:
+    def sync(self) -> Known:
         """As `read`, for writers, who build on the head: what stands there now is compared with what was read before
         (one request). Raises DeposedError and ForeignStateError where the head says that we must not."""
         self._checked = False
         known = self.read()
-        if known.state is not None and known.state != self.fence.state:
+        if known.state is not None and known.state != self.writer.state:
             raise ForeignStateError(
-                f"the archive of {self.ref} belongs to state {known.state}, and this is {self.fence.state}",
+                f"the archive of {self.ref} belongs to state {known.state}, and this is {self.writer.state}",
                 where=self.remote.url,
                 fix="use that state's database (--state), or another remote; "
                 "`archive restore` into a new local database takes it over",
             )
-        if known.token > self.fence.token > 0:
+        if known.token > self.writer.token > 0:
             raise DeposedError(
-                f"the log carries fencing token {known.token}, ours is {self.fence.token}: another leads here now",
+                f"the log carries fencing token {known.token}, ours is {self.writer.token}: another leads here now",
                 where=self.remote.url,
                 fix="let the leader archive; this process stops writing",
             )
         return known
 
-    def read(
-        self,
-    ) -> Known:
+    def read(self) -> Known:
         """Reads what was committed since this host looked last. Raises DamagedArchiveError for a gap, a broken chain
         or, where it was not looked at yet, a head that is not what it was."""
         known = self.catalog.known()
@@ -155,41 +129,13 @@ class Log:
             )
         return body
 
-    def commit(
-        self,
-        kind: str,
-        *,
-        at: int,
-        add: Sequence[Segment] = (),
-        remove: Sequence[Segment] = (),
-        opens: int | None = None,
-        erased: tuple[str, StreamId] | None = None,
-        redact: str | None = None,
-        after: str | None = None,
-        let_go: LetGo | None = None,
-    ) -> Commit:
-        """Appends a commit to the head as this host knows it. Raises LostRaceError if another writer was quicker."""
+    def commit(self, change: Change) -> Commit:
+        """Appends a change to the head as this host knows it. Raises LostRaceError if another writer was quicker."""
         known = self.catalog.known()
-        lsn = known.lsn + 1
-        commit = Commit(
-            lsn=lsn,
-            kind=kind,
-            ref=self.ref,
-            state=self.fence.state,
-            previous=known.head or "",
-            writer=self.fence.writer,
-            nonce=secrets.token_hex(16),
-            token=max(self.fence.token, known.token),  # a writer without a lease must not hide the leader's
-            at=at,
-            add=tuple(replace(segment, lsn=lsn) for segment in add),
-            remove=tuple((segment.lsn, segment.key) for segment in remove),
-            opens=opens,
-            erased=erased,
-            redact=redact,
-            after=after,
-            let_go=let_go,
-        )
-        body, key = commit.body(), commit_key(self.ref, lsn)
+        # A writer without a lease must not hide the leader's token.
+        writer = replace(self.writer, token=max(self.writer.token, known.token))
+        commit = change.follow(known.lsn + 1, known.head, self.ref, writer)
+        body, key = commit.body(), commit_key(self.ref, commit.lsn)
         if self.remote.create(key, body) == "exists":
             # Our own lost reply, or another's commit: only our nonce and every byte alike mean that it is ours.
             there = self.remote.get(key)
@@ -198,11 +144,18 @@ class Log:
         self.catalog.apply([(commit, hash_of(body))])
         return commit
 
+    def append(self, change: Change) -> Commit:
+        """Appends a change that rests on nothing but the head, whoever else writes. Raises LostRaceError where others
+        are always quicker."""
+        for _ in range(RACES):
+            with contextlib.suppress(LostRaceError):
+                return self.commit(change)
+            self.sync()
+        raise LostRaceError(f"another writer was quicker {RACES} times", where=self.remote.url)
+
     # --- checkpoints
 
-    def checkpoint_if_due(
-        self,
-    ) -> None:
+    def checkpoint_if_due(self) -> None:
         """Writes a checkpoint where the last is `checkpoint_every` commits behind."""
         known = self.catalog.known()
         if known.lsn - known.checkpoint_lsn < self.checkpoint_every:
@@ -223,10 +176,7 @@ class Log:
         self.catalog.load(self.read_checkpoint(newest))
         return self.catalog.known()
 
-    def read_checkpoint(
-        self,
-        lsn: int,
-    ) -> dict[str, Any]:
+    def read_checkpoint(self, lsn: int) -> dict[str, Any]:
         """A checkpoint's snapshot, checked against the commit that it stands on."""
         key = checkpoint_key(self.ref, lsn)
         body = self.remote.get(key)

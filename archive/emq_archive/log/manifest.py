@@ -13,10 +13,7 @@ def manifest_key(ref: StreamRef, day: int) -> str:
     return f"manifest/{folder(ref)}date={day_text(day)}/files.txt"
 
 
-def write_manifest(
-    catalog: Catalog,
-    remote: Remote,
-) -> int:
+def write_manifest(catalog: Catalog, remote: Remote) -> int:
     """Writes the lists that are behind the log; answers how many. They are caches: written over, and made anew from
     the log at will."""
     due = catalog.manifest_due()

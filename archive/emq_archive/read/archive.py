@@ -19,17 +19,8 @@ from emq_archive.log.commit import Segment
 from emq_archive.log.log import Log
 from emq_archive.log.reconcile import Matches, compare
 from emq_archive.merge import Run, merge
-from emq_archive.model import (
-    FIRST_ID,
-    LAST_ID,
-    RawEntry,
-    Record,
-    Redact,
-    StreamId,
-    StreamRef,
-    next_id,
-)
-from emq_archive.ports import Fence, Remote
+from emq_archive.model import FIRST_ID, LAST_ID, RawEntry, Record, Redact, StreamId, StreamRef, Writer, next_id
+from emq_archive.ports import Remote
 from emq_archive.read.bloom import groups_with_job
 from emq_archive.remote.file import RemoteFile
 from emq_archive.segment import group_range, open_segment, row_groups
@@ -74,7 +65,7 @@ class Archive:
         self.live = live
         self.redact = redact
         self.catalog = Catalog(local, ref)
-        self.log = Log(self.catalog, remote, Fence("")) if remote is not None else None
+        self.log = Log(self.catalog, remote, Writer("")) if remote is not None else None
         self.looked = Looked()
 
     def read(

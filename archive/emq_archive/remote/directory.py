@@ -47,9 +47,7 @@ class DirectoryRemote:
         """Where engines find an object: as its name is, nothing encoded, since they do not decode."""
         return f"file://{self._path(key).absolute().as_posix()}"
 
-    def probe(
-        self,
-    ) -> None:
+    def probe(self) -> None:
         """Proves that ``link()`` works and refuses an existing name; sweeps temporary files of killed processes."""
         if self._probed:
             return
@@ -82,11 +80,7 @@ class DirectoryRemote:
                     if entry.stat().st_mtime < old:
                         os.unlink(entry.path)
 
-    def create(
-        self,
-        key: str,
-        body: bytes | Path,
-    ) -> Literal["created", "exists"]:
+    def create(self, key: str, body: bytes | Path) -> Literal["created", "exists"]:
         """See `ports.Remote.create`."""
         deadline.check(f"writing {key}")
         path = self._path(key)
@@ -108,11 +102,7 @@ class DirectoryRemote:
                 _sync(folder)
         return "created"
 
-    def put(
-        self,
-        key: str,
-        body: bytes,
-    ) -> None:
+    def put(self, key: str, body: bytes) -> None:
         """See `ports.Remote.put`."""
         deadline.check(f"writing {key}")
         path = self._path(key)
@@ -154,10 +144,7 @@ class DirectoryRemote:
             path.mkdir(exist_ok=True)
         return [path.parent for path in missing]
 
-    def get(
-        self,
-        key: str,
-    ) -> bytes | None:
+    def get(self, key: str) -> bytes | None:
         """See `ports.Remote.get`."""
         deadline.check(f"reading {key}")
         with self._faults(key):
@@ -166,12 +153,7 @@ class DirectoryRemote:
             except (FileNotFoundError, NotADirectoryError):
                 return None
 
-    def get_range(
-        self,
-        key: str,
-        start: int,
-        length: int,
-    ) -> bytes | None:
+    def get_range(self, key: str, start: int, length: int) -> bytes | None:
         """See `ports.Remote.get_range`."""
         deadline.check(f"reading {key}")
         with self._faults(key):
@@ -182,10 +164,7 @@ class DirectoryRemote:
             except (FileNotFoundError, NotADirectoryError):
                 return None
 
-    def size(
-        self,
-        key: str,
-    ) -> int | None:
+    def size(self, key: str) -> int | None:
         """See `ports.Remote.size`."""
         deadline.check(f"looking for {key}")
         with self._faults(key):
@@ -231,10 +210,7 @@ class DirectoryRemote:
             else:
                 yield name
 
-    def delete(
-        self,
-        keys: Iterable[str],
-    ) -> None:
+    def delete(self, keys: Iterable[str]) -> None:
         """See `ports.Remote.delete`."""
         for key in keys:
             deadline.check(f"deleting {key}")

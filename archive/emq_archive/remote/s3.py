@@ -135,9 +135,7 @@ class S3Remote:
                 told = sorted_out(fault, what, self.url, self.options.bucket, self.region)
                 wait_or_raise(told, number, what, self.url)
 
-    def probe(
-        self,
-    ) -> None:
+    def probe(self) -> None:
         """See `ports.Remote.probe`: one request once the probe's object stands, three before."""
         if self._probed:
             return
@@ -152,11 +150,7 @@ class S3Remote:
                 )
         self._probed = True
 
-    def create(
-        self,
-        key: str,
-        body: bytes | Path,
-    ) -> Literal["created", "exists"]:
+    def create(self, key: str, body: bytes | Path) -> Literal["created", "exists"]:
         """See `ports.Remote.create`."""
         size = body.stat().st_size if isinstance(body, Path) else len(body)
         try:
@@ -168,11 +162,7 @@ class S3Remote:
             return "exists"
         return "created"
 
-    def put(
-        self,
-        key: str,
-        body: bytes,
-    ) -> None:
+    def put(self, key: str, body: bytes) -> None:
         """See `ports.Remote.put`."""
         self._ask(f"writing {key}", lambda s3: self._put(s3, key, body))
 
@@ -214,19 +204,11 @@ class S3Remote:
         with contextlib.suppress(Exception), deadline.deadline(5.0):
             self._client().abort_multipart_upload(**upload)
 
-    def get(
-        self,
-        key: str,
-    ) -> bytes | None:
+    def get(self, key: str) -> bytes | None:
         """See `ports.Remote.get`."""
         return self._get(key)
 
-    def get_range(
-        self,
-        key: str,
-        start: int,
-        length: int,
-    ) -> bytes | None:
+    def get_range(self, key: str, start: int, length: int) -> bytes | None:
         """See `ports.Remote.get_range`."""
         if length <= 0:
             return b""
@@ -250,15 +232,11 @@ class S3Remote:
             return None
         return found
 
-    def size(
-        self,
-        key: str,
-    ) -> int | None:
+    def size(self, key: str) -> int | None:
         """See `ports.Remote.size`."""
         try:
             reply = self._ask(
-                f"looking for {key}",
-                lambda s3: s3.head_object(Bucket=self.options.bucket, Key=self._key(key)),
+                f"looking for {key}", lambda s3: s3.head_object(Bucket=self.options.bucket, Key=self._key(key))
             )
         except Missing:
             return None
@@ -274,10 +252,7 @@ class S3Remote:
         skip = len(self._key(""))
         return [found["Key"][skip:] for found in reply.get("Contents", [])]
 
-    def delete(
-        self,
-        keys: Iterable[str],
-    ) -> None:
+    def delete(self, keys: Iterable[str]) -> None:
         """See `ports.Remote.delete`. One by one: deleting many at once wants a checksum that some stores refuse."""
         for key in keys:
             where = {"Bucket": self.options.bucket, "Key": self._key(key)}

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from emq_archive import redact
-from emq_archive.log.commit import LetGo
+from emq_archive.log.commit import Change, LetGo
 from emq_archive.model import FIRST_ID, Record, StreamId, parse_id, show_id
-from emq_archive.ports import LiveTail
-from emq_archive.upkeep.compact import append
+from emq_archive.reports import Row
+from emq_archive.source import StreamSource
 from emq_archive.write.ship import LogShipper
 from emq_ops.protocol import deadline, ids
 from emq_ops.protocol.errors import BadInputError
 
 
 @dataclass(slots=True)
-class Adopted:
+class Adopted(Row):
     """The `records` that stand in the stream up to `after` count as archived by somebody else."""
 
     queue: str
@@ -26,10 +25,6 @@ class Adopted:
     lsn: int = 0
     dry_run: bool = False
 
-    def as_row(self) -> dict[str, Any]:
-        """As a plain dict, for renderers."""
-        return {name: getattr(self, name) for name in self.__dataclass_fields__}
-
 
 def after_watermark(watermark: bytes | None) -> StreamId:
     """The stream id of a cached watermark (an ``EVT`` id). Raises BadInputError."""
@@ -38,14 +33,7 @@ def after_watermark(watermark: bytes | None) -> StreamId:
     return parse_id(ids.parse(ids.require(watermark, "EVT")).stream_id)
 
 
-def adopt(
-    shipper: LogShipper,
-    live: LiveTail,
-    after: StreamId,
-    *,
-    now_ms: int,
-    dry_run: bool = False,
-) -> Adopted:
+def adopt(shipper: LogShipper, live: StreamSource, after: StreamId, *, now_ms: int, dry_run: bool = False) -> Adopted:
     """Notes in the log which records stand in the stream up to `after`: they were archived elsewhere, so no host
     archives them again, and a trim may take them. They are known by id and bytes: where the stream is made anew, other
     records under their ids are archived. Raises what the server and the stores raise."""
@@ -64,6 +52,6 @@ def adopt(
         done.records += len(page)
     let_go = LetGo(ends[0], ends[-1], b"".join(sorted(known))) if known else None
     if not dry_run:
-        append(shipper, "adopt", at=now_ms, after=show_id(after), let_go=let_go)
+        shipper.log.append(Change(kind="adopt", at=now_ms, after=show_id(after), let_go=let_go))
     done.lsn = shipper.catalog.known().lsn
     return done

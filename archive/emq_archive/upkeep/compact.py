@@ -6,18 +6,19 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
 
 from emq_archive import redact
 from emq_archive.chunk import Chunk
 from emq_archive.errors import DamagedArchiveError, LostRaceError
 from emq_archive.local.catalog import ordered
-from emq_archive.log.commit import LetGo, Segment, folder
+from emq_archive.log.commit import Change, LetGo, Segment, folder
+from emq_archive.log.log import RACES
 from emq_archive.log.manifest import write_manifest
 from emq_archive.model import FIRST_ID, StreamId
+from emq_archive.reports import Row
 from emq_archive.segment import open_segment, row_groups, write_segment
 from emq_archive.upkeep.verify import Progress
-from emq_archive.write.ship import RACES, LogShipper, store_segment
+from emq_archive.write.ship import LogShipper, store_segment
 from emq_ops.protocol import deadline
 from emq_ops.protocol.errors import BadInputError
 
@@ -26,7 +27,7 @@ STRAY_MS = 3_600_000
 
 
 @dataclass(slots=True)
-class Compacted:
+class Compacted(Row):
     """`merged` segments became `segments`; `expired` segments with `records` records were let go; `deleted` objects
     were past their grace, `waiting` are not; `dry_run`: nothing was changed."""
 
@@ -40,10 +41,6 @@ class Compacted:
     waiting: int = 0
     lsn: int = 0
     dry_run: bool = False
-
-    def as_row(self) -> dict[str, Any]:
-        """As a plain dict, for renderers."""
-        return {name: getattr(self, name) for name in self.__dataclass_fields__}
 
 
 def compact(
@@ -121,24 +118,13 @@ def replace_segments(
         if not live.issuperset(segment.lsn for segment in old):
             return False
         try:
-            added = [stored] if stored else []
-            shipper.log.commit(kind, at=now_ms, add=added, remove=old, let_go=let_go)
+            added = (stored,) if stored else ()
+            gone = tuple((segment.lsn, segment.key) for segment in old)
+            shipper.log.commit(Change(kind=kind, at=now_ms, add=added, remove=gone, let_go=let_go))
         except LostRaceError:
             shipper.log.sync()
             continue
         return True
-    raise LostRaceError(f"another writer was quicker {RACES} times", where=shipper.remote.url)
-
-
-def append(shipper: LogShipper, kind: str, **commit: Any) -> None:
-    """Appends a commit that rests on nothing but the head, whoever else writes. Raises LostRaceError where others are
-    always quicker."""
-    for _ in range(RACES):
-        try:
-            shipper.log.commit(kind, **commit)
-            return
-        except LostRaceError:
-            shipper.log.sync()
     raise LostRaceError(f"another writer was quicker {RACES} times", where=shipper.remote.url)
 
 

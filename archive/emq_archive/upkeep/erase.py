@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from emq_archive.chunk import Chunk
 from emq_archive.errors import DamagedArchiveError, LostRaceError
 from emq_archive.local.catalog import ordered
 from emq_archive.local.settle import places_left
-from emq_archive.log.commit import Segment
+from emq_archive.log.commit import Change, Segment
+from emq_archive.log.log import RACES
 from emq_archive.log.manifest import write_manifest
 from emq_archive.model import LAST_ID, StreamId
 from emq_archive.read.bloom import groups_with_job
 from emq_archive.remote.file import RemoteFile
+from emq_archive.reports import Row
 from emq_archive.segment import open_segment, row_groups, write_segment
-from emq_archive.upkeep.compact import append, every_key, replace_segments
+from emq_archive.upkeep.compact import every_key, replace_segments
 from emq_archive.upkeep.verify import Progress
-from emq_archive.write.ship import RACES, LogShipper
+from emq_archive.write.ship import LogShipper
 from emq_ops.protocol import deadline
 
 
 @dataclass(slots=True)
-class Erased:
+class Erased(Row):
     """`records` of the job were in `segments` segments, which were rewritten (or, with `dry_run`, would be); `deleted`
     objects that held it and are not in the archive are gone. `upto`: records of the job up to this id never come into
     the archive again."""
@@ -36,10 +37,6 @@ class Erased:
     upto: str = ""
     lsn: int = 0
     dry_run: bool = False
-
-    def as_row(self) -> dict[str, Any]:
-        """As a plain dict, for renderers."""
-        return {name: getattr(self, name) for name in self.__dataclass_fields__}
 
 
 def erase(
@@ -61,7 +58,7 @@ def erase(
     shipper.log.sync()
     if not dry_run:
         # First the word, so that no reader or driver takes a record of it any more.
-        append(shipper, "erase", at=now_ms, erased=(job, upto))
+        shipper.log.append(Change(kind="erase", at=now_ms, erased=(job, upto)))
     for _ in range(RACES):
         if _rewrite(shipper, done, upto, now_ms, progress):
             break
@@ -75,13 +72,7 @@ def erase(
     return done
 
 
-def _rewrite(
-    shipper: LogShipper,
-    done: Erased,
-    upto: StreamId,
-    now_ms: int,
-    progress: Progress | None,
-) -> bool:
+def _rewrite(shipper: LogShipper, done: Erased, upto: StreamId, now_ms: int, progress: Progress | None) -> bool:
     """Every segment that holds the job, without it. False where another writer put others in their place meanwhile,
     which may hold it too."""
     whole, gone = True, {done.job.encode("utf-8"): upto}

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from emq_archive.errors import ArchiveError
 from emq_archive.local.settle import places_left
 from emq_archive.local.store import SqlStore
-from emq_archive.model import Policy, Shipped, StreamRef
-from emq_archive.ports import Fence, Remote
+from emq_archive.model import Policy, StreamRef, Writer
+from emq_archive.ports import Remote
+from emq_archive.reports import Row, Shipped
 from emq_archive.segment import open_segment, row_groups
 from emq_archive.upkeep.verify import Progress
 from emq_archive.write.ship import LogShipper
@@ -17,7 +17,7 @@ from emq_ops.protocol import deadline
 
 
 @dataclass(slots=True)
-class Restored:
+class Restored(Row):
     """How many segments and records came from the remote, how many were here before; `state`: whose archive it is."""
 
     queue: str
@@ -27,10 +27,6 @@ class Restored:
     here: int = 0
     lsn: int = 0
     state: str | None = None
-
-    def as_row(self) -> dict[str, Any]:
-        """As a plain dict, for renderers."""
-        return {name: getattr(self, name) for name in self.__dataclass_fields__}
 
 
 def restore(
@@ -48,7 +44,7 @@ def restore(
     Raises DamagedArchiveError for what is not as the log says, ArchiveError where there is no such archive, and what
     the stores raise.
     """
-    shipper = LogShipper(local, remote, ref, Policy(), Fence(""))
+    shipper = LogShipper(local, remote, ref, Policy(), Writer(""))
     known = shipper.log.read()
     if known.lsn == 0:
         raise ArchiveError(f"the remote holds no archive of {ref}", where=remote.url, fix="check queue, stream, prefix")

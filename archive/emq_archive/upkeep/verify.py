@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
 from emq_archive.errors import DamagedArchiveError
 from emq_archive.local.catalog import Catalog
@@ -22,8 +21,9 @@ from emq_archive.log.commit import (
     lsn_of,
 )
 from emq_archive.log.log import Log
-from emq_archive.model import StreamId, StreamRef, show_id
-from emq_archive.ports import Fence, Remote
+from emq_archive.model import StreamId, StreamRef, Writer, show_id
+from emq_archive.ports import Remote
+from emq_archive.reports import Row
 from emq_archive.segment import open_segment, row_groups
 from emq_ops.protocol import deadline
 
@@ -32,7 +32,7 @@ Progress = Callable[[int, int], None]
 
 
 @dataclass(slots=True)
-class Verified:
+class Verified(Row):
     """What was looked at, and `faults`: a line each, naming the object. `orphans`: objects that no commit names (left
     by a killed process, or merged away and still in their grace): not part of the archive, and no fault."""
 
@@ -49,18 +49,8 @@ class Verified:
     def good(self) -> bool:
         return not self.faults
 
-    def as_row(self) -> dict[str, Any]:
-        """As a plain dict, for renderers."""
-        return {name: getattr(self, name) for name in self.__dataclass_fields__}
 
-
-def verify(
-    local: SqlStore,
-    remote: Remote,
-    ref: StreamRef,
-    *,
-    progress: Progress | None = None,
-) -> Verified:
+def verify(local: SqlStore, remote: Remote, ref: StreamRef, *, progress: Progress | None = None) -> Verified:
     """Re-reads the whole archive of a stream. What it finds is remembered in the local database: nothing is trimmed on
     top of a damaged archive, until `verify` finds it whole. Raises what the stores raise, not what it finds."""
     catalog = Catalog(local, ref)
@@ -137,13 +127,9 @@ def _walk_log(catalog: Catalog, remote: Remote, found: Verified) -> dict[str, Se
 
 
 def _check_checkpoints(
-    catalog: Catalog,
-    remote: Remote,
-    checkpoints: set[int],
-    snapshots: dict[int, set[str]],
-    found: Verified,
+    catalog: Catalog, remote: Remote, checkpoints: set[int], snapshots: dict[int, set[str]], found: Verified
 ) -> None:
-    log = Log(catalog, remote, Fence(""))
+    log = Log(catalog, remote, Writer(""))
     for lsn in sorted(checkpoints):
         try:
             told = log.read_checkpoint(lsn)

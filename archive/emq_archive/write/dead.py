@@ -11,10 +11,11 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from emq_archive.chunk import Batch, Chunk
-from emq_archive.dead_digest import dead_digest
-from emq_archive.model import FIRST_ID, Pair, Policy, StreamId, StreamRef, dead_fields, dead_id, next_id
-from emq_archive.ports import Fence, LocalStore, Remote, Shipper
-from emq_archive.write.ship import open_shipper
+from emq_archive.deadjob import dead_digest, dead_fields, dead_id
+from emq_archive.local.store import SqlStore
+from emq_archive.model import FIRST_ID, Pair, Policy, StreamId, StreamRef, Writer, next_id
+from emq_archive.ports import Remote
+from emq_archive.write.ship import LogShipper
 from emq_ops.protocol import deadline, ids
 from emq_ops.protocol.errors import BadInputError
 from emq_ops.protocol.queue import Queue
@@ -56,12 +57,12 @@ class DeadReceipt:
 class DeadArchive:
     """Archives dead jobs of one queue as stream ``dead``. One thread."""
 
-    def __init__(self, queue: Queue, local: LocalStore, remote: Remote, policy: Policy, writer: Fence) -> None:
+    def __init__(self, queue: Queue, local: SqlStore, remote: Remote, policy: Policy, writer: Writer) -> None:
         self.queue = queue
         self.ref = StreamRef.dead(queue.name)
         self.local = local
         self.policy = policy
-        self.shipper: Shipper = open_shipper(local, remote, self.ref, policy, writer)
+        self.shipper = LogShipper(local, remote, self.ref, policy, writer)
 
     def archive(self, jobs: Sequence[str], facts: Mapping[str, Sequence[Pair]], *, now_ms: int) -> DeadReceipt:
         """Archives these jobs and proves it; with ``trim_after: remote`` they are shipped and read back before this

@@ -17,56 +17,48 @@ from emq_archive.chunk import Chunk
 from emq_archive.errors import DamagedArchiveError, LostRaceError, StoreRefusedError
 from emq_archive.local.catalog import Catalog, Waiting, ordered
 from emq_archive.local.store import SqlStore
-from emq_archive.log.commit import Commit, Segment, commit_key
-from emq_archive.log.log import Log
+from emq_archive.log.commit import Change, Commit, Segment, commit_key
+from emq_archive.log.log import RACES, Log
 from emq_archive.log.manifest import write_manifest
 from emq_archive.log.reconcile import Matches, compare
-from emq_archive.model import FIRST_ID, Outbox, Policy, Receipt, Redact, Shipped, StreamId, StreamRef
-from emq_archive.ports import Fence, LocalStore, Remote
+from emq_archive.model import FIRST_ID, Policy, Redact, StreamId, StreamRef, Writer
+from emq_archive.ports import Remote
+from emq_archive.reports import Outbox, Receipt, Shipped
 from emq_archive.segment import open_segment, write_segment
 from emq_ops.protocol import deadline
-from emq_ops.protocol.errors import BadInputError
 
-RACES = 20
-"""How often another writer may be quicker within one call."""
 NAMES = 3
 """How many names are tried for a segment whose object is there with other bytes."""
 
 
 class LogShipper:
-    """`Shipper` of one stream. One thread. `fence` may be set anew when the lease was taken anew."""
+    """Brings what is in the outbox into the remote, and proves it. One thread. Set ``log.writer`` anew when the
+    lease was taken anew."""
 
-    def __init__(self, local: SqlStore, remote: Remote, ref: StreamRef, policy: Policy, fence: Fence) -> None:
+    def __init__(self, local: SqlStore, remote: Remote, ref: StreamRef, policy: Policy, writer: Writer) -> None:
         self.local = local
         self.remote = remote
         self.ref = ref
         self.policy = policy
         self.catalog = Catalog(local, ref)
-        self.log = Log(self.catalog, remote, fence)
+        self.log = Log(self.catalog, remote, writer)
         self._read_back: dict[int, str] = {}
 
-    @property
-    def fence(self) -> Fence:
-        """Who writes."""
-        return self.log.fence
-
-    @fence.setter
-    def fence(self, fence: Fence) -> None:
-        self.log.fence = fence
-
     def due(self, now_ms: int, outbox: Outbox | None = None) -> bool:
-        """See `ports.Shipper.due`."""
+        """Whether `ship` without force would ship something; `outbox`: what waits, where that was just asked."""
         outbox = outbox or self.local.outbox(self.ref)
         if not outbox.records or outbox.oldest_ms is None:
             return bool(self.catalog.manifest_due())  # a process was killed before it wrote the lists
         return outbox.bytes >= self.policy.segment_bytes or now_ms - outbox.oldest_ms >= self.policy.ship_after_ms
 
     def watermark(self) -> str | None:
-        """See `ports.Shipper.watermark`."""
+        """The ``EVT`` id of the newest archived record as this host knows it."""
         return self.catalog.newest_evt()
 
     def ship(self, *, now_ms: int, force: bool = False) -> Shipped:
-        """See `ports.Shipper.ship`."""
+        """Ships full segments, old ones (`ship_after_ms`), or all (`force`). Resumable: killed anywhere, the next call
+        ends in the same state. Sends nothing to the remote when nothing is due. Raises DeposedError, ForeignStateError,
+        DamagedArchiveError and what the stores raise."""
         done = Shipped()
         outbox = self.local.outbox(self.ref)
         if self.due(now_ms, outbox) or (force and outbox.records):
@@ -101,11 +93,13 @@ class LogShipper:
         incarnation = group[0].incarnation
         segment = self._create(write_segment(self.ref, incarnation, self._chunks(group)))
         commit = self.log.commit(
-            "ship",
-            at=now_ms,
-            add=[segment],
-            opens=incarnation if incarnation > known.opened else None,
-            redact=redact.spec_of(self.policy.redact) if self.policy.redact else None,
+            Change(
+                kind="ship",
+                at=now_ms,
+                add=(segment,),
+                opens=incarnation if incarnation > known.opened else None,
+                redact=redact.spec_of(self.policy.redact) if self.policy.redact else None,
+            )
         )
         self._read_back[commit.lsn] = segment.sha256
         if self.catalog.shipped(group, commit.lsn):
@@ -177,10 +171,7 @@ class LogShipper:
             if others:
                 self._found(group, others, done)
 
-    def read_segment(
-        self,
-        segment: Segment,
-    ) -> bytes:
+    def read_segment(self, segment: Segment) -> bytes:
         """A segment's bytes, proven by their hash. Raises DamagedArchiveError naming it."""
         body = self.remote.get(segment.key)
         if body is None:
@@ -201,7 +192,11 @@ class LogShipper:
     # --- the receipt
 
     def prove(self, below: StreamId | None, *, start: StreamId = FIRST_ID) -> Receipt:
-        """See `ports.Shipper.prove`."""
+        """The receipt for a trim: up to which id (at most `below`, exclusive) every record that was added is proven.
+
+        `start`: the first id in the stream; segments of [start, bound) that this process did not read back are read
+        now. With `trim_after: local` no request is made. The caller bounds `below` by what it knows to be unstorable.
+        Raises DamagedArchiveError where the archive is not what its log says."""
         if self.policy.trim_after == "local":
             return Receipt(self.ref, below, trim_after="local")
         known = self.catalog.known()
@@ -251,11 +246,7 @@ def _before(stream_id: StreamId) -> StreamId:
     return (ms, seq - 1) if seq else (ms - 1, (1 << 64) - 1)
 
 
-def store_segment(
-    remote: Remote,
-    segment: Segment,
-    body: bytes,
-) -> Segment:
+def store_segment(remote: Remote, segment: Segment, body: bytes) -> Segment:
     """Writes a segment's object, reads it back, and answers it under the name that it got. Raises StoreRefusedError
     where what comes back is not what was written."""
     stem = segment.key.removesuffix(".parquet")
@@ -271,10 +262,3 @@ def store_segment(
         where=remote.url,
         fix="check the store; nothing of it was committed or trimmed",
     )
-
-
-def open_shipper(local: LocalStore, remote: Remote, ref: StreamRef, policy: Policy, fence: Fence) -> LogShipper:
-    """The shipper of a stream. Raises BadInputError for a local database that is none of `open_local`'s."""
-    if not isinstance(local, SqlStore):
-        raise BadInputError("the local database must be one that open_local opened")
-    return LogShipper(local, remote, ref, policy, fence)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from emq_archive.dead_digest import dead_digest
+from emq_archive.deadjob import dead_digest
 from emq_archive.model import Pair
 from emq_ops.ledger import deaths
 from emq_ops.ledger.ledger import Ledger

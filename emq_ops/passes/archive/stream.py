@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from emq_archive.driver import Driver, Progress
-from emq_archive.model import Policy, Redact, Report, StreamId
-from emq_archive.ports import Fence as Writer
-from emq_archive.ports import LocalStore, Remote
+from emq_archive.local.store import SqlStore
+from emq_archive.model import Policy, Redact, StreamId, Writer
+from emq_archive.ports import Remote
+from emq_archive.reports import Report
 from emq_archive.source import StreamSource
 from emq_ops.policy.models import ArchivePolicy, Redaction, StreamPolicy
 from emq_ops.protocol.fence import Fence
@@ -40,7 +41,7 @@ class StreamArchive:
     """
 
     def __init__(
-        self, server: Server, queue: str, stream: str, policy: StreamPolicy, local: LocalStore, remote: Remote
+        self, server: Server, queue: str, stream: str, policy: StreamPolicy, local: SqlStore, remote: Remote
     ) -> None:
         self.policy = policy
         self._source = StreamSource(Queue(server, queue), stream)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from emq_archive.ports import Fence as Writer
+from emq_archive.model import Writer
 from emq_archive.write.dead import DeadArchive
 from emq_ops.passes.archive.stream import StreamArchive, archiving
 from emq_ops.passes.frame.once import run_once

@@ -20,8 +20,7 @@ import boto3
 
 from emq_archive.driver import Driver
 from emq_archive.local.store import open_local
-from emq_archive.model import Policy
-from emq_archive.ports import Fence
+from emq_archive.model import Policy, Writer
 from emq_archive.remote import open_remote
 from emq_archive.source import StreamSource
 from emq_ops.protocol.deadline import deadline
@@ -47,7 +46,7 @@ def child(spec: dict[str, Any]) -> dict[str, Any]:
         effects = Effects(spec.get("kill"), root)
         effects.watch(local.engine, "commit")
         policy = Policy(**spec.get("policy", {}))
-        writer = Fence(spec.get("state", "6b3f1c1e-0000-4000-8000-000000000001"), writer=f"host:{os.getpid()}")
+        writer = Writer(spec.get("state", "6b3f1c1e-0000-4000-8000-000000000001"), name=f"host:{os.getpid()}")
         source = StreamSource(Queue(server, spec["queue"]), spec["stream"])
         driver = Driver(source, local, remote, policy, None, writer)
         for number in range(spec.get("cycles", 1)):

@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from emq_archive.local import open_local
-from emq_archive.model import Policy
-from emq_archive.ports import Fence
+from emq_archive.model import Policy, Writer
 from emq_archive.remote import open_remote
 from emq_archive.write.dead import DeadArchive
 from emq_ops.ledger.ledger import open_ledger
@@ -52,7 +51,7 @@ def archive_in(folder: Path, server: Any, effects: Effects | None = None) -> Ite
             effects.watch(local.engine, "local")
         remote = open_remote(f"file:{folder}/bucket")
         yield lambda fence: DeadArchive(
-            Queue(server, QUEUE), local, remote, Policy(), Fence(fence.state, fence.token, "test")
+            Queue(server, QUEUE), local, remote, Policy(), Writer(fence.state, fence.token, "test")
         )
         remote.close()
 
