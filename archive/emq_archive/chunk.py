@@ -11,7 +11,7 @@ from __future__ import annotations
 import struct
 import sys
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
@@ -275,8 +275,10 @@ class Batch:
         return Chunk.concat(self._chunks)
 
 
-def batch_of(entries: Iterable[RawEntry]) -> Batch:
-    """A batch of one page."""
-    batch = Batch()
-    batch.append(list(entries))
-    return batch
+def ordered(parts: Sequence[Chunk]) -> Chunk:
+    """Chunks of one incarnation as one, in order."""
+    whole = Chunk.concat(sorted((part for part in parts if len(part)), key=lambda c: c.first))
+    if whole.sorted:
+        return whole
+    ids = whole.ids()
+    return whole.take(sorted(range(len(ids)), key=ids.__getitem__))

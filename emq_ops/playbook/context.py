@@ -7,10 +7,8 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from emq_archive.local.store import SqlStore
-from emq_archive.ports import Remote
 from emq_ops.ledger.holds import Window
 from emq_ops.ledger.ledger import Ledger
 from emq_ops.passes.acts.deadset import DeadJob
@@ -18,6 +16,10 @@ from emq_ops.passes.acts.sources import FindArchived
 from emq_ops.policy.models import DeadPolicy, StalledPolicy, StreamPolicy
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import Server
+
+if TYPE_CHECKING:
+    from emq_archive.local.store import SqlStore
+    from emq_archive.ports import Remote
 
 
 class Stopped(BaseException):

@@ -10,6 +10,7 @@ import pytest
 
 from emq_archive.errors import DamagedArchiveError
 from emq_archive.local import SqlStore
+from emq_archive.local.checkpoint import snapshot_of
 from emq_archive.log.log import Log
 from emq_archive.model import FIRST_ID, Redact, StreamId
 from emq_archive.ports import Remote
@@ -145,7 +146,7 @@ def test_only_what_may_still_be_read_is_noted(local: SqlStore, remote: Remote, h
     assert add(local, entries).known == kept
     # What the stream has passed is forgotten.
     expire(ship, now_ms=START_MS + 9 * DAY_MS, older_than_ms=DAY_MS, head=(START_MS + 5, 0))
-    assert not ship.catalog.snapshot()["let_go"]
+    assert not snapshot_of(ship.catalog)["let_go"]
 
 
 def test_the_command_asks_the_stream(

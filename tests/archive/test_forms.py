@@ -13,9 +13,9 @@ from emq_archive import codec
 from emq_archive.chunk import Batch, Chunk
 from emq_archive.deadjob import dead_id
 from emq_archive.local import SqlStore, open_local
-from emq_archive.log.commit import Commit, checkpoint_key, checkpoint_lsn, commit_key, encoded, lsn_of
+from emq_archive.log.commit import Change, Commit, LetGo, checkpoint_key, checkpoint_lsn, commit_key, encoded, lsn_of
 from emq_archive.merge import Run, merge
-from emq_archive.model import Policy, RawEntry, Record, StreamRef, show_id
+from emq_archive.model import Policy, RawEntry, Record, StreamRef, Writer, show_id
 from emq_archive.read.bloom import xxh64
 from emq_archive.segment import SegmentWriter, open_segment, row_groups, write_segment
 from emq_ops.protocol import ids
@@ -183,24 +183,19 @@ def test_xxh64(data: bytes, hashed: int | None) -> None:
 
 def test_a_commit_is_always_the_same_bytes() -> None:
     segment, _ = write_segment(REF, 0, [Chunk.of([[b"5-1", [b"job", "jöb".encode()]]])])
-    commit = Commit(
-        1,
-        "ship",
-        REF,
-        "state",
-        "",
-        "w",
-        "nonce",
-        3,
-        5,
-        (segment,),
-        ((9, "k"),),
-        1,
-        ("j", (4, 2)),
-        '{"drop":[],"hash":[]}',
-        "1-1",
-    )
+    commit = Change(
+        kind="ship",
+        at=5,
+        add=(segment,),
+        remove=((9, "k"),),
+        opens=1,
+        erased=("j", (4, 2)),
+        redact='{"drop":[],"hash":[]}',
+        after="1-1",
+        let_go=LetGo((1, 2), (3, 4), b"0123456789abcdef"),
+    ).follow(1, None, REF, Writer("state", 3, "w"))
     again = Commit.of(commit.body(), "key")
     assert again.body() == commit.body()
+    assert again == commit
     assert again.add[0].lsn == 1
     assert again.add[0].job_min is None  # not plain ASCII, so nothing is said of it

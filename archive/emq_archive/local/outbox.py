@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from emq_archive.chunk import Chunk
+from emq_archive.chunk import Chunk, ordered
 from emq_archive.codec import id_of
 from emq_archive.local import tables
 from emq_archive.local.rows import MAX_RECORDS, rows_of
@@ -35,6 +38,21 @@ class Waiting:
     added_ms: int
 
 
+NOWHERE = SimpleNamespace(
+    id=None,
+    lsn=0,
+    head=None,
+    state=None,
+    token=0,
+    opened=0,
+    committed_ms=None,
+    checkpoint_lsn=0,
+    damage=None,
+    incarnation=0,
+)
+"""The row of a stream that this database never heard of."""
+
+
 class OutboxRows:
     """The rows of one stream."""
 
@@ -42,12 +60,21 @@ class OutboxRows:
         self.store = store
         self.ref = ref
 
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[tuple[Connection, Any]]:
+        """A reading transaction, and the stream's row in it (without an `id` where it was never heard of)."""
+        with self.store.read() as connection:
+            yield connection, self.store.row(connection, self.ref) or NOWHERE
+
+    @contextlib.contextmanager
+    def writing(self) -> Iterator[tuple[Connection, Any]]:
+        """A writing transaction, and the stream's row in it, made if need be."""
+        with self.store.write() as connection:
+            yield connection, self.store.row(connection, self.ref, lock=True)
+
     def waiting(self) -> list[Waiting]:
         """The outbox: incarnation by incarnation, day by day, by id."""
-        with self.store.read() as connection:
-            row = self.store.row(connection, self.ref)
-            if row is None:
-                return []
+        with self.reading() as (connection, row):
             c = chunks.c
             found = connection.execute(
                 sa.select(c.id, c.first, c.last, c.incarnation, c.day, c.records, c.weight, c.added_ms)
@@ -71,8 +98,7 @@ class OutboxRows:
         few. False (and nothing changed) if a row is not there as it was: another process was quicker."""
         small = len(group) > 1 and sum(w.records for w in group) < SMALL * len(group)
         ids = [waiting.row for waiting in group]
-        with self.store.write() as connection:
-            stream = self.store.row(connection, self.ref, lock=True)
+        with self.writing() as (connection, stream):
             if not self._all_waiting(connection, ids):
                 return False
             if not small:
@@ -105,8 +131,7 @@ class OutboxRows:
 
     def split(self, waiting: Waiting, pieces: Sequence[tuple[Chunk, int, int | None]]) -> bool:
         """Puts `pieces` (records, incarnation, commit that proves them or None) in place of a row of the outbox."""
-        with self.store.write() as connection:
-            stream = self.store.row(connection, self.ref, lock=True)
+        with self.writing() as (connection, stream):
             if not self._all_waiting(connection, [waiting.row]):
                 return False
             self._replace(connection, stream.id, [waiting.row], pieces, waiting.added_ms)
@@ -117,15 +142,13 @@ class OutboxRows:
 
     def restored(self, segment: Segment, chunk: Chunk, now_ms: int) -> None:
         """Stores records that were read from a segment."""
-        with self.store.write() as connection:
-            stream = self.store.row(connection, self.ref, lock=True)
+        with self.writing() as (connection, stream):
             rows = rows_of(chunk, stream=stream.id, incarnation=segment.incarnation, added_ms=now_ms, lsn=segment.lsn)
             connection.execute(sa.insert(chunks), rows)
 
     def forget(self, segment: Segment) -> None:
         """Drops the rows that a segment proves (before it is restored anew)."""
-        with self.store.write() as connection:
-            stream = self.store.row(connection, self.ref, lock=True)
+        with self.writing() as (connection, stream):
             mine = (chunks.c.stream_id == stream.id) & (chunks.c.lsn == segment.lsn)
             connection.execute(sa.delete(chunks).where(mine))
 
@@ -150,12 +173,3 @@ class OutboxRows:
             if len(chunk):
                 rows = rows_of(chunk, stream=stream, incarnation=incarnation, added_ms=added_ms, lsn=lsn)
                 connection.execute(sa.insert(chunks), rows)
-
-
-def ordered(parts: Sequence[Chunk]) -> Chunk:
-    """Chunks of one incarnation as one, in order."""
-    whole = Chunk.concat(sorted((part for part in parts if len(part)), key=lambda c: c.first))
-    if whole.sorted:
-        return whole
-    ids = whole.ids()
-    return whole.take(sorted(range(len(ids)), key=ids.__getitem__))

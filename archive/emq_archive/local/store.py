@@ -14,6 +14,7 @@ from emq_archive import redact
 from emq_archive.chunk import Batch, Chunk
 from emq_archive.codec import id_key, id_of
 from emq_archive.local import settle, tables
+from emq_archive.local.entries import redactions_of, remember_redaction
 from emq_archive.local.reading import ROW, ChunkReader, names_of
 from emq_archive.local.rows import rows_of
 from emq_archive.model import Frontier, Policy, StreamId, StreamRef
@@ -22,7 +23,6 @@ from emq_ops.database.engine import Database, open_database
 from emq_ops.database.migrations import Migrations
 from emq_ops.database.profile import Profile
 from emq_ops.database.sqlite import empty_wal
-from emq_ops.database.statements import insert
 
 streams, chunks, segments = tables.streams, tables.chunks, tables.segments
 _OUTBOX = sa.select(
@@ -98,7 +98,7 @@ class SqlStore(ChunkReader):
         with self.write() as connection:
             stream = self.row(connection, ref, lock=True)
             if policy.redact:
-                self.remember_redaction(connection, stream.id, redact.spec_of(policy.redact))
+                remember_redaction(connection, stream.id, redact.spec_of(policy.redact))
             for number, layer in enumerate(settle.layers(chunk)):
                 if number:
                     stream = self.row(connection, ref)  # the layer before may have opened an incarnation
@@ -124,7 +124,7 @@ class SqlStore(ChunkReader):
         original = layer.take(settle.places_left(layer, gone)) if gone else layer
         total = replace(total, erased=total.erased + len(layer) - len(original))
         if len(original) and (expired := self._let_go(connection, stream.id, original)):
-            left = settle.places_not_of(original, expired, self.redactions(connection, stream.id), stored=False)
+            left = settle.places_not_of(original, expired, redactions_of(connection, stream.id), stored=False)
             total = replace(total, known=total.known + len(original) - len(left))
             original = original.take(left)
         if not len(original):
@@ -133,7 +133,7 @@ class SqlStore(ChunkReader):
         if policy.redact:
             fresh = Chunk.of(redact.apply(original.entries(), policy.redact, ref.kind))
         stored = self._overlapping(connection, stream.id, fresh)
-        ever = self.redactions(connection, stream.id) if stored else []
+        ever = redactions_of(connection, stream.id) if stored else []
         sifted = settle.sift(fresh, original, stored, ever, ref.kind)
         for incarnation, places in ((stream.incarnation, sifted.plain), *sifted.reborn.items()):
             if places:
@@ -163,16 +163,6 @@ class SqlStore(ChunkReader):
     def erased(self, connection: Connection, stream: int) -> dict[bytes, StreamId]:
         """Erased jobs, and up to which id their records never come back."""
         return {row.job: id_of(row.upto) for row in connection.execute(_ERASED, {"stream": stream})}
-
-    def remember_redaction(self, connection: Connection, stream: int, spec: str) -> None:
-        """Notes that records were stored under this redaction."""
-        new = insert(connection, tables.redactions).values(stream_id=stream, spec=spec)
-        connection.execute(new.on_conflict_do_nothing())
-
-    def redactions(self, connection: Connection, stream: int) -> list[Any]:
-        """Every redaction ever in force."""
-        wanted = sa.select(tables.redactions.c.spec).where(tables.redactions.c.stream_id == stream)
-        return [redact.from_spec(spec) for spec in connection.execute(wanted).scalars()]
 
     def prune(self, ref: StreamRef, policy: Policy, *, now_ms: int, below: StreamId | None) -> int:
         """Deletes shipped rows older than `local_keep_ms` with an id below `below` (what is still in the stream is

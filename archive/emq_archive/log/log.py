@@ -16,6 +16,7 @@ from typing import Any
 
 from emq_archive.errors import DamagedArchiveError, DeposedError, ForeignStateError, LostRaceError
 from emq_archive.local.catalog import Catalog, Known
+from emq_archive.local.checkpoint import load, snapshot_of
 from emq_archive.log.commit import (
     Change,
     Commit,
@@ -160,7 +161,7 @@ class Log:
         known = self.catalog.known()
         if known.lsn - known.checkpoint_lsn < self.checkpoint_every:
             return
-        text = json.dumps(self.catalog.snapshot(), ensure_ascii=False, separators=(",", ":"), sort_keys=True)
+        text = json.dumps(snapshot_of(self.catalog), ensure_ascii=False, separators=(",", ":"), sort_keys=True)
         body = gzip.compress(text.encode("utf-8"), mtime=0)
         self.remote.create(checkpoint_key(self.ref, known.lsn), body)
         self.catalog.set(checkpoint_lsn=known.lsn)
@@ -173,7 +174,7 @@ class Log:
         newest = self._newest_checkpoint()
         if newest is None or newest <= known.lsn:
             return known
-        self.catalog.load(self.read_checkpoint(newest))
+        load(self.catalog, self.read_checkpoint(newest))
         return self.catalog.known()
 
     def read_checkpoint(self, lsn: int) -> dict[str, Any]:

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from emq_archive import redact
-from emq_archive.chunk import Chunk
+from emq_archive.chunk import Chunk, ordered
 from emq_archive.errors import DamagedArchiveError, LostRaceError
-from emq_archive.local.catalog import ordered
 from emq_archive.log.commit import Change, LetGo, Segment, folder
 from emq_archive.log.log import RACES
 from emq_archive.log.manifest import write_manifest

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from emq_archive.chunk import Chunk
+from emq_archive.chunk import Chunk, ordered
 from emq_archive.errors import DamagedArchiveError, LostRaceError
-from emq_archive.local.catalog import ordered
 from emq_archive.local.settle import places_left
 from emq_archive.log.commit import Change, Segment
 from emq_archive.log.log import RACES

@@ -13,15 +13,16 @@ from dataclasses import replace
 from itertools import pairwise
 
 from emq_archive import redact
-from emq_archive.chunk import Chunk
+from emq_archive.chunk import Chunk, ordered
 from emq_archive.errors import DamagedArchiveError, LostRaceError, StoreRefusedError
-from emq_archive.local.catalog import Catalog, Waiting, ordered
+from emq_archive.local.catalog import Catalog
+from emq_archive.local.outbox import Waiting
 from emq_archive.local.store import SqlStore
 from emq_archive.log.commit import Change, Commit, Segment, commit_key
 from emq_archive.log.log import RACES, Log
 from emq_archive.log.manifest import write_manifest
 from emq_archive.log.reconcile import Matches, compare
-from emq_archive.model import FIRST_ID, Policy, Redact, StreamId, StreamRef, Writer
+from emq_archive.model import FIRST_ID, Policy, StreamId, StreamRef, Writer
 from emq_archive.ports import Remote
 from emq_archive.reports import Outbox, Receipt, Shipped
 from emq_archive.segment import open_segment, write_segment
@@ -145,8 +146,7 @@ class LogShipper:
     def _found(self, group: Sequence[Waiting], others: Sequence[Segment], done: Shipped) -> bool:
         """Looks records up in segments that this host does not hold; whether rows changed by that."""
         chunks = dict(zip(group, map(self._still_there, self.catalog.bodies(w.row for w in group)), strict=True))
-        with self.local.read() as connection:
-            ever: list[Redact] = self.local.redactions(connection, self.local.row(connection, self.ref).id)
+        ever = self.catalog.redactions()
         matches = {waiting: Matches() for waiting in group}
         for segment in others:
             body = self.read_segment(segment)
