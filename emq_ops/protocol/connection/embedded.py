@@ -17,12 +17,14 @@ import contextlib
 import fcntl
 import json
 import os
+import stat
 import sys
 import tempfile
 import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NoReturn
 
 from emq_ops.protocol.connection import guardian
 from emq_ops.protocol.connection.link import ConnectionLost, Link
@@ -32,7 +34,8 @@ from emq_ops.protocol.connection.replies import ErrorReply
 from emq_ops.protocol.connection.topology import Topology
 from emq_ops.protocol.connection.url import Address, Target
 from emq_ops.protocol.deadline import check
-from emq_ops.protocol.errors import UnreachableError
+from emq_ops.protocol.errors import BadInputError, UnreachableError, one_line
+from emq_ops.protocol.files import make_private, write_privately
 
 MAX_SOCKET_BYTES = 107
 LOCK_SECONDS = 30.0
@@ -102,21 +105,41 @@ class Embedded(Topology):
     def _join(self) -> Address:
         reap()
         try:
-            os.makedirs(self._folder, mode=0o700, exist_ok=True)
+            make_private(self._folder)
+            self._check_folder()
             with self._starting():
                 if self._users is None:
                     fd = guardian.lock_file(self._folder, "users.lock")
                     self._wait_for(fd, fcntl.LOCK_SH, "the embedded server is being stopped")
                     self._users = fd
-                socket = self._running() or self._start()
-                self._guard()
-                return socket
+                self._guard()  # before the server starts: there is no moment without
+                return self._running() or self._start()
         except OSError as fault:
             raise UnreachableError(
                 f"can't use the folder of the embedded server: {fault.strerror or fault}",
                 where=self._folder,
                 fix="check its permissions and the room on its disk",
             ) from fault
+
+    def _check_folder(self) -> None:
+        """Raises BadInputError for a folder that somebody else could have filled: a checkout, a shared folder."""
+
+        def refuse(what: str, fix: str) -> NoReturn:
+            raise BadInputError(f"not safe for the embedded server: {what}", where=self._folder, fix=fix)
+
+        found = os.lstat(self._folder)
+        if stat.S_ISLNK(found.st_mode):
+            refuse("it is a link", "name the folder itself")
+        if found.st_uid != os.geteuid():
+            refuse("it belongs to somebody else", "name a folder of your own: server.url: embedded:DIR")
+        if found.st_mode & 0o022:
+            refuse("others may write to it", f"chmod 700 {self._folder}, if what is in it is yours")
+        with os.scandir(self._folder) as entries:
+            for entry in entries:
+                with contextlib.suppress(FileNotFoundError):  # gone meanwhile
+                    if not entry.is_symlink() and entry.stat(follow_symlinks=False).st_uid == os.geteuid():
+                        continue
+                    refuse(f"'{one_line(entry.name)}' in it is a link, or somebody else's", "remove it")
 
     @contextlib.contextmanager
     def _starting(self) -> Iterator[None]:
@@ -179,10 +202,8 @@ class Embedded(Topology):
         guardian.clear(self._folder)
         socket, temporary = self._place_socket()
         record = {"socket": socket, "temporary": temporary, "program": binary}
-        partial = os.path.join(self._folder, "record.json.new")
         # Written before the start: if we are killed now, the next one still finds the server.
-        Path(partial).write_text(json.dumps(record), encoding="utf-8")
-        os.replace(partial, os.path.join(self._folder, "record.json"))
+        write_privately(os.path.join(self._folder, "record.json"), json.dumps(record).encode("utf-8"))
         log = os.path.join(self._folder, "server.log")
         options = {
             "port": "0",
@@ -215,9 +236,10 @@ class Embedded(Topology):
         socket = os.path.join(self._folder, "s")
         if len(os.fsencode(socket)) <= MAX_SOCKET_BYTES:
             return socket, ""
-        for base in dict.fromkeys((tempfile.gettempdir(), "/tmp", "/var/tmp")):
+        for base in guardian.temporary_roots():
             if len(os.fsencode(base)) + len("/emq-12345678/s") <= MAX_SOCKET_BYTES and os.access(base, os.W_OK):
                 temporary = tempfile.mkdtemp(prefix="emq-", dir=base)
+                write_privately(os.path.join(temporary, guardian.OWNER), os.fsencode(os.path.realpath(self._folder)))
                 return os.path.join(temporary, "s"), temporary
         raise UnreachableError(
             "no temporary folder has a path short enough for a socket", where=self._folder, fix="set TMPDIR"

@@ -12,9 +12,10 @@ import contextlib
 import fcntl
 import json
 import os
-import shutil
+import re
 import signal
 import socket
+import stat
 import sys
 import time
 
@@ -24,7 +25,7 @@ GRACE = 10.0
 
 def lock_file(folder: str, name: str) -> int:
     """Opens (and makes) a lock file; not inherited by children."""
-    return os.open(os.path.join(folder, name), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    return os.open(os.path.join(folder, name), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
 
 
 def try_lock(fd: int, how: int) -> bool:
@@ -36,14 +37,58 @@ def try_lock(fd: int, how: int) -> bool:
     return True
 
 
-def read_record(folder: str) -> dict[str, str]:
-    """What the starter wrote down: the socket, and its private folder if it has one."""
+def temporary_roots() -> list[str]:
+    """Returns the folders that a short private folder may lie in, the preferred ones first."""
+    named = (os.environ.get(name) for name in ("TMPDIR", "TEMP", "TMP"))
+    return list(dict.fromkeys(os.path.realpath(root) for root in (*named, "/tmp", "/var/tmp") if root))
+
+
+OWNER = "folder"
+"""In a short private folder: names the server's folder that it belongs to."""
+
+
+def open_if_ours(place: str, folder: str) -> int | None:
+    """Opens a short private folder, if it is provably one that we made for the server of `folder`: named as ours,
+    directly under a temporary root, no link, ours, closed to others, and saying so. Returns None for anything else: a
+    record may have been planted. The caller closes it."""
+    if not re.fullmatch("emq-[a-z0-9_]{8}", os.path.basename(place)):
+        return None
+    if os.path.realpath(os.path.dirname(place)) not in temporary_roots():
+        return None
     try:
-        with open(os.path.join(folder, "record.json"), encoding="utf-8") as file:
+        fd = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return None
+    with contextlib.suppress(OSError):
+        found = os.fstat(fd)
+        if found.st_uid == os.geteuid() and stat.S_IMODE(found.st_mode) == 0o700:
+            owner = os.open(OWNER, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=fd)
+            with open(owner, "rb") as file:
+                if file.read(4096) == os.fsencode(os.path.realpath(folder)):
+                    return fd
+    os.close(fd)
+    return None
+
+
+def read_record(folder: str) -> dict[str, str]:
+    """Returns what the starter wrote down: the socket, and its private folder if it has one. A record whose socket
+    lies anywhere else was not written by us, and counts as none."""
+    try:
+        fd = os.open(os.path.join(folder, "record.json"), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        with open(fd, encoding="utf-8") as file:
             found = json.load(file)
     except (OSError, ValueError):
         return {}
-    return found if isinstance(found, dict) else {}
+    if not isinstance(found, dict) or not isinstance(found.get("socket"), str):
+        return {}
+    place, name = os.path.split(found["socket"])
+    private = open_if_ours(place, folder)
+    if private is not None:
+        os.close(private)
+    with contextlib.suppress(OSError):
+        if name == "s" and (private is not None or os.path.samefile(place, folder)):
+            return {"socket": found["socket"], "temporary": "" if private is None else place}
+    return {}
 
 
 def _read_pid(folder: str) -> int | None:
@@ -57,9 +102,17 @@ def _read_pid(folder: str) -> int | None:
 def clear(folder: str) -> None:
     """Removes what a server that is gone left behind, but for its data."""
     temporary = read_record(folder).get("temporary")
-    if temporary:
-        shutil.rmtree(temporary, ignore_errors=True)
-    for name in ("record.json", "server.pid", "s"):
+    private = open_if_ours(temporary, folder) if temporary else None
+    if private is not None and temporary:
+        if set(os.listdir(private)) <= {"s", OWNER}:  # else somebody else's things are in it
+            for name in ("s", OWNER):
+                with contextlib.suppress(OSError):
+                    os.unlink(name, dir_fd=private)
+            with contextlib.suppress(OSError):
+                os.rmdir(temporary)
+        os.close(private)
+    unfinished = (name for name in os.listdir(folder) if name.startswith(".emq-"))
+    for name in ("record.json", "server.pid", "s", *unfinished):
         with contextlib.suppress(FileNotFoundError):
             os.unlink(os.path.join(folder, name))
 

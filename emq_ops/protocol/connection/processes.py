@@ -43,9 +43,11 @@ def find_binary(given: str | None = None) -> str:
 def spawn(argv: list[str], keep: int) -> None:
     """Starts a process of its own session that outlives us, with the open file `keep` and no other."""
     os.set_inheritable(keep, True)
+    # What the server writes is for us alone, whatever our own umask is.
+    private = ["/bin/sh", "-c", 'umask 077 && exec "$0" "$@"', *argv]
     pid = os.posix_spawn(
-        argv[0],
-        argv,
+        private[0],
+        private,
         os.environ,
         file_actions=[
             (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),

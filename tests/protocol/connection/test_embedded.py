@@ -9,6 +9,7 @@ import random
 import shutil
 import signal
 import stat
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -219,6 +220,22 @@ def test_a_start_is_killed_anywhere(tmp_path: Path, milliseconds: int) -> None:
         assert add(server) == 1
     assert time.monotonic() - began < 15  # nothing was stuck
     gone(tmp_path)
+
+
+def test_no_server_starts_before_its_watcher(tmp_path: Path) -> None:
+    """Else a start that is killed in between leaves a server that nobody stops."""
+    program = tmp_path / "program"
+    lock = tmp_path / ".emq" / "server" / "guard.lock"
+    program.write_text(
+        f"#!{sys.executable}\nimport fcntl, os, sys\n"
+        f"with open({str(lock)!r}, 'a') as lock:\n"
+        "    try:\n        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)\n"
+        "    except BlockingIOError:\n"
+        f"        os.execv({find_binary()!r}, [{find_binary()!r}, *sys.argv[1:]])\n"
+    )
+    program.chmod(0o755)
+    with connect("embedded", ConnectionOptions(server_binary=str(program)), base_dir=tmp_path) as server:
+        assert add(server) == 1
 
 
 @pytest.mark.soak
