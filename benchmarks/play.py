@@ -135,8 +135,7 @@ def main() -> None:
             times: dict[str, list[tuple[float, float]]] = {"play": [], "a": [], "b": [], "c": []}
 
             def play() -> None:
-                with prepare(Ops(server, ledger), "health-check", Options(), environment={}) as ready:
-                    ended = ready.runner.run()
+                ended = prepare(Ops(server, ledger), "health-check", Options(), environment={}).run()
                 assert (ended.status, len(ended.tallies)) == ("done", QUEUES)
 
             gc.freeze()  # as the command does

@@ -152,13 +152,13 @@ def _run(
     with context.server("play") as server, context.ledger() as ledger:
         ops = ops_of(context, server, ledger)
         if run is not None:
-            prepared = resume(ops, run, playbook, emit=view, asks=asks, stopping=stopping)
+            runner = resume(ops, run, playbook, emit=view, asks=asks, stopping=stopping)
         else:
-            prepared = prepare(ops, _named(playbook), options, emit=view, asks=asks, stopping=stopping)
+            runner = prepare(ops, _named(playbook), options, emit=view, asks=asks, stopping=stopping)
         gc.freeze()  # what was imported and read stays; looking at it again and again is a third of a short run
-        with prepared, prompt.signals():
+        with prompt.signals():
             try:
-                return prepared.runner.run()
+                return runner.run()
             finally:
                 view.close()
 

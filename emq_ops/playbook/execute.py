@@ -15,10 +15,10 @@ from emq_ops.playbook.model import Play, Task, Vars
 from emq_ops.playbook.outcome import SKIPPED, Outcome, done, failed, planned, together
 from emq_ops.playbook.registry import SAME, Plan, Result
 from emq_ops.playbook.scope import Renderer, Scope
-from emq_ops.playbook.source import kind_of
 from emq_ops.playbook.store import Recorder, RunRecord, Step
 from emq_ops.protocol.errors import BadInputError, EmqError, OutcomeUnknownError, UnreachableError
 from emq_ops.protocol.queue import Queue
+from emq_ops.syntax.errors import kind_of
 
 _LOST_REPLIES = 3
 

@@ -7,16 +7,16 @@ from dataclasses import dataclass
 
 from jinja2 import TemplateSyntaxError
 
-from emq_ops.playbook import filters, shapes
+from emq_ops.playbook import shapes
 from emq_ops.playbook.errors import wrong
-from emq_ops.playbook.model import Condition, Task, Vars
+from emq_ops.playbook.model import Task, Vars
 from emq_ops.playbook.registry import Module
-from emq_ops.playbook.sandbox import Compiled, Compiler
 from emq_ops.playbook.source import Node
 from emq_ops.playbook.words import BLOCK_KEYS, ELSEWHERE, LOOP_CONTROL_KEYS, PLAY_KEYS, TASK_KEYS
-from emq_ops.policy.words import did_you_mean, nearest
+from emq_ops.policy.words import nearest
 from emq_ops.protocol.errors import one_line
 from emq_ops.syntax.errors import Mark
+from emq_ops.syntax.expressions import Compiled, Compiler, Condition, syntax_fault
 
 
 @dataclass(frozen=True)
@@ -131,10 +131,7 @@ class Grammar:
         try:
             return parse(node.value)
         except TemplateSyntaxError as fault:
-            what = fault.message or "not an expression"
-            kind = what.split("'")[0].strip()
-            tables = {"unknown filter": filters.FILTERS, "unknown test": filters.TESTS}
-            hint = did_you_mean(what.split("'")[1], tables[kind]) if kind in tables else None
+            what, hint = syntax_fault(fault)
             wrong(node.pos.down(fault.lineno - 1 + node.block), f"in the expression: {what}", hint)
 
     def _module(self, item: Node) -> Module:

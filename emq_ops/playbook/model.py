@@ -6,21 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from emq_ops.playbook.registry import Module
-from emq_ops.playbook.sandbox import Compiled
 from emq_ops.playbook.source import Node
 from emq_ops.syntax.errors import Mark
+from emq_ops.syntax.expressions import Condition
 
 Vars = dict[str, Node]
-
-
-@dataclass(frozen=True)
-class Condition:
-    """An expression that must be true or false. `compiled` is None for a literal `value`."""
-
-    pos: Mark
-    source: str
-    compiled: Compiled | None
-    value: bool = False
 
 
 @dataclass(frozen=True)

@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from emq_ops.playbook.errors import wrong
-from emq_ops.playbook.source import kind_of
 from emq_ops.policy.scalars import DURATION_WORDS, format_duration, parse_duration
 from emq_ops.policy.words import nearest
 from emq_ops.protocol.errors import EmqError
 from emq_ops.protocol.ids import group_id, job_id
-from emq_ops.syntax.errors import Mark
+from emq_ops.syntax.errors import Mark, kind_of
 
 REQUIRED = object()
 """The default of an option that must be given."""

@@ -11,12 +11,12 @@ from emq_ops.playbook.errors import wrong
 from emq_ops.playbook.grammar import Grammar, Outer
 from emq_ops.playbook.model import Block, Play, Playbook, Step, Task, flat
 from emq_ops.playbook.modules import MODULES
-from emq_ops.playbook.sandbox import Compiler
 from emq_ops.playbook.source import Node
 from emq_ops.playbook.words import BLOCK_KEYS, INCLUDE_KEYS, PLAY_KEYS
 from emq_ops.policy.words import did_you_mean
 from emq_ops.protocol.errors import one_line
 from emq_ops.syntax.errors import Mark
+from emq_ops.syntax.expressions import Compiler
 
 MAX_FILES = 100
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field
 from importlib import resources
 from pathlib import Path
@@ -14,8 +13,8 @@ from typing import Any
 from emq_ops.playbook import events, source, store
 from emq_ops.playbook.context import Ops
 from emq_ops.playbook.errors import PlaybookError, wrong
-from emq_ops.playbook.evaluator import ENV_PREFIX, Evaluator
 from emq_ops.playbook.grammar import Grammar
+from emq_ops.playbook.lookup import ENV_PREFIX, make_lookup
 from emq_ops.playbook.model import Playbook, Vars
 from emq_ops.playbook.modules import MODULES
 from emq_ops.playbook.parse import load
@@ -23,7 +22,6 @@ from emq_ops.playbook.preflight import Preflight
 from emq_ops.playbook.queues import Finder
 from emq_ops.playbook.retry import again
 from emq_ops.playbook.runner import Asks, Runner
-from emq_ops.playbook.sandbox import Compiler
 from emq_ops.playbook.scope import Renderer, Scope
 from emq_ops.playbook.secrets import Secrets
 from emq_ops.playbook.select import Selection, select
@@ -31,7 +29,8 @@ from emq_ops.playbook.source import Node, node_of
 from emq_ops.policy.words import did_you_mean
 from emq_ops.protocol.errors import one_line
 from emq_ops.syntax.core import scalar
-from emq_ops.syntax.errors import Mark
+from emq_ops.syntax.errors import Mark, kind_of
+from emq_ops.syntax.expressions import Compiler
 
 _PACKAGE = "emq_ops_playbooks"
 
@@ -75,16 +74,6 @@ def read(name: str) -> tuple[Playbook, Path, Compiler]:
     return load(path, shown, compiler), path, compiler
 
 
-class Prepared(AbstractContextManager["Prepared"]):
-    """A playbook ready to run; closed at the end, which ends its evaluator."""
-
-    def __init__(self, runner: Runner, evaluator: Evaluator) -> None:
-        self.runner, self._evaluator = runner, evaluator
-
-    def __exit__(self, *_: object) -> None:
-        self._evaluator.close()
-
-
 def prepare(
     ops: Ops,
     name: str,
@@ -94,14 +83,14 @@ def prepare(
     emit: events.Emit = events.nowhere,
     asks: Asks | None = None,
     stopping: threading.Event | None = None,
-) -> Prepared:
+) -> Runner:
     """A new run of the playbook `name`. Nothing is changed but the ledger, which gets the run.
 
     Raises PlaybookError for whatever is wrong with the playbook or the options; UnreachableError, DatabaseError.
     """
     playbook, path, compiler = read(name)
-    extra = extra_vars(options.extra, compiler)
-    return _ready(ops, playbook, path, compiler, extra, options, None, environment, emit, asks, stopping)
+    start = _Start(ops, playbook, path, compiler, options, extra_vars(options.extra, compiler), environment)
+    return start.runner(None, emit, asks, stopping)
 
 
 def resume(
@@ -113,7 +102,7 @@ def resume(
     emit: events.Emit = events.nowhere,
     asks: Asks | None = None,
     stopping: threading.Event | None = None,
-) -> Prepared:
+) -> Runner:
     """The run `run`, interrupted or failed, taken over. `name`: its playbook, if the caller names it too. Raises as
     `prepare`, and BadInputError for a run that is not there, done, alive, or whose playbook was changed."""
     asked = store.look(ops.ledger, run)
@@ -124,61 +113,67 @@ def resume(
         wrong(name, f"run {run} is of {asked.playbook}", "leave the playbook out")
     options = Options(**{**asked.options, "extra": []})
     extra = {k: node_of(v, Mark("-e", 1, 1)) for k, v in asked.options["extra"].items()}
-    return _ready(ops, playbook, path, compiler, extra, options, run, environment, emit, asks, stopping)
+    return _Start(ops, playbook, path, compiler, options, extra, environment).runner(run, emit, asks, stopping)
 
 
-def _ready(
-    ops: Ops,
-    playbook: Playbook,
-    path: Path,
-    compiler: Compiler,
-    extra: Vars,
-    options: Options,
-    run: str | None,
-    environment: Mapping[str, str] | None,
-    emit: events.Emit,
-    asks: Asks | None,
-    stopping: threading.Event | None,
-) -> Prepared:
-    env = os.environ if environment is None else environment
-    allowed: dict[str, str | None] = {k: v for k, v in env.items() if k.startswith(ENV_PREFIX)}
-    allowed |= {name: env.get(name) for name in options.env}
-    evaluator, secrets = Evaluator(allowed), Secrets(allowed)
-    try:
-        renderer = Renderer(compiler, evaluator)
-        selection = select(playbook, options.tags, options.skip_tags, options.start_at)
-        if run is None:
-            queues = find_queues(playbook, renderer, extra, Finder(ops.server, ops.configured), options.queues)
-        else:
-            record = store.claim(ops.ledger, run, lambda failed: _again(playbook, selection, failed))
-            record.steps = secrets.resolved(record.steps)
-            queues = _queues(record)
-        magic = {"check_mode": options.check}
-        Preflight(playbook, renderer, extra, selection.takes, queues, magic).check()
-        if run is None:
-            kept = {**asdict(options), "extra": {k: node.data() for k, node in extra.items()}}
-            names = {str(index): found for index, found in queues.items()}
-            record = store.begin(ops.ledger, str(path.resolve()), playbook.sha256, kept, names)
-    except BaseException as fault:
-        evaluator.close()
-        if isinstance(fault, PlaybookError):
+@dataclass(frozen=True)
+class _Start:
+    """A playbook and what its command line says, before a run."""
+
+    ops: Ops
+    playbook: Playbook
+    path: Path
+    compiler: Compiler
+    options: Options
+    extra: Vars
+    environment: Mapping[str, str] | None
+
+    def runner(self, run: str | None, emit: events.Emit, asks: Asks | None, stopping: threading.Event | None) -> Runner:
+        """What runs it. `run`: the run that is taken over, None: a new one."""
+        env = os.environ if self.environment is None else self.environment
+        allowed: dict[str, str | None] = {k: v for k, v in env.items() if k.startswith(ENV_PREFIX)}
+        allowed |= {name: env.get(name) for name in self.options.env}
+        secrets = Secrets(allowed)
+        try:
+            renderer = Renderer(self.compiler, make_lookup(allowed))
+            selection = select(self.playbook, self.options.tags, self.options.skip_tags, self.options.start_at)
+            record, queues = self._record(run, renderer, selection, secrets)
+        except PlaybookError as fault:
             raise PlaybookError(secrets.shown(fault.what), where=fault.where, fix=fault.fix) from None
-        raise
-    runner = Runner(
-        ops,
-        playbook,
-        renderer,
-        extra,
-        selection,
-        queues,
-        record,
-        options.check,
-        secrets,
-        emit,
-        asks or Asks(),
-        stopping or threading.Event(),
-    )
-    return Prepared(runner, evaluator)
+        return Runner(
+            self.ops,
+            self.playbook,
+            renderer,
+            self.extra,
+            selection,
+            queues,
+            record,
+            self.options.check,
+            secrets,
+            emit,
+            asks or Asks(),
+            stopping or threading.Event(),
+        )
+
+    def _record(
+        self, run: str | None, renderer: Renderer, selection: Selection, secrets: Secrets
+    ) -> tuple[store.RunRecord, dict[int, list[str]]]:
+        """The run in the ledger, begun or taken over once nothing more can be found wrong, and each play's queues."""
+        if run is None:
+            finder = Finder(self.ops.server, self.ops.configured)
+            queues = find_queues(self.playbook, renderer, self.extra, finder, self.options.queues)
+            self._preflight(renderer, selection, queues)
+            kept = {**asdict(self.options), "extra": {k: node.data() for k, node in self.extra.items()}}
+            names = {str(index): found for index, found in queues.items()}
+            return store.begin(self.ops.ledger, str(self.path.resolve()), self.playbook.sha256, kept, names), queues
+        record = store.claim(self.ops.ledger, run, lambda failed: _again(self.playbook, selection, failed))
+        record.steps = secrets.resolved(record.steps)
+        self._preflight(renderer, selection, _queues(record))
+        return record, _queues(record)
+
+    def _preflight(self, renderer: Renderer, selection: Selection, queues: Mapping[int, Sequence[str]]) -> None:
+        magic = {"check_mode": self.options.check}
+        Preflight(self.playbook, renderer, self.extra, selection.takes, queues, magic).check()
 
 
 def _queues(record: store.RunRecord) -> dict[int, list[str]]:
@@ -204,7 +199,7 @@ def find_queues(
             value = renderer.value(node, scope)
             for selector in value if isinstance(value, list) else [value]:
                 if not isinstance(selector, str):
-                    wrong(node.pos, f"'queues' expects names or patterns, got {source.kind_of(selector)}")
+                    wrong(node.pos, f"'queues' expects names or patterns, got {kind_of(selector)}")
                 names |= dict.fromkeys(finder.find(selector, node.pos))
             if value == []:
                 wrong(node.pos, "'queues' is empty", "an empty list never means every queue")

@@ -15,12 +15,13 @@ from typing import Any
 from emq_ops.playbook import shapes
 from emq_ops.playbook.errors import PlaybookError, wrong
 from emq_ops.playbook.execute import loop_items
-from emq_ops.playbook.model import Condition, Play, Playbook, Task, Vars
+from emq_ops.playbook.model import Play, Playbook, Task, Vars
 from emq_ops.playbook.scope import Renderer, Scope
 from emq_ops.playbook.source import Node
 from emq_ops.playbook.words import MAGIC
 from emq_ops.policy.words import nearest
 from emq_ops.syntax.errors import Mark
+from emq_ops.syntax.expressions import Condition
 
 MAX_LOOP = 200
 """Items of a loop that are looked at beforehand."""
@@ -174,7 +175,7 @@ class _Names:
 
     def condition(self, condition: Condition, more: set[str]) -> None:
         if condition.compiled is not None:
-            self._check(condition.compiled.names - condition.compiled.guarded - more, condition.pos, ())
+            self._check(condition.compiled.names - condition.compiled.guarded - more, condition.mark, ())
 
     def node(self, node: Node, chain: tuple[str, ...]) -> None:
         if isinstance(node.value, dict | list):

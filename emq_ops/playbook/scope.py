@@ -7,7 +7,7 @@ item, and ``-e``. The language's own names (`words.MAGIC`) can't be set.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -15,12 +15,11 @@ from typing import Any
 from jinja2 import TemplateSyntaxError
 
 from emq_ops.playbook.errors import PlaybookError, wrong
-from emq_ops.playbook.evaluator import EvaluationError, Evaluator
-from emq_ops.playbook.model import Condition, Vars
-from emq_ops.playbook.sandbox import Compiled, Compiler, text_of
-from emq_ops.playbook.source import Node, kind_of
+from emq_ops.playbook.model import Vars
+from emq_ops.playbook.source import Node
 from emq_ops.policy.words import nearest
-from emq_ops.syntax.errors import Mark
+from emq_ops.syntax.errors import Mark, kind_of
+from emq_ops.syntax.expressions import Compiled, Compiler, Condition, EvaluationError, text_of
 
 MAX_CHAIN = 50
 MAX_SHOWN = 40
@@ -58,9 +57,9 @@ class Scope:
 class Renderer:
     """Turns nodes and conditions into values, with positions in whatever goes wrong."""
 
-    def __init__(self, compiler: Compiler, evaluator: Evaluator) -> None:
+    def __init__(self, compiler: Compiler, lookup: Callable[..., Any]) -> None:
         self.compiler = compiler
-        self._evaluator = evaluator
+        self._lookup = lookup
 
     def value(self, node: Node, scope: Scope, chain: tuple[str, ...] = ()) -> Any:
         """The plain data of `node`, every template in it evaluated. Raises PlaybookError where one can't be."""
@@ -70,7 +69,7 @@ class Renderer:
             return [self.value(child, scope, chain) for child in node.value]
         if not isinstance(node.value, str) or "{" not in node.value:
             return node.value
-        return self._run(self.compiler.template(node.value), node.pos, scope, chain, expression=False)
+        return self._run(self.compiler.template(node.value), node.pos, scope, chain)
 
     def conditions(self, conditions: Sequence[Condition], scope: Scope, word: str) -> list[tuple[str, bool]]:
         """The source of each (with the values in it where it does not hold), and whether it holds. Raises PlaybookError
@@ -90,7 +89,7 @@ class Renderer:
         reads = condition.compiled.reads if condition.compiled is not None else ()
         for path in sorted({".".join(keys) for keys in reads}, key=condition.source.find):
             with suppress(TemplateSyntaxError, PlaybookError):
-                found = self._run(self.compiler.expression(path), condition.pos, scope, (), expression=True)
+                found = self._run(self.compiler.expression(path), condition.mark, scope, ())
                 if not isinstance(found, str | list | dict) or len(found) <= MAX_SHOWN:
                     values[path] = found
         said = ", ".join(f"{path} is {text_of(value)}" for path, value in list(values.items())[:MAX_SHOWN])
@@ -100,7 +99,7 @@ class Renderer:
         """What they come to as one expression, which is far cheaper; None where each is to speak for itself."""
         try:
             joined = self.compiler.expression(f"[{', '.join(f'({source})' for source in sources)}]")
-            found = self._run(joined, conditions[0].pos, scope, (), expression=True) if joined.plain else None
+            found = self._run(joined, conditions[0].mark, scope, ())
         except (TemplateSyntaxError, PlaybookError):  # too long together, or one of them is at fault
             return None
         fine = isinstance(found, list) and all(isinstance(value, bool) for value in found)
@@ -109,16 +108,16 @@ class Renderer:
     def condition(self, condition: Condition, scope: Scope, word: str) -> bool:
         """Whether it holds. Raises PlaybookError where it is neither true nor false."""
         if condition.compiled is None:
-            return condition.value
-        found = self._run(condition.compiled, condition.pos, scope, (), expression=True)
+            return condition.literal
+        found = self._run(condition.compiled, condition.mark, scope, ())
         if not isinstance(found, bool):
             hint = "such as: name | bool" if isinstance(found, str) else "compare it, such as: name > 0"
             if isinstance(found, list | dict):
                 hint = "such as: name | length > 0"
-            wrong(condition.pos, f"'{word}' must be true or false, '{condition.source}' is {kind_of(found)}", hint)
+            wrong(condition.mark, f"'{word}' must be true or false, '{condition.source}' is {kind_of(found)}", hint)
         return found
 
-    def _run(self, compiled: Compiled, pos: Mark, scope: Scope, chain: tuple[str, ...], *, expression: bool) -> Any:
+    def _run(self, compiled: Compiled, pos: Mark, scope: Scope, chain: tuple[str, ...]) -> Any:
         values: dict[str, Any] = {}
         for name in compiled.names:
             there, found = scope.find(name)
@@ -131,7 +130,7 @@ class Renderer:
             else:
                 values[name] = found.value
         try:
-            return self._evaluator.evaluate(compiled, values, expression=expression)
+            return compiled.run(values, self._lookup)
         except EvaluationError as fault:
             missing = _UNDEFINED.fullmatch(str(fault))
             near = nearest(missing[1], scope.names()) if missing else None

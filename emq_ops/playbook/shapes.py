@@ -7,12 +7,12 @@ from collections.abc import Iterable
 from typing import Any
 
 from emq_ops.playbook.errors import wrong
-from emq_ops.playbook.source import Node, kind_of
+from emq_ops.playbook.source import Node
 from emq_ops.playbook.words import ELSEWHERE, RESERVED
 from emq_ops.policy.scalars import DURATION_WORDS, parse_duration
 from emq_ops.policy.words import did_you_mean, nearest
 from emq_ops.protocol.errors import one_line
-from emq_ops.syntax.errors import Mark
+from emq_ops.syntax.errors import Mark, kind_of
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 MAX_RETRIES = 100_000

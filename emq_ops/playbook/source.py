@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from emq_ops.playbook.errors import PlaybookError
-from emq_ops.protocol.errors import one_line
 from emq_ops.syntax import tree
-from emq_ops.syntax.errors import Mark, SourceError
+from emq_ops.syntax.errors import Mark, SourceError, kind_of
 from emq_ops.syntax.tree import MAX_BYTES, Mapping, Sequence, Tree
 
 
@@ -36,19 +35,6 @@ class Node:
     def kind(self) -> str:
         """What this is, in words for an error."""
         return kind_of(self.value)
-
-
-def kind_of(value: Any) -> str:
-    """What a value is, in words for an error."""
-    if value is None:
-        return "nothing"
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, int | float):
-        return f"the number {value}"
-    if isinstance(value, str):
-        return f"the text '{one_line(value[:40])}'"
-    return "a list" if isinstance(value, list) else "a mapping"
 
 
 def node_of(value: Any, pos: Mark) -> Node:

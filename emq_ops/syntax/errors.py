@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from emq_ops.protocol.errors import BadInputError, one_line
 
@@ -78,3 +79,16 @@ def shown(value: object, limit: int = 60) -> str:
     text = one_line(str(value))
     text = text if len(text) <= limit else text[: limit - 3] + "..."
     return f"'{text}'" if isinstance(value, str) else text
+
+
+def kind_of(value: Any) -> str:
+    """What a value is, in words for an error."""
+    if value is None:
+        return "nothing"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | float):
+        return f"the number {value}"
+    if isinstance(value, str):
+        return f"the text '{one_line(value[:40])}'"
+    return "a list" if isinstance(value, list) else "a mapping"

@@ -82,15 +82,12 @@ class Bench:
         """Runs a playbook, given as its text, or as the name of one that ships."""
         name = text if "\n" not in text else self.write(text)
         self.said = []
-        with prepare(
-            self.ops, name, Options(**options), environment=environ or {}, emit=self.said.append, asks=asks
-        ) as ready:
-            return ready.runner.run()
+        given = Options(**options)
+        return prepare(self.ops, name, given, environment=environ or {}, emit=self.said.append, asks=asks).run()
 
     def resume(self, run: str, *, environ: dict[str, str] | None = None, **kwargs: Any) -> Ended:
         self.said = []
-        with resume(self.ops, run, environment=environ or {}, emit=self.said.append, **kwargs) as ready:
-            return ready.runner.run()
+        return resume(self.ops, run, environment=environ or {}, emit=self.said.append, **kwargs).run()
 
     def outcomes(self, queue: str = "orders") -> list[tuple[str, str]]:
         """(task, status) on one queue, as the last run said."""

@@ -23,9 +23,7 @@ def child(spec: dict[str, Any]) -> dict[str, int]:
         effects.watch(ledger.engine, "commit")
         ops = Ops(server, ledger)
         if "run" in spec:
-            opened = resume(ops, spec["run"], environment={})
+            resume(ops, spec["run"], environment={}).run()
         else:
-            opened = prepare(ops, spec["book"], Options(), environment={})
-        with opened as ready:
-            ready.runner.run()
+            prepare(ops, spec["book"], Options(), environment={}).run()
     return effects.seen

@@ -157,15 +157,13 @@ def test_an_act_that_is_interrupted_goes_on(bench: Bench) -> None:
 
     stopper = threading.Thread(target=stop)
     stopper.start()
-    with prepare(bench.ops, bench.write(text), Options(), environment={}, stopping=stopping) as ready:
-        ended = ready.runner.run()
+    ended = prepare(bench.ops, bench.write(text), Options(), environment={}, stopping=stopping).run()
     stopper.join()
     assert ended.status == "interrupted"
     assert 2 <= len(bench.seen("orders")["pending"]) < 8
     statuses = {run.kind: run.status for run in runs.latest(bench.ledger)}
     assert statuses == {"play": "interrupted", "requeue": "interrupted"}
     said: list[Any] = []
-    with resume(bench.ops, ended.run, environment={}, emit=said.append) as ready:
-        ended = ready.runner.run()
+    ended = resume(bench.ops, ended.run, environment={}, emit=said.append).run()
     assert (ended.status, ended.tallies["orders"].changed) == ("done", 1)
     assert bench.seen("orders")["pending"] == list("ABCDEFGH")

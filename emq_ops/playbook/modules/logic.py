@@ -8,7 +8,7 @@ from emq_ops.playbook.context import Context
 from emq_ops.playbook.errors import TaskFailure
 from emq_ops.playbook.options import ANY, CONDITIONS, REQUIRED, TEXT, Option
 from emq_ops.playbook.registry import Module, Plan
-from emq_ops.playbook.sandbox import text_of
+from emq_ops.syntax.expressions import text_of
 
 
 class Assert(Module):

@@ -1,18 +1,16 @@
-"""The filters, tests and methods that a template may use; everything else is unknown to it.
-
-`BOUNDED` are those whose work and result stay in proportion to their input: a template of only these is evaluated in
-place. The others, and every loop, run in the killable child (`emq_ops.playbook.evaluator`).
-"""
+"""The filters, tests and methods that an expression may use; everything else is unknown to it."""
 
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sized
 from typing import Any, cast
 
+import regex
 from jinja2.filters import FILTERS as JINJA_FILTERS
 from jinja2.tests import TESTS as JINJA_TESTS
+
+from emq_ops.protocol import globs
 
 METHODS: dict[type, frozenset[str]] = {
     str: frozenset(
@@ -23,28 +21,19 @@ METHODS: dict[type, frozenset[str]] = {
 }
 """What can be called on a value, by its type."""
 
-_BOUNDED_BUILTIN = (
-    "abs", "capitalize", "count", "d", "default", "dictsort", "first", "float", "int", "items", "last", "length",
-    "list", "lower", "map", "max", "min", "reject", "rejectattr", "reverse", "select", "selectattr", "sort", "string",
-    "title", "trim", "truncate", "unique", "upper",
+_FILTERS = (
+    "abs", "batch", "capitalize", "count", "d", "default", "dictsort", "first", "float", "groupby", "indent", "int",
+    "items", "join", "last", "length", "list", "lower", "map", "max", "min", "reject", "rejectattr", "replace",
+    "reverse", "round", "select", "selectattr", "slice", "sort", "string", "sum", "title", "trim", "truncate",
+    "unique", "upper", "wordcount",
 )  # fmt: skip
-_OTHER_BUILTIN = ("batch", "groupby", "indent", "join", "replace", "round", "slice", "sum", "wordcount")
-_BUILTIN_TESTS = (
+_TESTS = (
     "boolean", "defined", "divisibleby", "eq", "equalto", "even", "false", "float", "ge", "gt", "greaterthan", "in",
     "integer", "iterable", "le", "lessthan", "lower", "lt", "mapping", "ne", "none", "number", "odd", "sequence",
     "string", "true", "undefined", "upper", "==", "!=", "<", "<=", ">", ">=",
 )  # fmt: skip
-
-BOUNDED = frozenset(_BOUNDED_BUILTIN) | {
-    "bool", "combine", "difference", "flatten", "from_json", "intersect", "to_json", "tojson", "union",
-}  # fmt: skip
-BOUNDED_TESTS = frozenset(_BUILTIN_TESTS)
-BOUNDED_METHODS = frozenset().union(*METHODS.values())
-BY_NAME = {"map": (0, BOUNDED), "select": (0, BOUNDED_TESTS), "reject": (0, BOUNDED_TESTS)} | {
-    "selectattr": (1, BOUNDED_TESTS),
-    "rejectattr": (1, BOUNDED_TESTS),
-}
-"""Filters that take the name of another filter or test: in which argument, and which of those are bounded."""
+REGEX_SECONDS = 1.0
+"""How long a regular expression may take."""
 
 
 def to_bool(value: Any) -> bool:
@@ -94,18 +83,10 @@ def combine(left: Any, right: Any) -> dict[str, Any]:
     return {**left, **right}
 
 
-MAX_ITEMS = 1 << 20
-"""As many as a value of the largest size can hold (sandbox.MAX_VALUE, 16 bytes an item)."""
-
-
 def flatten(value: Any) -> list[Any]:
-    """A list of lists as one list (one level). Raises ValueError past MAX_ITEMS, before any of it is made: one list
-    many times over is small, and what comes of it is not."""
-    children = _listed(value, "flatten")
-    if sum(len(child) if isinstance(child, list) else 1 for child in children) > MAX_ITEMS:
-        raise ValueError(f"'flatten' makes a list of more than {MAX_ITEMS:,} items")
+    """A list of lists as one list (one level)."""
     out: list[Any] = []
-    for child in children:
+    for child in _listed(value, "flatten"):
         out.extend(child) if isinstance(child, list) else out.append(child)
     return out
 
@@ -117,23 +98,26 @@ def to_json(value: Any) -> str:
 
 def regex_search(value: Any, pattern: str) -> str:
     """The first match of a regular expression in a text, or ''."""
-    found = re.search(pattern, str(value))
+    found = regex.search(pattern, str(value), timeout=REGEX_SECONDS)
     return found[0] if found else ""
 
 
 def regex_replace(value: Any, pattern: str, by: str) -> str:
     """A text with every match of a regular expression replaced."""
-    return re.sub(pattern, by, str(value))
+    return str(regex.sub(pattern, by, str(value), timeout=REGEX_SECONDS))
 
 
 def search(value: Any, pattern: str) -> bool:
     """Test: a regular expression matches somewhere in a text."""
-    return re.search(pattern, str(value)) is not None
+    return regex.search(pattern, str(value), timeout=REGEX_SECONDS) is not None
 
 
-FILTERS: dict[str, Callable[..., Any]] = {
-    n: cast("Callable[..., Any]", JINJA_FILTERS[n]) for n in _BOUNDED_BUILTIN + _OTHER_BUILTIN
-}
+def matches(value: Any, pattern: str) -> bool:
+    """Test: a text is one that a glob takes (``mail-*``), whole."""
+    return globs.compiled(str(pattern)).fullmatch(str(value)) is not None
+
+
+FILTERS: dict[str, Callable[..., Any]] = {n: cast("Callable[..., Any]", JINJA_FILTERS[n]) for n in _FILTERS}
 FILTERS |= {
     "bool": to_bool,
     "difference": difference,
@@ -147,5 +131,35 @@ FILTERS |= {
     "regex_search": regex_search,
     "regex_replace": regex_replace,
 }
-TESTS: dict[str, Callable[..., Any]] = {n: cast("Callable[..., Any]", JINJA_TESTS[n]) for n in _BUILTIN_TESTS}
-TESTS |= {"search": search}
+TESTS: dict[str, Callable[..., Any]] = {n: cast("Callable[..., Any]", JINJA_TESTS[n]) for n in _TESTS}
+TESTS |= {"search": search, "matches": matches}
+
+
+def outcome(name: str, args: tuple[Any, ...], named: Mapping[str, Any]) -> int:
+    """What a filter may make of its arguments beyond their own size, in bytes or items: known before any of it is
+    made. Only those that can make more than they get are named here."""
+
+    def given(place: int, key: str, default: Any) -> Any:
+        return args[place] if len(args) > place else named.get(key, default)
+
+    value = args[0] if args else ""
+    if name == "replace" and isinstance(value, str):
+        old, new = str(given(1, "old", "")), str(given(2, "new", ""))
+        return (value.count(old) if old else len(value) + 1) * len(new)
+    if name == "regex_replace" and isinstance(value, str):
+        return 2 * (len(value) + 1) * (len(str(given(2, "by", ""))) + 1)
+    if name == "indent" and isinstance(value, str):
+        width = given(1, "width", 4)
+        return (value.count("\n") + 1) * (width if isinstance(width, int) else len(str(width)))
+    if name == "join":
+        return _length(value) * len(str(given(1, "d", "")))
+    if name in ("batch", "slice"):
+        parts = given(1, "linecount" if name == "batch" else "slices", 0)
+        return 16 * parts if isinstance(parts, int) else 0
+    if name in ("flatten", "sum") and isinstance(value, list):
+        return 16 * sum(len(child) for child in value if isinstance(child, list)) * (len(value) if name == "sum" else 1)
+    return 0
+
+
+def _length(value: Any) -> int:
+    return len(value) if isinstance(value, Sized) else 0
