@@ -18,6 +18,7 @@ from emq_ops.protocol.errors import EmqError, one_line
 COMMANDS: dict[str, tuple[str, str]] = {
     # noun: the module under emq_ops.cli that holds `app`, a Typer (one command: a verb; several: noun and verbs), and
     # the first sentence of its help, so that listing the nouns imports none of them
+    "acl": ("acl", "Print the least rights of a role, as a line of a server's aclfile."),
     "apply": ("apply", "Show the plan, ask, and do it: settings on the server, then one revision."),
     "archive": ("archive", "Keep what streams and dead sets let go: fold, look, read, prove, query, bring back."),
     "audit": ("audit", "What died, when and why; what restarts did; what another threshold would have done."),

@@ -31,6 +31,12 @@ def install_on(admin: redis.Redis) -> None:
         admin.execute_command("ACL", "SETUSER", words[1], "reset", *words[2:], f">{PASSWORD}")
 
 
+def install_on_rules(valkey: Valkey, user: str, rules: list[str]) -> None:
+    """Installs one user with these rules, with PASSWORD."""
+    with valkey.client() as admin:
+        admin.execute_command("ACL", "SETUSER", user, "reset", "on", *rules, f">{PASSWORD}")
+
+
 def connect_as(valkey: Valkey, role: str) -> Server:
     """A connection as that role's user."""
     return connect(f"unix://emq-ops-{role}:{quote(PASSWORD, safe='')}@{valkey.socket}")
