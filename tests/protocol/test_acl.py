@@ -196,7 +196,7 @@ def test_a_worker_takes_no_stream_and_no_key_of_ours_away(
     server.write("RPUSH", "emq:{q}:flow:outbox", "signal")
     before = dump(server)
     caller = roles("worker")
-    with pytest.raises(ServerError, match="NOPERM|permissions"):
+    with pytest.raises(ServerError, match=r"NOPERM|permissions"):
         caller.write(*words)
     assert dump(server) == before
 
