@@ -6,13 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import case, func, select
-
-from emq_ops.ledger.deaths import STALLED
+from emq_ops.ledger.deaths import STALLED, KnownDeath
+from emq_ops.ledger.history import counted_together
 from emq_ops.ledger.interruptions import Interruption
 from emq_ops.ledger.ledger import Ledger
-from emq_ops.ledger.stalls import DEAD, FORCED, RECOVERED, stalls
-from emq_ops.passes.acts.deadset import KnownDeath
 from emq_ops.protocol.ids import at
 
 BURST = 10
@@ -129,22 +126,8 @@ class Burst:
 
 def bursts(ledger: Ledger, queue: str | None = None, *, least: int = BURST, since_ms: int = 0) -> list[Burst]:
     """The sweeps that counted `least` stalls or more, oldest first."""
-    s, counted = stalls, stalls.c.outcome.in_([RECOVERED, FORCED, DEAD])
-    total, died = func.count(), func.sum(case((s.c.outcome == DEAD, 1), else_=0))
-    lapsed = (func.min(s.c.deadline_ms), func.max(s.c.deadline_ms), func.count(s.c.interruption))
-    wanted = (
-        select(s.c.queue, s.c.run, func.max(s.c.at_ms), total, died, *lapsed)
-        .where(counted, s.c.at_ms >= since_ms)
-        .group_by(s.c.queue, s.c.run)
-        .having(total >= least)
-        .order_by(s.c.run)
-    )
-    if queue is not None:
-        wanted = wanted.where(s.c.queue == queue)
-    out: list[Burst] = []
-    with ledger.read() as connection:
-        for queue, run, at_ms, leases, dead, first, last, across in connection.execute(wanted):
-            names = select(s.c.job).where(s.c.run == run, counted).order_by(s.c.id).limit(NAMED)
-            jobs = list(connection.execute(names).scalars())
-            out.append(Burst(queue, run, at_ms, leases, int(dead), leases - int(dead), first, last, across, jobs))
-    return out
+    found = counted_together(ledger, queue, least=least, since_ms=since_ms, named=NAMED)
+    return [
+        Burst(f.queue, f.run, f.at_ms, f.leases, f.died, f.leases - f.died, f.first_ms, f.last_ms, f.across, f.jobs)
+        for f in found
+    ]

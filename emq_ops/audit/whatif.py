@@ -7,26 +7,20 @@ effect only where the job was dead by then. Stalls that an exemption kept from c
 
 from __future__ import annotations
 
-import json
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from heapq import merge
 from itertools import groupby
 from typing import Any
 
-from sqlalchemy import exists, or_, select
-
 from emq_ops.ledger import stalls
-from emq_ops.ledger.deaths import STALLED
+from emq_ops.ledger.history import thresholds, uncounted_deaths
 from emq_ops.ledger.ledger import Ledger
-from emq_ops.ledger.schema import deaths, runs
 from emq_ops.ledger.stalls import DEAD, Stall
 from emq_ops.protocol.errors import BadInputError
 
 NAMED = 100_000
 SAME = "same"
-_PAGE = 2000
 
 
 @dataclass(slots=True)
@@ -165,7 +159,7 @@ def fates_of(out: WhatIf, ledger: Ledger, *, since_ms: int | None = None) -> Ite
 def finish(out: WhatIf, ledger: Ledger) -> None:
     """Says which thresholds were in force, and what should be noted."""
     max_stalled = out.max_stalled
-    out.in_force = _in_force(ledger, out.queues)
+    out.in_force = thresholds(ledger, set(out.queues))
     if not out.jobs:
         out.notes.append("the ledger has no stall of these queues")
     if any(int(threshold) < max_stalled for threshold in out.in_force):
@@ -176,57 +170,13 @@ def finish(out: WhatIf, ledger: Ledger) -> None:
         out.notes.append(f"{out.unnamed} more are not named here; --output jsonl names them all")
 
 
-def queues_to_replay(ledger: Ledger) -> list[str]:
-    """The queues of which the ledger has stalls or deaths."""
-    with ledger.read() as connection:
-        found = {row.queue for row in connection.execute(select(stalls.stalls.c.queue).distinct())}
-        found |= {row.queue for row in connection.execute(select(deaths.c.queue).distinct())}
-    return sorted(found)
-
-
 def _histories(ledger: Ledger, queue: str, since_ms: int | None) -> Iterator[list[Stall]]:
     """Each job's stalls in order, by job; a stalled death that no sweep of ours made is a stall without a run."""
     ours = stalls.by_job(ledger, queue)
-    others = _known_by_their_deaths(ledger, queue)
+    others = uncounted_deaths(ledger, queue)
     parts = merge(ours, others, key=lambda history: history[0].job)
     for _, histories in groupby(parts, key=lambda history: history[0].job):
         whole = sorted((stall for history in histories for stall in history), key=lambda stall: stall.at_ms)
         kept = [stall for stall in whole if since_ms is None or stall.at_ms >= since_ms]
         if kept:
             yield kept
-
-
-def _known_by_their_deaths(ledger: Ledger, queue: str) -> Iterator[list[Stall]]:
-    """Stalled deaths by others, and those whose stall the ledger has no longer (deaths are kept longer)."""
-    d, s = deaths, stalls.stalls
-    told = exists().where(s.c.queue == d.c.queue, s.c.job == d.c.job, s.c.run == d.c.killed_by, s.c.outcome == DEAD)
-    after: tuple[str, int] = ("", 0)
-    wanted = (
-        select(d.c.id, d.c.job, d.c.attempts, d.c.first_seen_ms, d.c.stalls, d.c.killed_by)
-        .where(d.c.queue == queue, d.c.cause == STALLED, d.c.stalls > 0, or_(d.c.killed_by.is_(None), ~told))
-        .order_by(d.c.job, d.c.id)
-        .limit(_PAGE)
-    )
-    while True:
-        beyond = (d.c.job > after[0]) | ((d.c.job == after[0]) & (d.c.id > after[1]))
-        with ledger.read() as connection:
-            rows = connection.execute(wanted.where(beyond)).all()
-        for row in rows:
-            run = row.killed_by or ""
-            yield [Stall(row.job, row.attempts, row.first_seen_ms, 0, DEAD, row.stalls, "", None, run, queue)]
-        if len(rows) < _PAGE:
-            return
-        after = (rows[-1].job, rows[-1].id)
-
-
-def _in_force(ledger: Ledger, queues: Sequence[str]) -> dict[str, int]:
-    seen: Counter[str] = Counter()
-    wanted = select(runs.c.queue, runs.c.policy).where(runs.c.kind == "sweep")
-    with ledger.read() as connection:
-        for queue, text in connection.execute(wanted):
-            if queue not in set(queues):
-                continue
-            threshold = json.loads(text).get("max_stalled")
-            if threshold is not None:
-                seen[str(threshold)] += 1
-    return dict(sorted(seen.items()))

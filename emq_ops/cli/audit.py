@@ -12,7 +12,7 @@ from emq_ops.audit.life import LifeEvent, life_of
 from emq_ops.audit.restarts import audit_restarts, iso
 from emq_ops.audit.server_events import format_count, group_by_event
 from emq_ops.audit.suspects import BURST
-from emq_ops.audit.whatif import begin, fates_of, finish, queues_to_replay
+from emq_ops.audit.whatif import begin, fates_of, finish
 from emq_ops.cli.audit_dead import dead
 from emq_ops.cli.audit_parts import Html, Queues, archive_of, check_page, put_page, queues_of
 from emq_ops.cli.context import CommandContext
@@ -21,6 +21,7 @@ from emq_ops.cli.output import counted, emit_one, emit_rows, say
 from emq_ops.cli.queues import chosen
 from emq_ops.cli.values import duration_ms
 from emq_ops.ledger import interruptions
+from emq_ops.ledger.history import queues_to_replay
 from emq_ops.protocol.errors import BadInputError, EmqError, UnreachableError, one_line
 from emq_ops.protocol.server import Server
 

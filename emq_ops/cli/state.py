@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 
-from sqlalchemy import make_url
+from emq_ops.database.profile import file_of
 
 
 def is_absent(url: str) -> bool:
     """Returns whether the database is a file that nobody made yet. One that can't be looked at is there: opening it
     says what is wrong."""
-    file = make_url(url).database if url.startswith("sqlite") else None
+    file = file_of(url)
     if file is None:
         return False
     try:

@@ -56,3 +56,8 @@ def shown(url: URL | str) -> str:
     """The URL as users write it, without its password."""
     parsed = make_url(url) if isinstance(url, str) else url
     return parsed.set(drivername=parsed.get_backend_name()).render_as_string(hide_password=True)
+
+
+def file_of(url: str) -> str | None:
+    """The file of a SQLite database; None for another one."""
+    return make_url(url).database if url.startswith("sqlite") else None

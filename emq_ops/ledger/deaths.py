@@ -74,27 +74,43 @@ def cause_of(last_error: bytes | None, stalls: int, *, flow: bool = False) -> st
     return FLOW if flow else STALLED if stalls > 0 else UNKNOWN
 
 
+@dataclass(frozen=True, slots=True)
+class KnownDeath:
+    """What the ledger knows of a job that is dead: see `Death`."""
+
+    attempts: int
+    stalls: int
+    first_seen_ms: int
+    cause: str
+    killed_by: str | None
+    deadline_ms: int | None
+    evidence: str | None
+    interruption: int | None
+
+
+def _open(connection: Connection, queue: str, jobs: Sequence[str], names: Sequence[str]) -> Iterator[Row[Any]]:
+    """The job and the columns of these names, of each of these jobs that the ledger has as dead now."""
+    columns = [deaths.c[name] for name in ("job", *names)]
+    for page in pages(jobs):
+        wanted = select(*columns).where(deaths.c.queue == queue, deaths.c.gone_ms.is_(None), deaths.c.job.in_(page))
+        yield from connection.execute(wanted)
+
+
 def known(connection: Connection, queue: str, jobs: Sequence[str]) -> dict[str, tuple[int, int]]:
     """Of these jobs, those that the ledger has as dead now: attempts and stalls."""
-    found: dict[str, tuple[int, int]] = {}
-    for page in pages(jobs):
-        wanted = select(deaths.c.job, deaths.c.attempts, deaths.c.stalls).where(
-            deaths.c.queue == queue, deaths.c.gone_ms.is_(None), deaths.c.job.in_(page)
-        )
-        found.update({job: (attempts, stalls) for job, attempts, stalls in connection.execute(wanted).all()})
-    return found
+    return {row.job: (row.attempts, row.stalls) for row in _open(connection, queue, jobs, ("attempts", "stalls"))}
+
+
+def known_deaths(connection: Connection, queue: str, jobs: Sequence[str]) -> dict[str, KnownDeath]:
+    """The same, with all that is known of them."""
+    names = tuple(KnownDeath.__dataclass_fields__)
+    return {row.job: KnownDeath(*tuple(row)[1:]) for row in _open(connection, queue, jobs, names)}
 
 
 def ages(connection: Connection, queue: str, jobs: Sequence[str]) -> dict[tuple[str, int, int], int]:
     """When each of these deaths (job, attempts, stalls) was first seen; those that are not known are left out."""
-    columns = (deaths.c.job, deaths.c.attempts, deaths.c.stalls, deaths.c.first_seen_ms)
-    found: dict[tuple[str, int, int], int] = {}
-    for page in pages(jobs):
-        wanted = select(*columns).where(deaths.c.queue == queue, deaths.c.gone_ms.is_(None), deaths.c.job.in_(page))
-        found.update(
-            {(job, attempts, stalls): seen for job, attempts, stalls, seen in connection.execute(wanted).all()}
-        )
-    return found
+    found = _open(connection, queue, jobs, ("attempts", "stalls", "first_seen_ms"))
+    return {(row.job, row.attempts, row.stalls): row.first_seen_ms for row in found}
 
 
 def record(connection: Connection, queue: str, seen: Sequence[Death]) -> int:
@@ -193,10 +209,25 @@ def reopen(connection: Connection, queue: str, jobs: Sequence[str], by: str | No
     return back
 
 
-def count_gone(connection: Connection, queue: str, how: str, by: str) -> int:
-    """How many jobs of the queue run `by` let go, in this way."""
-    here = (deaths.c.queue == queue, deaths.c.gone_by == by, deaths.c.gone_how == how)
-    return int(connection.execute(select(func.count()).select_from(deaths).where(*here)).scalar_one())
+def count_gone(connection: Connection, by: str, *, queue: str | None = None, how: str | None = None) -> int:
+    """How many jobs (of the queue) run `by` let go, in this way or in any."""
+    wanted = select(func.count()).select_from(deaths).where(deaths.c.gone_by == by)
+    return int(connection.execute(equal(wanted, deaths, queue=queue, gone_how=how)).scalar_one())
+
+
+def removed_by(ledger: Ledger, run: str, size: int) -> Iterator[list[tuple[str, bytes | None]]]:
+    """The jobs that a trim let go, with their snapshots (None where there is none any more), `size` at a time. Those
+    that are brought back meanwhile do not come again."""
+    kept = outerjoin(deaths, snapshots, snapshots.c.death == deaths.c.id)
+    wanted = select(deaths.c.id, deaths.c.job, snapshots.c.body).select_from(kept).where(deaths.c.gone_by == run)
+    last = 0
+    while True:
+        with ledger.read() as connection:
+            rows = connection.execute(wanted.where(deaths.c.id > last).order_by(deaths.c.id).limit(size)).all()
+        if not rows:
+            return
+        yield [(row.job, row.body) for row in rows]
+        last = rows[-1].id
 
 
 def count_open(connection: Connection, queue: str) -> int:

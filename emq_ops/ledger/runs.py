@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -133,6 +134,19 @@ def add_slice(connection: Connection, run: str, number: int, counts: dict[str, i
         total[name] = total.get(name, 0) + count
     connection.execute(update(runs).where(runs.c.id == run).values(slices=number, counts=json.dumps(total)))
     return True
+
+
+def save_counts(connection: Connection, run: str, counts: Mapping[str, int], **more: Any) -> None:
+    """Notes how far a run is, in place of what was noted before. `more`: other columns."""
+    connection.execute(update(runs).where(runs.c.id == run).values(counts=json.dumps(dict(counts)), **more))
+
+
+def resume(ledger: Ledger, run: Run) -> None:
+    """Another process (the holder and policy of `run`) goes on with a run that did not end."""
+    again = _RUNS.values(replace(run, status=RUNNING, ended_ms=None, error=None))
+    changed = {name: again[name] for name in ("status", "holder", "policy", "ended_ms", "error")}
+    with ledger.write() as connection:
+        connection.execute(update(runs).where(runs.c.id == run.id).values(changed))
 
 
 def at_least(connection: Connection, run: str, name: str, count: int) -> None:

@@ -7,12 +7,10 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from sqlalchemy import select
-
 from emq_ops.cli.demo.stage import QUEUES, Stage
 from emq_ops.cli.demo.view import Tally
+from emq_ops.ledger import deaths
 from emq_ops.ledger.ledger import open_ledger
-from emq_ops.ledger.schema import deaths
 from emq_ops.passes.acts.errortext import normalise
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import Server
@@ -22,9 +20,9 @@ from emq_ops.protocol.transitions.reads import counts
 def _why(stage: Stage) -> Counter[tuple[str, str]]:
     """How many died of what: cause and normalised error."""
     found: Counter[tuple[str, str]] = Counter()
-    with open_ledger(f"sqlite:///{stage.folder}/.emq/state.db") as ledger, ledger.read() as connection:
-        for cause, error in connection.execute(select(deaths.c.cause, deaths.c.last_error)):
-            found[(cause, normalise(error or b""))] += 1
+    with open_ledger(f"sqlite:///{stage.folder}/.emq/state.db") as ledger:
+        for death in deaths.iterate(ledger, with_rows=False):
+            found[(death.cause, normalise(death.last_error or b""))] += 1
     return found
 
 

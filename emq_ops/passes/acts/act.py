@@ -13,7 +13,7 @@ from emq_ops.database.statements import pages
 from emq_ops.ledger import acts, runs
 from emq_ops.ledger.ledger import Ledger, host_ms
 from emq_ops.passes.acts import slices
-from emq_ops.passes.acts.lives import accounted, check_dead, check_owner, save_counts, start, take_over
+from emq_ops.passes.acts.lives import accounted, check_dead, check_owner, start, take_over
 from emq_ops.passes.acts.options import RATE, SLICE, ActOptions, RateLimiter
 from emq_ops.passes.acts.report import ActReport, begin_report
 from emq_ops.passes.acts.selection import DeadSelection, nothing
@@ -48,7 +48,7 @@ def act(server: Server, kind: str, targets: Targets, ledger: Ledger, options: Ac
         with ledger.write() as connection:
             acts.plan(connection, run, page, host_ms())
     with ledger.write() as connection:
-        save_counts(connection, run, {"selected": len(targets.jobs)}, slices=1)
+        runs.save_counts(connection, run, {"selected": len(targets.jobs)}, slices=1)
     options.emit(PassStarted(targets.queue, run, kind=kind))
     return _carry_out(server, ledger, begin_report(kind, targets, run), options)
 

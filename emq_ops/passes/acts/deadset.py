@@ -6,12 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import select
-
 from emq_ops.database.statements import pages
-from emq_ops.ledger.deaths import NO_ATTEMPTS, cause_of
+from emq_ops.ledger.deaths import NO_ATTEMPTS, KnownDeath, cause_of, known_deaths
 from emq_ops.ledger.ledger import Ledger
-from emq_ops.ledger.schema import deaths
 from emq_ops.passes.acts.errortext import READ, group_of, normalise
 from emq_ops.protocol.ids import is_valid
 from emq_ops.protocol.keyspace import keys_of
@@ -21,18 +18,6 @@ from emq_ops.protocol.server import Arg, Server
 PAGE = 1000
 _BUDGET = 8 * 1024 * 1024
 """Bytes of errors and payloads that one look touches: a millisecond or two of the server's time."""
-
-
-@dataclass(frozen=True, slots=True)
-class KnownDeath:
-    """What the ledger knows of a death: see `ledger.deaths.Death`."""
-
-    first_seen_ms: int
-    cause: str
-    killed_by: str | None
-    deadline_ms: int | None
-    evidence: str | None
-    interruption: int | None
 
 
 @dataclass(slots=True)
@@ -109,7 +94,7 @@ class DeadSet:
             fit = [job for job in ids if job[:3] == "JOB" and is_valid(job)]
             self.malformed += len(ids) - len(fit)
             replies = self._look(fit)
-            known = _known(self.ledger, self.queue, fit) if self.ledger is not None and fit else {}
+            known = self._known(fit)
             found = [_dead_job(self.queue, job, r, known.get(job)) for job, r in zip(fit, replies, strict=True) if r[0]]
             self.left += len(fit) - len(found)
             self.seen += len(found)
@@ -132,6 +117,12 @@ class DeadSet:
             if len(raw) < PAGE:
                 return
 
+    def _known(self, jobs: Sequence[str]) -> dict[str, KnownDeath]:
+        if self.ledger is None or not jobs:
+            return {}
+        with self.ledger.read() as connection:
+            return known_deaths(connection, self.queue, jobs)
+
     def _look(self, ids: Sequence[str]) -> list[list[Any]]:
         keys = keys_of(self.queue)
         out: list[list[Any]] = []
@@ -141,7 +132,7 @@ class DeadSet:
         return out
 
 
-def _dead_job(queue: str, job: str, reply: Sequence[Any], found: tuple[int, int, KnownDeath] | None) -> DeadJob:
+def _dead_job(queue: str, job: str, reply: Sequence[Any], found: KnownDeath | None) -> DeadJob:
     if reply[0] < 0:
         return DeadJob(queue, job, damaged=True)
     _, attempts, stalled, group, parent, error, size, failed, held, matched = reply
@@ -149,7 +140,7 @@ def _dead_job(queue: str, job: str, reply: Sequence[Any], found: tuple[int, int,
     count = int(attempts) if fits else NO_ATTEMPTS
     stalls = int(stalled) if stalled.isdigit() and len(stalled) <= 18 else 0
     # One that has died again since the ledger saw it has a death of another time.
-    known = found[2] if found is not None and found[:2] == (count, stalls) else None
+    known = found if found is not None and (found.attempts, found.stalls) == (count, stalls) else None
     return DeadJob(
         queue,
         job,
@@ -165,14 +156,3 @@ def _dead_job(queue: str, job: str, reply: Sequence[Any], found: tuple[int, int,
         damaged=not fits,
         known=known,
     )
-
-
-def _known(ledger: Ledger, queue: str, jobs: Sequence[str]) -> dict[str, tuple[int, int, KnownDeath]]:
-    columns = [deaths.c[name] for name in ("job", "attempts", "stalls", *KnownDeath.__dataclass_fields__)]
-    out: dict[str, tuple[int, int, KnownDeath]] = {}
-    with ledger.read() as connection:
-        for page in pages(jobs):
-            wanted = select(*columns).where(deaths.c.queue == queue, deaths.c.gone_ms.is_(None))
-            for row in connection.execute(wanted.where(deaths.c.job.in_(page))):
-                out[row[0]] = (row[1], row[2], KnownDeath(*row[3:]))
-    return out

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import json
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
-
-from sqlalchemy import Connection, update
 
 from emq_ops.ledger import runs
 from emq_ops.ledger.ledger import Ledger
-from emq_ops.ledger.schema import runs as runs_table
 from emq_ops.passes.acts.options import ActOptions
 from emq_ops.passes.acts.report import ActReport
 from emq_ops.passes.events import Emit, PassEnded
@@ -30,16 +26,7 @@ def start(ledger: Ledger, kind: str, queue: str, options: ActOptions, policy: Ma
 
 def take_over(ledger: Ledger, found: runs.Run) -> None:
     """This process goes on with the run."""
-    policy = json.dumps({**found.policy, "process": _process()})
-    values = {"status": runs.RUNNING, "holder": who(), "policy": policy, "ended_ms": None, "error": None}
-    with ledger.write() as connection:
-        connection.execute(update(runs_table).where(runs_table.c.id == found.id).values(values))
-
-
-def save_counts(connection: Connection, run: str, counts: Mapping[str, int], **more: Any) -> None:
-    """Notes how far the run is."""
-    statement = update(runs_table).where(runs_table.c.id == run)
-    connection.execute(statement.values(counts=json.dumps(dict(counts)), **more))
+    runs.resume(ledger, replace(found, holder=who(), policy={**found.policy, "process": _process()}))
 
 
 @contextlib.contextmanager

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from emq_ops.ledger import acts
+from emq_ops.ledger import acts, runs
 from emq_ops.ledger.ledger import Ledger
 from emq_ops.ledger.snapshot import JobSnapshot
-from emq_ops.passes.acts.lives import accounted, save_counts
+from emq_ops.passes.acts.lives import accounted
 from emq_ops.passes.acts.options import ActOptions, RateLimiter
 from emq_ops.passes.acts.report import ActReport
 from emq_ops.passes.acts.slices import read_acted
@@ -83,7 +83,7 @@ class Restoration:
         report.add({job: code for job, code in codes.items() if left or code == acts.DONE})
         with self.ledger.write() as connection:
             self.source.note_back(connection, back, run)
-            save_counts(connection, run, {"selected": report.selected, acts.DONE: report.done})
+            runs.save_counts(connection, run, {"selected": report.selected, acts.DONE: report.done})
         self.server.write("UNLINK", keys.acted(run))
         return codes
 

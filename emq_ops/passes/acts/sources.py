@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
-from sqlalchemy import Connection, select
-
+from emq_ops.database.engine import Connection
 from emq_ops.ledger import acts, deaths
 from emq_ops.ledger.ledger import Ledger
 from emq_ops.ledger.runs import Run
-from emq_ops.ledger.schema import deaths as deaths_table
-from emq_ops.ledger.schema import snapshots
 from emq_ops.ledger.snapshot import JobSnapshot, unpack_death
 
 FindArchived = Callable[[str, str], JobSnapshot | None]
@@ -59,21 +56,8 @@ class RemovedByTrim:
 
     def pages(self, size: int) -> Iterator[Page]:
         """By death."""
-        d, last = deaths_table, 0
-        wanted = (
-            select(d.c.id, d.c.job, snapshots.c.body)
-            .outerjoin(snapshots, snapshots.c.death == d.c.id)
-            .where(d.c.gone_by == self.trim.id)
-            .order_by(d.c.id)
-            .limit(size)
-        )
-        while True:
-            with self.ledger.read() as connection:
-                rows = connection.execute(wanted.where(d.c.id > last)).all()
-            if not rows:
-                return
-            yield {row.job: self._snapshot(row.job, row.body) for row in rows}
-            last = rows[-1].id
+        for page in deaths.removed_by(self.ledger, self.trim.id, size):
+            yield {job: self._snapshot(job, body) for job, body in page}
 
     def _snapshot(self, job: str, body: bytes | None) -> JobSnapshot | None:
         if body is not None:

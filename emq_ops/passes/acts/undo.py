@@ -8,12 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sqlalchemy import func, select
-
-from emq_ops.ledger import acts, runs
+from emq_ops.ledger import acts, deaths, runs
 from emq_ops.ledger.ledger import Ledger, host_ms
 from emq_ops.ledger.runs import Run
-from emq_ops.ledger.schema import deaths
 from emq_ops.passes.acts.lives import check_dead, check_owner, start, take_over
 from emq_ops.passes.acts.options import SLICE, ActOptions
 from emq_ops.passes.acts.report import ActReport
@@ -59,9 +56,8 @@ def preview_undo(ledger: Ledger, run: str) -> ActReport:
     if removal.kind == acts.REMOVE:
         number = sum(1 for _ in acts.removed(ledger, removal.id))
     else:
-        wanted = select(func.count()).select_from(deaths).where(deaths.c.gone_by == removal.id)
         with ledger.read() as connection:
-            number = int(connection.execute(wanted).scalar_one())
+            number = deaths.count_gone(connection, removal.id)
     return ActReport(acts.UNDO, removal.queue, status="dry", selected=number)
 
 

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection
-
+from emq_ops.database.engine import Connection
 from emq_ops.ledger import deaths, holds
 from emq_ops.ledger import interruptions as book
 from emq_ops.ledger.alerts import Alert, watched

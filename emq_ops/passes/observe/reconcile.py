@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from sqlalchemy import Connection
-
+from emq_ops.database.engine import Connection
 from emq_ops.ledger import deaths as book
 from emq_ops.ledger import interruptions as cuts
 from emq_ops.ledger import runs, victims
@@ -87,7 +86,7 @@ def _settle_listing(connection: Connection, queue: str) -> None:
     """What a trim that did not end had removed is known now, and is its own, whoever found it."""
     listing = victims.noted(connection, queue)
     if listing is not None:
-        removed = book.count_gone(connection, queue, book.TRIMMED, listing.run)
+        removed = book.count_gone(connection, listing.run, queue=queue, how=book.TRIMMED)
         runs.at_least(connection, listing.run, "removed", removed)
         victims.forget(connection, queue)
 

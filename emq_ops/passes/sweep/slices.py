@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection
-
+from emq_ops.database.engine import Connection
 from emq_ops.ledger import interruptions as book
 from emq_ops.ledger import runs, stalls
 from emq_ops.ledger.deaths import NO_ATTEMPTS, STALLED, Death, record
