@@ -118,6 +118,7 @@ class Daemon:
             idle,
             emit,
             fence_of=self.leads.fence_of,
+            lost=self.leads.lost,
             lease_ms_of=lambda queue: self._set.longest_lease_ms(queue),
             away=self.leads.is_away,
             threads=self.settings.threads,
@@ -145,7 +146,8 @@ class Daemon:
 
     def health(self) -> dict[str, Any]:
         """Whether this daemon can do its work: server and state answer, and it runs the revision that is in force."""
-        facts = {"revision": self.revision.number, "leads": self.leads.led, "away": self.leads.away}
+        leads = self.leads
+        facts = {"revision": self.revision.number, "leads": leads.led, "away": leads.away, "faults": leads.faults}
         ok = not (self.leads.away or self._state_fault or self._refused)
         return {"ok": ok, **facts, "refused_revision": self._refused, "state_fault": self._state_fault or None}
 
@@ -196,7 +198,7 @@ class Daemon:
     def _rescan(self) -> None:
         live: list[str] = []
         with contextlib.suppress(EmqError):  # without the server the queues named at apply are known all the same
-            live = self.server.queues()
+            live = [] if self.leads.away else self.server.queues()
             live += alerts.unsettled(self.ledger, set(live))
         self._set = task_set(self.revision.document, live or self._queues, self.env)
         for queue, fault in self._set.faults.items():

@@ -19,17 +19,19 @@ from emq_ops.daemon.timers import Cue, ordered
 from emq_ops.daemon.work import Bounded, Done, Worker
 from emq_ops.ledger.runs import IdleBook
 from emq_ops.passes.events import Emit
-from emq_ops.protocol.errors import DeadlineError, EmqError, FenceError
+from emq_ops.protocol.errors import DeadlineError, EmqError, FenceError, SlotMovingError
 from emq_ops.protocol.fence import Fence
 
 Key = tuple[str, str]
+PUT_OFF_SECONDS = 1.0
 LATE_MS = 5_000
 """A run that begins later than this is reported."""
 
 
 class Dispatcher:
-    """Holds what is due and what runs. `fence_of` answers the lease of a queue, None while we do not lead it;
-    `lease_ms_of` a queue's longest lease; `away` whether its server does not answer."""
+    """Holds what is due and what runs. `fence_of` returns the lease of a queue, None while we do not lead it; `lost` is
+    told of one under which a pass was fenced off; `lease_ms_of` returns a queue's longest lease; `away` whether its
+    server does not answer."""
 
     def __init__(
         self,
@@ -40,6 +42,7 @@ class Dispatcher:
         emit: Emit,
         *,
         fence_of: Callable[[str], Fence | None],
+        lost: Callable[[Fence], None],
         lease_ms_of: Callable[[str], int],
         away: Callable[[str], bool],
         threads: int,
@@ -47,13 +50,14 @@ class Dispatcher:
         backoff_ms: int,
     ) -> None:
         self.worker, self.probe, self.book, self.idle, self.emit = worker, probe, book, idle, emit
-        self._fence_of, self._lease_ms_of, self._away = fence_of, lease_ms_of, away
+        self._fence_of, self._lost, self._lease_ms_of, self._away = fence_of, lost, lease_ms_of, away
         self._quick, self._slow = Pool("pass", threads), Pool("store", archive_threads)
         self.backoff_ms = backoff_ms
         self._tasks: dict[Key, Task] = {}
         self._cues: queue.SimpleQueue[Cue] = queue.SimpleQueue()
         self._pending: dict[Key, Cue] = {}
         self._retry_at: dict[Key, float] = {}
+        self._put_off_until: dict[Key, float] = {}
         self._running: set[Key] = set()
         self._lock = threading.Lock()
         self._ending = threading.Event()
@@ -84,17 +88,19 @@ class Dispatcher:
                 break
         now = clock.steady()
         with self._lock:
+            self._put_off_until = {key: at for key, at in self._put_off_until.items() if at > now}
+            begins = {**self._retry_at, **self._put_off_until}
             ready = [
-                cue
-                for key, cue in self._pending.items()
-                if key not in self._running and self._retry_at.get(key, 0.0) <= now
+                cue for key, cue in self._pending.items() if key not in self._running and begins.get(key, 0.0) <= now
             ]
         ready = [cue for cue in ready if self._fence_of(cue.task.queue) is not None and not self._away(cue.task.queue)]
         if not ready:
             return
         idle = self._idle([cue.task for cue in ready if cue.task.key not in self._retry_at])
         for cue in ordered(ready):
-            if cue.task.key in idle:
+            if cue.task.queue in self.probe.unanswered:
+                self._put_off(cue)  # its pass would wait for the node and keep a thread from the others
+            elif cue.task.key in idle:
                 self._note_late(cue)
                 self._drop(cue)
                 self.book.idled(cue)
@@ -174,7 +180,11 @@ class Dispatcher:
             try:
                 done = self._pass(task, fence)
             except FenceError:
+                self._lost(fence)
                 self._again(cue)  # under the next lease, if it is ours
+                return
+            except SlotMovingError:
+                self._put_off(cue)  # no fault of the task; it goes on when the move is over
                 return
             except EmqError as fault:
                 if self._ending.is_set() and isinstance(fault, DeadlineError):
@@ -219,6 +229,11 @@ class Dispatcher:
             self._retry_at[cue.task.key] = clock.steady() + delay / 1000
         self._again(cue)
         self.emit(TaskFailed(cue.task.queue, task=cue.task.text, error=error, failures=failures, retry_ms=delay))
+
+    def _put_off(self, cue: Cue) -> None:
+        with self._lock:
+            self._put_off_until[cue.task.key] = clock.steady() + PUT_OFF_SECONDS
+        self._again(cue)
 
     def _again(self, cue: Cue) -> None:
         with self._lock:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections.abc import Iterable
 
 from emq_ops.daemon.events import QueueRefused, ServerBack, ServerLost
@@ -12,11 +13,12 @@ from emq_ops.ledger.ledger import Ledger
 from emq_ops.passes.events import Emit
 from emq_ops.passes.lease.lease_set import LeaseSet
 from emq_ops.passes.lease.queue_lease import ForeignQueueError, HeldQueueError
-from emq_ops.protocol import deadline
 from emq_ops.protocol.errors import DeadlineError, EmqError, OutcomeUnknownError, ServerError, UnreachableError
 from emq_ops.protocol.fence import Fence
 from emq_ops.protocol.server import Server
 
+UNREACHABLE_SECONDS = 3.0
+"""After so long a lease is asked for again whose server did not answer."""
 TAKES_NO_WRITES = frozenset({"MISCONF", "NOREPLICAS", "READONLY"})
 """What a server answers to everybody's writes: as in any outage, no worker can renew the lease of its job."""
 
@@ -29,6 +31,7 @@ class Leads:
         self._leases = LeaseSet(server, ledger, lease_ms=lease_ms, emit=emit)
         self._ledger, self._emit, self._lease_ms = ledger, emit, lease_ms
         self.ours: set[str] = set()
+        self._ask_again: dict[str, float] = {}
         self._away: dict[str, str] = {}
         self._slow: set[str] = set()
         self._refused: dict[str, str] = {}
@@ -43,9 +46,18 @@ class Leads:
         """The lease of a queue, None while we do not lead it."""
         return self._leases.fences.get(queue)
 
+    def lost(self, fence: Fence) -> None:
+        """A pass was fenced off: nothing begins under this fence any more."""
+        self._leases.drop(fence)
+
     def is_away(self, queue: str) -> bool:
-        """Whether the queue's server does not answer, or takes no writes of ours."""
-        return queue in self._away
+        """Whether the queue's server does not answer (now, or in time), or takes no writes of ours."""
+        return queue in self._away or queue in self._slow
+
+    @property
+    def faults(self) -> list[str]:
+        """Why queues are away, each reason once."""
+        return sorted(set(self._away.values()))
 
     @property
     def led(self) -> int:
@@ -65,9 +77,13 @@ class Leads:
         gone = [queue for queue in self._leases.fences if queue not in wanted]
         if gone:
             self._leases.release(gone)
-        refused = self._leases.acquire(wanted)
+        now = time.monotonic()
+        refused = self._leases.acquire(q for q in wanted if self._ask_again.get(q, 0.0) <= now)
+        self._ask_again = {q: at for q, at in self._ask_again.items() if at > now}
         self.ours = (self.ours & wanted) | set(self._leases.fences)
         for queue, fault in refused.items():
+            if isinstance(fault, UnreachableError | OutcomeUnknownError):
+                self._ask_again[queue] = now + UNREACHABLE_SECONDS
             if isinstance(fault, ForeignQueueError) and first:
                 self._leases.release()
                 raise fault
@@ -87,9 +103,7 @@ class Leads:
 
     def _keep(self) -> None:
         while not self._over.wait(self._lease_ms / 3000):
-            # A server that hangs must not take longer than the lease to be noticed.
-            with deadline.deadline(self._lease_ms / 1000):
-                self._renew()
+            self._renew()
 
     def _renew(self) -> None:
         held = set(self._leases.fences)

@@ -11,10 +11,13 @@ from emq_ops.daemon import clock
 from emq_ops.daemon.tasks import DEAD, STALLED, Task
 from emq_ops.passes.observe.queue_state import QueueState, observe_many
 from emq_ops.policy.models import StreamPolicy
-from emq_ops.protocol.errors import EmqError
+from emq_ops.protocol.errors import EmqError, UnreachableError
 from emq_ops.protocol.keyspace import keys_of
 from emq_ops.protocol.scripts import load
 from emq_ops.protocol.server import Server
+
+GLANCE_SECONDS = 1.0
+"""How long a node may take to say how its queues stand, before the others' turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,18 +34,24 @@ class Probe:
     """Remembers how each queue and stream stood when its last pass had nothing left to do."""
 
     def __init__(self, server: Server) -> None:
+        self._quick = server.hurried(GLANCE_SECONDS)
         self.server = server
+        self.unanswered: set[str] = set()
+        """Queues of the last look whose node did not answer."""
         self._sights: dict[str, QueueState] = {}
         self._rests: dict[tuple[str, str], Rest] = {}
         self.seen_ms: dict[str, int] = {}
 
     def idle(self, tasks: Sequence[Task]) -> set[tuple[str, str]]:
         """The keys of those that have nothing to do. One that can't be told is not idle: its pass will say why."""
+        self.unanswered = set()
         streams = [task for task in tasks if task.key in self._rests]
         seen = {task.queue for task in tasks if task.name in (STALLED, DEAD) and task.queue in self._sights}
         calm: set[tuple[str, str]] = set()
-        for queue, sight in observe_many(self.server, sorted(seen)).items():
+        for queue, sight in observe_many(self._quick, sorted(seen)).items():
             before = self._sights.get(queue)
+            if isinstance(sight, UnreachableError):
+                self.unanswered.add(queue)
             if before is None or isinstance(sight, EmqError) or sight.unrecorded or not _same(before, sight):
                 continue
             self.seen_ms[queue] = sight.now_ms
@@ -54,7 +63,9 @@ class Probe:
     def _idle_streams(self, tasks: Sequence[Task]) -> set[tuple[str, str]]:
         calls = [([keys_of(task.queue).stream(task.stream)], ()) for task in tasks]
         found: set[tuple[str, str]] = set()
-        for task, reply in zip(tasks, self.server.run_many(load("stream_facts"), calls, readonly=True), strict=True):
+        for task, reply in zip(tasks, self._quick.run_many(load("stream_facts"), calls, readonly=True), strict=True):
+            if isinstance(reply, UnreachableError):
+                self.unanswered.add(task.queue)
             if isinstance(reply, EmqError):
                 continue
             rest = self._rests[task.key]

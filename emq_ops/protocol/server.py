@@ -9,8 +9,9 @@ is harmless; `write` and `run` never are: a lost reply is an OutcomeUnknownError
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import fnmatch
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -19,6 +20,7 @@ from emq_ops.protocol.connection.calls import Call
 from emq_ops.protocol.connection.cluster import Cluster
 from emq_ops.protocol.connection.dispatch import CommandDispatcher
 from emq_ops.protocol.connection.embedded import Embedded
+from emq_ops.protocol.connection.gate import Gate
 from emq_ops.protocol.connection.link import Arg, Link
 from emq_ops.protocol.connection.node import Node
 from emq_ops.protocol.connection.options import ConnectionOptions
@@ -47,8 +49,11 @@ class _Sender(Protocol):
 class Server:
     """A connected server. Thread-safe: each call borrows a connection from a pool."""
 
-    def __init__(self, sender: _Sender, topology: Topology, options: ConnectionOptions, where: str) -> None:
+    def __init__(
+        self, sender: _Sender, topology: Topology, options: ConnectionOptions, where: str, gate: Gate | None = None
+    ) -> None:
         self._sender = sender
+        self._gate = gate
         self._topology = topology
         self._options = options
         self.where = where
@@ -167,6 +172,25 @@ class Server:
         _accept(found, self._options, self.where)
         return found
 
+    def hurried(self, seconds: float) -> Server:
+        """The same server, for calls that come again by themselves: nothing is tried twice, and no node is waited for
+        longer than `seconds`. Closed with this one."""
+        seconds = min(seconds, self._options.socket_seconds)
+        options = dataclasses.replace(self._options, patience=0.0, socket_timeout=seconds)
+        return Server(CommandDispatcher(self._topology, options, self._gate), self._topology, options, self.where)
+
+    def shards(self, queues: Iterable[str]) -> list[list[str]]:
+        """`queues` by the node that owns their slots, as far as that is known; all of them together where it is not."""
+        names = list(queues)
+        try:
+            nodes = [self._topology.node(_slot(queue)) for queue in names]
+        except UnreachableError:
+            return [names] if names else []
+        found: dict[Node, list[str]] = {}
+        for node, queue in zip(nodes, names, strict=True):
+            found.setdefault(node, []).append(queue)
+        return list(found.values())
+
     def close(self) -> None:
         """Gives back every connection; the last user of an embedded server stops it. Later calls are refused."""
         self._sender.close()
@@ -274,10 +298,11 @@ def connect(url: str, options: ConnectionOptions | None = None, *, base_dir: str
         if found is not None:
             _accept(found.decode("utf-8", "replace"), target.options, target.where)
 
-    sender = CommandDispatcher(topology, target.options, look)
+    gate = Gate(look, remembers=not topology.single)
+    sender = CommandDispatcher(topology, target.options, gate)
     try:
-        sender.enter()
+        gate.enter()
     except BaseException:
         topology.close()
         raise
-    return Server(sender, topology, target.options, target.where)
+    return Server(sender, topology, target.options, target.where, gate)

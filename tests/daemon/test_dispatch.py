@@ -51,6 +51,7 @@ def dispatcher(server: Server, ledger: Ledger) -> Iterator[Dispatcher]:
             IdleBook(ledger, "test"),
             nowhere,
             fence_of=lambda _queue: fence,
+            lost=lambda _fence: None,
             lease_ms_of=lambda _queue: 30_000,
             away=lambda _queue: False,
             threads=1,

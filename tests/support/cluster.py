@@ -31,8 +31,8 @@ def until(what: str, done: Callable[[], object], seconds: float = 30) -> None:
 class Cluster:
     """`nodes`: the three primaries by slot share, then the replicas (one of each primary, in turn)."""
 
-    def __init__(self, replicas: int = 0) -> None:
-        self._replicas = replicas
+    def __init__(self, replicas: int = 0, **config: str | int) -> None:
+        self._replicas, self._config = replicas, config
         self.nodes: list[Valkey] = []
 
     @property
@@ -81,6 +81,7 @@ class Cluster:
                 repl_diskless_sync_delay=0,
                 cluster_replica_validity_factor=0,
                 enable_debug_command="local",
+                **self._config,
             )
             self.nodes.append(node.start())
         for number, node in enumerate(self.nodes):

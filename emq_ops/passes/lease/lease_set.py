@@ -5,7 +5,8 @@ A daemon of 1,000 queues renews 1,000 leases three times in their length; one by
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from emq_ops.ledger import interruptions as sights
@@ -14,6 +15,7 @@ from emq_ops.ledger.ledger import Ledger
 from emq_ops.passes.events import Emit, LeaseLost, LeaseTaken, nowhere
 from emq_ops.passes.lease.holder import DAEMON, Holder
 from emq_ops.passes.lease.queue_lease import LEASE_MS, ForeignQueueError, HeldQueueError, lease_info_of
+from emq_ops.protocol.deadline import deadline
 from emq_ops.protocol.errors import EmqError, FenceError
 from emq_ops.protocol.fence import Fence
 from emq_ops.protocol.keyspace import keys_of
@@ -37,6 +39,7 @@ class LeaseSet:
     def __init__(self, server: Server, ledger: Ledger, *, lease_ms: int = LEASE_MS, emit: Emit = nowhere) -> None:
         self.server, self.ledger, self.lease_ms, self.emit = server, ledger, lease_ms, emit
         self.me = Holder.me(DAEMON)
+        self._quick = server.hurried(lease_ms / 6000)
         self.fences: dict[str, Fence] = {}
 
     def acquire(self, queues: Iterable[str]) -> dict[str, EmqError]:
@@ -56,16 +59,35 @@ class LeaseSet:
 
     def renew(self) -> dict[str, EmqError]:
         """Renews every lease in hand; answers the faults. A lease that stands no more is in hand no more."""
-        held = list(self.fences.items())
-        replies = self.server.run_many(
-            load("lease_renew"), [([fence.key], [*fence.args, self.lease_ms]) for _, fence in held]
-        )
+        shards = self.server.shards(self.fences)
+        if len(shards) < 2:
+            return self._renew([queue for shard in shards for queue in shard])
         faults: dict[str, EmqError] = {}
-        for (queue, _), reply in zip(held, replies, strict=True):
+        # Side by side: a node that hangs delays its own queues alone.
+        with ThreadPoolExecutor(len(shards), "renewal") as pool:
+            for found in pool.map(self._renew, shards):
+                faults |= found
+        return faults
+
+    def drop(self, fence: Fence) -> None:
+        """A script was refused under this fence: it is in hand no more, before a renewal finds out."""
+        queue = fence.keys.queue
+        if self.fences.get(queue) == fence:
+            self.fences.pop(queue, None)
+            self.emit(LeaseLost(queue, reason="a pass was fenced off"))
+
+    def _renew(self, queues: Sequence[str]) -> dict[str, EmqError]:
+        """The queues of one node, within a sixth of the lease."""
+        held = [(queue, fence) for queue in queues if (fence := self.fences.get(queue)) is not None]
+        calls = [([fence.key], (*fence.args, self.lease_ms)) for _, fence in held]
+        with deadline(self.lease_ms / 6000):
+            replies = self._quick.run_many(load("lease_renew"), calls)
+        faults: dict[str, EmqError] = {}
+        for (queue, fence), reply in zip(held, replies, strict=True):
             if not isinstance(reply, EmqError):
                 continue
             faults[queue] = reply
-            if isinstance(reply, FenceError):
+            if isinstance(reply, FenceError) and self.fences.get(queue) == fence:
                 self.fences.pop(queue, None)
                 self.emit(LeaseLost(queue, reason=reply.what))
         return faults
@@ -88,7 +110,7 @@ class LeaseSet:
         again: dict[str, _Wish] = {}
         taken: dict[str, int] = {}
         for (queue, wish), reply in zip(
-            wishes.items(), self.server.run_many(load("lease_acquire"), calls), strict=True
+            wishes.items(), self._quick.run_many(load("lease_acquire"), calls), strict=True
         ):
             if isinstance(reply, EmqError):
                 refused[queue] = reply

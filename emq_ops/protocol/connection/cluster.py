@@ -36,7 +36,7 @@ class Cluster(Topology):
 
     def __init__(self, target: Target) -> None:
         self._target = target
-        self._nodes = Nodes(target, self._admit)
+        self._nodes = Nodes(target, self._admit, heals=True)
         self._slots: list[Node | None] = []
         self._members: frozenset[str] = frozenset()
         self._ids: dict[Address, str] = {}

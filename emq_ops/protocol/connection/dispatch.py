@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import threading
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from emq_ops.protocol.connection.calls import Call
 from emq_ops.protocol.connection.flush import Redirected, RetryPace, ToRetry, chunks, flush, torn
+from emq_ops.protocol.connection.gate import Gate
 from emq_ops.protocol.connection.node import Node, Replaced
 from emq_ops.protocol.connection.options import ConnectionOptions
 from emq_ops.protocol.connection.topology import Topology
-from emq_ops.protocol.deadline import check, deadline
+from emq_ops.protocol.deadline import check
 from emq_ops.protocol.errors import (
     DeadlineError,
     EmqError,
@@ -21,23 +20,13 @@ from emq_ops.protocol.errors import (
     UnreachableError,
 )
 
-LOOK_SECONDS, LOOK_AGAIN_SECONDS = 1.0, 5.0
-"""How long a second look at the version may take, and when it is tried again."""
-
 
 class CommandDispatcher:
-    """Sends calls to the nodes of a topology over pooled links. Thread-safe. `enter` is called before anything is
-    sent after a start or a lost connection: it may look at the server and raise an EmqError to refuse it. Where the
-    topology knows its members (a Cluster), what it once found holds while it can't be looked at again."""
+    """Sends calls to the nodes of a topology over pooled links. Thread-safe. `gate` may look at the server before
+    anything is sent after a start or a lost connection, and refuse it."""
 
-    def __init__(self, topology: Topology, options: ConnectionOptions, enter: Callable[[], None] | None = None) -> None:
-        self.topology = topology
-        self.options = options
-        self._enter = enter
-        self._entered = enter is None
-        self._known = False
-        self._next_look = 0.0
-        self._entering = threading.Lock()
+    def __init__(self, topology: Topology, options: ConnectionOptions, gate: Gate | None = None) -> None:
+        self.topology, self.options, self.gate = topology, options, gate
         self._closed = False
 
     def send(self, calls: Sequence[Call], *, repeatable: bool, node: Node | None = None) -> list[Any]:
@@ -49,7 +38,8 @@ class CommandDispatcher:
         pace = RetryPace(self.options.patience_seconds, heals=self.topology.heals)
         while True:
             try:
-                self.enter()
+                if self.gate is not None:
+                    self.gate.enter()
             except EmqError as fault:
                 for number in todo:
                     results[number] = fault
@@ -66,32 +56,6 @@ class CommandDispatcher:
     def close(self) -> None:
         """Refuses every later call."""
         self._closed = True
-
-    def enter(self) -> None:
-        """Looks at the server where that is due."""
-        if self._entered or self._enter is None:
-            return
-        if self._known and not self.topology.single:
-            self._look_again(self._enter)
-            return
-        with self._entering:
-            if not self._entered:
-                self._enter()
-                self._entered = self._known = True
-
-    def _look_again(self, look: Callable[[], None]) -> None:
-        """One thread looks, for a moment; the others go on with what is known, and so does it where nobody answers."""
-        if time.monotonic() < self._next_look or not self._entering.acquire(blocking=False):
-            return
-        try:
-            with deadline(LOOK_SECONDS):
-                look()
-            self._entered = True
-        except UnreachableError:
-            check()
-            self._next_look = time.monotonic() + LOOK_AGAIN_SECONDS
-        finally:
-            self._entering.release()
 
     def _learn(self, calls: Sequence[Call], results: list[Any], again: ToRetry) -> None:
         """Takes the hints of refused calls to the topology, and leaves plain errors in their places."""
@@ -112,8 +76,8 @@ class CommandDispatcher:
                 again.at_once.remove(number)  # nobody to follow it here
         if doubt:
             self.topology.doubt()
-        if doubt or again.broken:
-            self._entered = self._enter is None
+        if (doubt or again.broken) and self.gate is not None:
+            self.gate.close()
 
     def _moving(self, call: Call) -> None:
         if call.slot is not None:

@@ -35,7 +35,7 @@ class Sentinels(Topology):
 
     def __init__(self, target: Target) -> None:
         self._target = target
-        self._nodes = Nodes(target, _primary_only)
+        self._nodes = Nodes(target, _primary_only, heals=True)
         self._own = dataclasses.replace(
             target.options,
             username=target.options.sentinel_username,

@@ -5,11 +5,13 @@ Each returns the node that owns a slot, takes hints that it moved, and looks aga
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 from collections.abc import Callable, Collection
 
 from emq_ops.protocol.connection.link import Link
 from emq_ops.protocol.connection.node import Node
+from emq_ops.protocol.connection.options import ConnectionOptions
 from emq_ops.protocol.connection.url import Address, Target
 from emq_ops.protocol.errors import EmqError
 
@@ -58,10 +60,12 @@ class Topology:
 
 
 class Nodes:
-    """The nodes known by address, made once each."""
+    """The nodes known by address, made once each. `heals`: where another node may serve in a while, no connect may take
+    all the patience that there is."""
 
-    def __init__(self, target: Target, admit: Callable[[Link], None] | None = None) -> None:
+    def __init__(self, target: Target, admit: Callable[[Link], None] | None = None, *, heals: bool = False) -> None:
         self._target = target
+        self._options = hasty(target.options) if heals else target.options
         self._admit = admit
         self._known: dict[Address, Node] = {}
         self._lock = threading.Lock()
@@ -73,7 +77,7 @@ class Nodes:
                 where = self._target.where
                 if len(self._target.addresses) != 1 or self._target.addresses[0] != address:
                     where = f"{where} at {show(address)}"
-                node = Node(address, self._target.options, where, tls=self._target.tls, admit=self._admit)
+                node = Node(address, self._options, where, tls=self._target.tls, admit=self._admit)
                 self._known[address] = node
             return node
 
@@ -84,6 +88,12 @@ class Nodes:
     def drop(self) -> None:
         for node in self.all():
             node.drop()
+
+
+def hasty(options: ConnectionOptions) -> ConnectionOptions:
+    """As `options`, with three connects at the least within patience."""
+    most = max(1.0, options.patience_seconds / 3)
+    return dataclasses.replace(options, connect_timeout=min(options.connect_seconds, most))
 
 
 def show(address: Address) -> str:
