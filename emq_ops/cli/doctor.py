@@ -89,7 +89,7 @@ def doctor(
         outcomes: list[Mended] = []
         for outcome in treat(server, mendable, also=asked, ledger=ledger, holder=who()):
             outcomes.append(outcome)
-            _told(outcome)
+            say(_format_outcome(outcome))
         left = _only(consult(server, names, ledger), wanted)
     if context.output == "json":
         emit_one(
@@ -144,8 +144,8 @@ def _outcome(outcome: Mended) -> dict[str, object]:
     return {**row, "outcome": outcome.outcome, "why": outcome.why}
 
 
-def _told(outcome: Mended) -> None:
+def _format_outcome(outcome: Mended) -> str:
     finding = outcome.finding
     subject = one_line(finding.subject.decode("utf-8", "backslashreplace"))
     why = f" ({outcome.why})" if outcome.why else ""
-    say(f"{outcome.outcome}: {finding.queue} {finding.kind} {subject}{why}")
+    return f"{outcome.outcome}: {finding.queue} {finding.kind} {subject}{why}"

@@ -161,13 +161,13 @@ class Keys:
         """What an act did and the ledger has not recorded yet: a list of id, code, id, code ..."""
         return self.ops_base + "acted:" + require(run, "RUN")
 
-    def grave(self, run: str) -> str:
+    def backup_prefix(self, run: str) -> str:
         """The prefix under which an act lays the jobs that it takes away, until the ledger has them."""
         return self.ops_base + "grave:" + require(run, "RUN") + ":"
 
-    def graves(self, run: str, job: str) -> list[str]:
+    def backups(self, run: str, job: str) -> list[str]:
         """Every key that a job may have there."""
-        row = self.grave(run) + job_id(job)
+        row = self.backup_prefix(run) + job_id(job)
         return [row, *(row + ":" + book for book in JOB_BOOKS if book != "lock")]
 
     def repeatable(self, name: str) -> str:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from emq_ops.audit.dead import audit_dead
-from emq_ops.audit.doctor.look import examine
+from emq_ops.audit.doctor.examination import examine
 from emq_ops.audit.doctor.mend import mend
 from emq_ops.ledger.acts import REMOVE, REQUEUE
 from emq_ops.ledger.ledger import Ledger

@@ -4,8 +4,9 @@
 beside running workers.
 """
 
+from emq_ops.audit.doctor.examination import Diagnosis, examine
+from emq_ops.audit.doctor.finding import Finding
 from emq_ops.audit.doctor.kinds import KINDS, Kind, kinds_named
-from emq_ops.audit.doctor.look import Diagnosis, Finding, examine
 from emq_ops.audit.doctor.mend import Mended, mend
 
 __all__ = ["KINDS", "Diagnosis", "Finding", "Kind", "Mended", "examine", "kinds_named", "mend"]

@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from emq_ops.audit.competing import competing
-from emq_ops.audit.doctor.look import SETTLE_SECONDS, Diagnosis, Finding, examine
+from emq_ops.audit.doctor.examination import SETTLE_SECONDS, Diagnosis, examine
+from emq_ops.audit.doctor.finding import Finding
 from emq_ops.audit.doctor.mend import Mended, mend
 from emq_ops.ledger import acts, runs
 from emq_ops.ledger.ledger import Ledger

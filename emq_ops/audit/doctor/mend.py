@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from emq_ops.audit.doctor.look import KEY, LANE, Finding
+from emq_ops.audit.doctor.finding import KEY, LANE, Finding
 from emq_ops.protocol.errors import ServerError, WireError
 from emq_ops.protocol.keyspace import keys_of
 from emq_ops.protocol.scripts import load

@@ -18,7 +18,7 @@ def read_backups(server: Server, keys: Keys, run: str, jobs: Sequence[str]) -> d
     out: dict[str, JobSnapshot] = {}
     todo = list(jobs)
     while todo:
-        args: list[Arg] = [keys.grave(run), _READ_BUDGET, *todo]
+        args: list[Arg] = [keys.backup_prefix(run), _READ_BUDGET, *todo]
         replies = server.run(load("act_read"), [keys.acted(run)], args, readonly=True)
         for job, reply in zip(todo, replies, strict=False):
             if reply[0]:
@@ -30,4 +30,4 @@ def read_backups(server: Server, keys: Keys, run: str, jobs: Sequence[str]) -> d
 def delete_backups(server: Server, keys: Keys, run: str, jobs: Iterable[str]) -> None:
     """Lets go of jobs that `run` laid aside and the ledger has."""
     for page in pages(list(jobs), 100):
-        server.write("UNLINK", *[key for job in page for key in keys.graves(run, job)])
+        server.write("UNLINK", *[key for job in page for key in keys.backups(run, job)])

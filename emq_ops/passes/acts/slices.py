@@ -18,7 +18,7 @@ def send_slice(server: Server, kind: str, keys: Keys, run: str, items: Sequence[
     if kind == acts.REQUEUE:
         server.run(load("act_requeue"), [keys.acted(run), keys.dead, keys.exempt], [keys.base, *facts])
     else:
-        server.run(load("act_remove"), [keys.acted(run), keys.dead], [keys.base, keys.grave(run), *facts])
+        server.run(load("act_remove"), [keys.acted(run), keys.dead], [keys.base, keys.backup_prefix(run), *facts])
 
 
 def read_acted(server: Server, keys: Keys, run: str) -> list[tuple[str, str]]:

@@ -1,21 +1,17 @@
-"""Looking: bounded SCAN over the queues' keys, pages of them judged by read-only scripts, and each suspect looked at
-a second time before it counts.
+"""The keys of one queue under examination: pages of them are judged by read-only scripts, suspects a second time.
 
-A page is judged inside one script, so a job that moves while we look is never caught between two sets. The second
-look comes after a moment, for what others do in several steps (a deduplication key set before its job).
+A page is judged inside one script, so a job that moves while we look is never caught between two sets.
 """
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 
-from emq_ops.audit.doctor.kinds import KINDS, Kind
+from emq_ops.audit.doctor.finding import KEY, LANE, Finding
 from emq_ops.protocol import keyspace
 from emq_ops.protocol.ids import is_valid
-from emq_ops.protocol.keyspace import EVERY_KEY, Keys, keys_of
+from emq_ops.protocol.keyspace import Keys
 from emq_ops.protocol.scripts import load
 from emq_ops.protocol.server import Arg, Server
 
@@ -25,97 +21,12 @@ LANE_PAGE = 1000
 MAX_FLIGHTS = 50_000
 """Above this many leases the flights of lanes are not counted: it takes one script."""
 MAX_LISTED = 10_000
-"""Suspects of one kind that are looked at again and listed, a queue; of the rest only the number is told."""
-SETTLE_SECONDS = 0.2
-LANE, KEY = "lane", "key"
-"""Places of findings that are no jobs."""
+"""Suspects of one kind that are looked at again and listed, a queue; of the rest only the number is reported."""
 SETS = ("active", "pending", "schedule", "dead")
 LANE_KEYS = {"ring": "list", "paused": "set", "glimit": "hash", "gactive": "hash", "gweight": "hash"}
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One thing that is wrong. `subject`: a job, a lane, or a key's name after the base; `place`: the set that a job
-    was seen in (empty: found by its row), LANE or KEY; `detail`: what was seen."""
-
-    queue: str
-    kind: str
-    subject: bytes
-    detail: str
-    place: str = ""
-
-    @property
-    def about(self) -> Kind:
-        return KINDS[self.kind]
-
-    @property
-    def key(self) -> tuple[str, str, bytes]:
-        return self.queue, self.kind, self.subject
-
-
-@dataclass(slots=True)
-class Diagnosis:
-    """What an examination found. `notes`: what an operator should know, without anything to mend; `unlisted`: how many
-    more of a kind there are than were listed, by queue and kind; `looked`: keys seen."""
-
-    findings: list[Finding] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-    unlisted: dict[tuple[str, str], int] = field(default_factory=dict)
-    queues: list[str] = field(default_factory=list)
-    looked: int = 0
-
-    @property
-    def healthy(self) -> bool:
-        return not self.findings
-
-
-def examine(
-    server: Server, queues: Sequence[str], *, settle: float = SETTLE_SECONDS, max_flights: int = MAX_FLIGHTS
-) -> Diagnosis:
-    """Looks at every key of `queues` (names). Changes nothing. Raises what the server raises."""
-    out = Diagnosis(queues=sorted(queues))
-    wards = {name: _Ward(server, keys_of(name), max_flights) for name in out.queues}
-    for ward in wards.values():
-        ward.look_at_core()
-    for key in _keys(server, out.queues):
-        out.looked += 1
-        name = keyspace.queue_of_key(key)
-        if name in wards:
-            wards[name].take(key)
-    suspects: list[Finding] = []
-    for ward in wards.values():
-        ward.finish()
-        suspects += ward.suspects
-        out.notes += ward.notes
-        out.unlisted |= {(ward.keys.queue, kind): n for kind, n in ward.unlisted.items()}
-    if suspects and settle > 0:
-        time.sleep(settle)
-    for ward in wards.values():
-        out.findings += ward.second_look()
-    _fence_notes(server, out)
-    return out
-
-
-def _keys(server: Server, queues: Sequence[str]) -> Iterator[bytes]:
-    if len(queues) == 1:
-        yield from server.scan(keys_of(queues[0]).all_pattern())
-    else:
-        yield from server.scan(EVERY_KEY)
-
-
-def _fence_notes(server: Server, out: Diagnosis) -> None:
-    """The wire fence is reported and never written; nothing else may stand beside it."""
-    fence = server.read("GET", keyspace.VERSION_KEY)
-    if fence is None:
-        out.notes.append(f"{keyspace.VERSION_KEY} is absent, which is fine: no worker has claimed a wire version")
-    else:
-        out.notes.append(f"{keyspace.VERSION_KEY} is {fence.decode('utf-8', 'backslashreplace')}")
-    for key in sorted(set(server.scan("{emq}:*"))):
-        if key != keyspace.VERSION_KEY.encode():
-            out.findings.append(Finding("", "reserved_key", key, "beside the version"))
-
-
-class _Ward:
+class QueueExamination:
     """One queue under examination."""
 
     def __init__(self, server: Server, keys: Keys, max_flights: int) -> None:
@@ -130,7 +41,7 @@ class _Ward:
         self._lanes: set[bytes] = set()
         self._jobs_fit = self._lanes_fit = True
 
-    def look_at_core(self) -> None:
+    def check_types(self) -> None:
         """Where a set has another type, what rests on it can't be judged."""
         broken = self._broken([(name, "zset") for name in SETS])
         if broken:
@@ -172,7 +83,7 @@ class _Ward:
             for page in self._pages("ZSCAN", self.keys.repeat, step=2):
                 self._judge_keys([b"repeat:" + name for name in page])
 
-    def second_look(self) -> list[Finding]:
+    def confirmed(self) -> list[Finding]:
         """The suspects that are still so, with what is seen now."""
         suspects, self.suspects = self.suspects, []
         self._known.clear()

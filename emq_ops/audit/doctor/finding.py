@@ -1,0 +1,30 @@
+"""One thing that is wrong in a queue's keys."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from emq_ops.audit.doctor.kinds import KINDS, Kind
+
+LANE, KEY = "lane", "key"
+"""Places of findings that are no jobs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that is wrong. `subject`: a job, a lane, or a key's name after the base; `place`: the set that a job
+    was seen in (empty: found by its row), LANE or KEY; `detail`: what was seen."""
+
+    queue: str
+    kind: str
+    subject: bytes
+    detail: str
+    place: str = ""
+
+    @property
+    def about(self) -> Kind:
+        return KINDS[self.kind]
+
+    @property
+    def key(self) -> tuple[str, str, bytes]:
+        return self.queue, self.kind, self.subject
