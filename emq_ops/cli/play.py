@@ -26,10 +26,11 @@ from emq_ops.ledger.ledger import Ledger
 from emq_ops.ledger.snapshot import JobSnapshot
 from emq_ops.passes.acts.deadset import DeadJob
 from emq_ops.playbook import runner as words
+from emq_ops.playbook.asks import Asks, Confirmation
 from emq_ops.playbook.context import Ops, QueuePolicy
 from emq_ops.playbook.model import Task
 from emq_ops.playbook.play import Options, prepare, read, resume, shipped
-from emq_ops.playbook.runner import Asks, Ended, Prediction
+from emq_ops.playbook.runner import Ended
 from emq_ops.playbook.select import select
 from emq_ops.protocol.errors import BadInputError
 from emq_ops.protocol.server import Server
@@ -199,7 +200,7 @@ class Prompt:
     def __init__(self, stopping: threading.Event) -> None:
         self._stopping, self._asking = stopping, False
 
-    def confirm(self, prediction: Prediction) -> bool:
+    def confirm(self, prediction: Confirmation) -> bool:
         """May a destructive task go on?"""
         name = prediction.task.module.name
         for queue, outcome in prediction.outcomes.items():

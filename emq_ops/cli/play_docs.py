@@ -11,7 +11,7 @@ from emq_ops.playbook.model import Playbook
 from emq_ops.playbook.modules import MODULES
 from emq_ops.playbook.registry import Module
 from emq_ops.playbook.schema import schema
-from emq_ops.playbook.select import Selection
+from emq_ops.playbook.select import TaskSelection
 from emq_ops.policy.words import did_you_mean
 from emq_ops.protocol.errors import BadInputError
 
@@ -85,7 +85,7 @@ def _shown(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
-def task_rows(playbook: Playbook, selection: Selection) -> list[dict[str, Any]]:
+def task_rows(playbook: Playbook, selection: TaskSelection) -> list[dict[str, Any]]:
     """The tasks that a selection takes, in reading order; handlers too."""
     rows = []
     for play, task in playbook.tasks():

@@ -24,7 +24,7 @@ _COLOURS = {OK: "32", CHANGED: "33", SKIPPED: "36", FAILED: "31", "head": "1", "
 class View(Protocol):
     """Takes events; `close` after the last."""
 
-    def __call__(self, event: e.Event) -> None: ...
+    def __call__(self, event: e.PlayEvent) -> None: ...
 
     def close(self) -> None:
         """Writes what is only known at the end."""
@@ -46,7 +46,7 @@ class LiveView:
         self._lock = threading.Lock()
         self._check = False
 
-    def __call__(self, event: e.Event) -> None:
+    def __call__(self, event: e.PlayEvent) -> None:
         lines = self._lines(event)
         if lines:
             with self._lock:
@@ -64,7 +64,7 @@ class LiveView:
     def _head(self, text: str) -> str:
         return self._styled(f"{text} ".ljust(_WIDTH, "*"), "head")
 
-    def _lines(self, event: e.Event) -> list[str]:
+    def _lines(self, event: e.PlayEvent) -> list[str]:
         match event:
             case e.RunStarted():
                 self._check = event.check
@@ -158,7 +158,7 @@ class DocumentView:
         self._document: dict[str, Any] = {}
         self._tasks: dict[str, dict[str, Any]] = {}
 
-    def __call__(self, event: e.Event) -> None:
+    def __call__(self, event: e.PlayEvent) -> None:
         match event:
             case e.RunStarted():
                 self._document = {"run": event.run, "playbook": event.playbook, "check": event.check}
@@ -197,7 +197,7 @@ class JsonLinesView:
     def __init__(self) -> None:
         self._lock = threading.Lock()
 
-    def __call__(self, event: e.Event) -> None:
+    def __call__(self, event: e.PlayEvent) -> None:
         row: dict[str, Any]
         match event:
             case e.RunStarted():

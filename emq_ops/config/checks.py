@@ -8,7 +8,7 @@ from datetime import datetime
 
 from emq_ops.config.explain import dotted, locate
 from emq_ops.config.messenger import messenger_of, says_a_secret
-from emq_ops.config.models import Archive, Config, Window
+from emq_ops.config.models import ArchiveSection, Config, WindowSection
 from emq_ops.policy.references import has_reference
 from emq_ops.policy.secrets import hide
 from emq_ops.policy.triggers import Cron, parse_every
@@ -18,7 +18,7 @@ from emq_ops.protocol.connection.url import parse
 from emq_ops.protocol.errors import BadInputError
 from emq_ops.protocol.keyspace import queue_name
 from emq_ops.syntax.errors import SourceError, shown
-from emq_ops.syntax.tree import Mapping
+from emq_ops.syntax.tree import MapTree
 
 SERVER_SCHEMES = (
     "redis",
@@ -37,12 +37,12 @@ _SAME = {"valkey": "redis", "valkeys": "rediss"}
 Path = tuple[str | int, ...]
 
 
-def check(config: Config, tree: Mapping) -> list[SourceError]:
+def check(config: Config, tree: MapTree) -> list[SourceError]:
     """Every fault that no single field shows."""
     return [_fault(tree, *found) for found in _faults(config)]
 
 
-def _fault(tree: Mapping, path: Path, expected: str, got: str | None, fix: str | None) -> SourceError:
+def _fault(tree: MapTree, path: Path, expected: str, got: str | None, fix: str | None) -> SourceError:
     mark, _ = locate(tree, path)
     return SourceError("", mark, path=dotted(path), expected=expected, got=got, fix=fix)
 
@@ -125,7 +125,7 @@ def _scheme(path: Path, url: str, schemes: tuple[str, ...], word: str | None) ->
     yield path, f"a URL with one of {', '.join(names)}", shown(hide(url)), f"did you mean '{close}'?" if close else None
 
 
-def _archive(archive: Archive, state: str) -> Iterator[Found]:
+def _archive(archive: ArchiveSection, state: str) -> Iterator[Found]:
     yield from database_faults(("archive", "local"), archive.local)
     if archive.usual.get("trim_after") == "local" and state.startswith("postgres"):
         yield ("archive", "trim_after"), "remote, since the state is PostgreSQL and hosts may be several", "local", None
@@ -167,7 +167,7 @@ def instant(text: str) -> datetime:
     return found
 
 
-def opening(window: Window) -> Cron:
+def opening(window: WindowSection) -> Cron:
     """When a window with a cron expression begins. A zone may end the expression, or stand in `zone`. Raises
     ValueError."""
     found = parse_every(window.cron or "", None if window.zone == "UTC" else window.zone)
@@ -176,7 +176,7 @@ def opening(window: Window) -> Cron:
     return found
 
 
-def _window(window: Window, base: Path) -> Iterator[Found]:
+def _window(window: WindowSection, base: Path) -> Iterator[Found]:
     if window.cron is not None:
         if window.length is None or window.start is not None or window.until is not None:
             yield base, "cron: with for:", None, "or from: with to: or for:"

@@ -16,7 +16,7 @@ from emq_ops.passes.registry import PASSES
 from emq_ops.policy.options import keys
 from emq_ops.protocol import globs
 from emq_ops.syntax.errors import BUILT_IN, Mark, SourceError
-from emq_ops.syntax.tree import Mapping, Scalar, Tree, plain
+from emq_ops.syntax.tree import MapTree, Scalar, Tree, plain
 
 Items = dict[str, tuple[Mark, Tree]]
 _ARCHIVED = frozenset(one.section for one in PASSES if archived(one.policy))
@@ -42,7 +42,7 @@ class Effective:
     settings: Fields
     protect: bool
     selectors: tuple[str, ...]
-    layers: Mapping = field(repr=False)
+    layers: MapTree = field(repr=False)
     archive: Items = field(repr=False)
 
     @property
@@ -88,7 +88,7 @@ class Effective:
         here: Tree = self.layers
         found = BUILT_IN
         for part in path:
-            if not isinstance(here, Mapping) or part not in here.items:
+            if not isinstance(here, MapTree) or part not in here.items:
                 said = self.archive.get(path[-1]) if path[0] in _ARCHIVED else None
                 return _place(*said) if said else BUILT_IN
             key, here = here.items[part]
@@ -118,7 +118,7 @@ class Layers:
         self._loaded = loaded
         self._tree = loaded.tree
         queues = self._tree.items.get("queues")
-        self._entries: Items = queues[1].items if queues and isinstance(queues[1], Mapping) else {}
+        self._entries: Items = queues[1].items if queues and isinstance(queues[1], MapTree) else {}
         self._globs = sorted((name for name in self._entries if globs.is_glob(name)), key=globs.specificity)
         self._by_name: dict[str, list[str]] = {}
         for selector in self._entries:
@@ -130,7 +130,7 @@ class Layers:
         archive = self._tree.items.get("archive")
         self._archive: Items = {
             key: item
-            for key, item in (archive[1].items.items() if archive and isinstance(archive[1], Mapping) else ())
+            for key, item in (archive[1].items.items() if archive and isinstance(archive[1], MapTree) else ())
             if key in ARCHIVE_FIELDS
         }
 
@@ -204,22 +204,22 @@ class Layers:
     def _build(self, queue: str, selectors: tuple[str, ...]) -> Effective:
         defaults = self._tree.items.get("defaults")
         layers = [*([defaults[1]] if defaults else []), *(self._entries[name][1] for name in selectors)]
-        merged: Tree = layers[0] if layers else Mapping(BUILT_IN, {}, 1)
+        merged: Tree = layers[0] if layers else MapTree(BUILT_IN, {}, 1)
         for layer in layers[1:]:
             merged = overlay(merged, layer)
-        assert isinstance(merged, Mapping)
+        assert isinstance(merged, MapTree)
         key = marshal.dumps(plain(merged), 2)
         known = self._whole.get(key)
         if known is None:
             known = self._whole[key] = self._checked(queue, selectors, merged)
         return known if known.layers is merged else replace(known, queue=queue, selectors=selectors, layers=merged)
 
-    def _checked(self, queue: str, selectors: tuple[str, ...], merged: Mapping) -> Effective:
+    def _checked(self, queue: str, selectors: tuple[str, ...], merged: MapTree) -> Effective:
         build = Sections(queue, self._loaded.env, self._alike)
         passes: dict[str, Any] = {}
         for one in PASSES:
             at, said = merged.items.get(one.section, (BUILT_IN, None))
-            if one.many and isinstance(said, Mapping):
+            if one.many and isinstance(said, MapTree):
                 parts = {
                     name: self._task(build, one, f"{one.section}.{name}", *item) for name, item in said.items.items()
                 }
@@ -230,7 +230,7 @@ class Layers:
                 passes[one.section] = found
         settings = build.settings(merged.items["settings"][1] if "settings" in merged.items else None)
         protect = merged.items.get("protect")
-        whole = Mapping(BUILT_IN, {"protect": protect} if protect else {}, 1)
+        whole = MapTree(BUILT_IN, {"protect": protect} if protect else {}, 1)
         protected = bool(build.checked(QueueSection, "", whole).get("protect"))
         effective = Effective(queue, passes, settings, protected, selectors, merged, self._archive)
         self._check(effective)
@@ -241,7 +241,7 @@ class Layers:
         items: Items = dict(self._archive) if archived(one.policy) else {}
         if "archive" in keys(one.policy):
             items["archive"] = (BUILT_IN, Scalar(BUILT_IN, self._loaded.config.archive is not None))
-        return build.task(one.policy, path, at, overlay(Mapping(BUILT_IN, items, 1), tree) if items else tree)
+        return build.task(one.policy, path, at, overlay(MapTree(BUILT_IN, items, 1), tree) if items else tree)
 
     def _check(self, effective: Effective) -> None:
         if str(self._loaded.config.state.url).startswith("postgres"):

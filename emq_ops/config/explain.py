@@ -7,8 +7,7 @@ from collections.abc import Iterable, Sequence
 from emq_ops.policy.reading import Fault
 from emq_ops.policy.words import nearest
 from emq_ops.syntax.errors import Mark, SourceError, shown
-from emq_ops.syntax.tree import Mapping, Tree
-from emq_ops.syntax.tree import Sequence as Listing
+from emq_ops.syntax.tree import ListTree, MapTree, Tree
 
 
 def dotted(parts: Sequence[str | int]) -> str:
@@ -28,10 +27,10 @@ def locate(tree: Tree, parts: Sequence[str | int], *, key: bool = False) -> tupl
     nothing."""
     mark, here = tree.mark, tree
     for part in parts:
-        if isinstance(here, Mapping) and isinstance(part, str) and part in here.items:
+        if isinstance(here, MapTree) and isinstance(part, str) and part in here.items:
             key_mark, here = here.items[part]
-            mark = key_mark if key or isinstance(here, Mapping | Listing) else here.mark
-        elif isinstance(here, Listing) and isinstance(part, int) and part < len(here.items):
+            mark = key_mark if key or isinstance(here, MapTree | ListTree) else here.mark
+        elif isinstance(here, ListTree) and isinstance(part, int) and part < len(here.items):
             here = here.items[part]
             mark = here.mark
         else:
@@ -73,8 +72,8 @@ def _one(fault: Fault, tree: Tree, prefix: tuple[str, ...]) -> SourceError:
 
 
 def _got(value: Tree) -> str:
-    if isinstance(value, Mapping):
+    if isinstance(value, MapTree):
         return "a mapping"
-    if isinstance(value, Listing):
+    if isinstance(value, ListTree):
         return "a list"
     return shown(value.value)

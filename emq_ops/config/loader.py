@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Mapping as Env
-from collections.abc import Sequence as Several
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from emq_ops.passes.registry import PASSES
 from emq_ops.policy.reading import Reader
 from emq_ops.policy.references import unset
 from emq_ops.syntax.errors import Mark, SourceError
-from emq_ops.syntax.tree import MAX_BYTES, Mapping, Scalar, Sequence, Tree, parse, plain
+from emq_ops.syntax.tree import MAX_BYTES, ListTree, MapTree, Scalar, Tree, parse, plain
 
 MAX_FILES = 1000
 
@@ -37,9 +36,9 @@ class Loaded:
     look for files."""
 
     config: Config
-    tree: Mapping
+    tree: MapTree
     sources: tuple[Source, ...]
-    env: Env[str, str]
+    env: Mapping[str, str]
     folders: tuple[Path, ...] = ()
 
     @property
@@ -53,19 +52,19 @@ class Loaded:
         return self.sources[0].path.parent if self.sources else Path()
 
 
-def load(files: Several[Path], env: Env[str, str], *, only: Several[str] | None = None) -> Loaded:
+def load(files: Sequence[Path], env: Mapping[str, str], *, only: Sequence[str] | None = None) -> Loaded:
     """Reads `files`, later ones over earlier ones, with what they include below them. No file: all defaults. `only`:
     these sections alone are looked at, so that a fault or an unset variable elsewhere stops nobody who needs no more.
 
     Raises SourceError: the first fault in front, further ones in `others`.
     """
     files_read = _Files()
-    tree: Tree = Mapping(Mark(str(files[0]) if files else "no file", 0, 0), {}, 1)
+    tree: Tree = MapTree(Mark(str(files[0]) if files else "no file", 0, 0), {}, 1)
     for path in files:
         tree = overlay(tree, files_read.read(path, ()))
     filled = _fill(tree)
     if only is not None:
-        filled = Mapping(filled.mark, {k: v for k, v in filled.items.items() if k in only}, filled.size)
+        filled = MapTree(filled.mark, {k: v for k, v in filled.items.items() if k in only}, filled.size)
     reader = Reader(env)
     config = reader.section(Config, plain(filled))
     if config is None:
@@ -78,12 +77,12 @@ def load(files: Several[Path], env: Env[str, str], *, only: Several[str] | None 
 
 def overlay(low: Tree, high: Tree) -> Tree:
     """`high` over `low`: mappings key by key, everything else replaced. Neither is changed."""
-    if isinstance(low, Mapping):
-        if isinstance(high, Mapping):
+    if isinstance(low, MapTree):
+        if isinstance(high, MapTree):
             items = dict(low.items)
             for key, (mark, value) in high.items.items():
                 items[key] = (mark, overlay(items[key][1], value)) if key in items else (mark, value)
-            return Mapping(high.mark, items, low.size + high.size)
+            return MapTree(high.mark, items, low.size + high.size)
         if isinstance(high, Scalar) and high.value is None:
             return low
     return high
@@ -92,45 +91,45 @@ def overlay(low: Tree, high: Tree) -> Tree:
 _EMPTY_IS_MAPPING = ("server", "state", "archive", "defaults", "queues", "daemon", "http")
 
 
-def _fill(tree: Tree) -> Mapping:
+def _fill(tree: Tree) -> MapTree:
     """`tree` with a mapping where a section is named and nothing is written in it (``orders:``)."""
-    if not isinstance(tree, Mapping):
+    if not isinstance(tree, MapTree):
         raise SourceError("", tree.mark, expected="a mapping: server, state, archive, defaults, queues ...")
 
     def filled(value: Tree, depth: int) -> Tree:
         if isinstance(value, Scalar) and value.value is None:
-            return Mapping(value.mark, {}, 1)
-        if depth and isinstance(value, Mapping):
+            return MapTree(value.mark, {}, 1)
+        if depth and isinstance(value, MapTree):
             sections = {
                 key: (mark, filled(below, 0) if key in _FILLED else below) for key, (mark, below) in value.items.items()
             }
             for name in _MANY & sections.keys():
                 at, several = sections[name]
-                if isinstance(several, Mapping):
+                if isinstance(several, MapTree):
                     below = {key: (mark, filled(one, 0)) for key, (mark, one) in several.items.items()}
-                    sections[name] = (at, Mapping(several.mark, below, several.size))
-            return Mapping(value.mark, sections, value.size)
+                    sections[name] = (at, MapTree(several.mark, below, several.size))
+            return MapTree(value.mark, sections, value.size)
         return value
 
     items: dict[str, tuple[Mark, Tree]] = {}
     for key, (mark, value) in tree.items.items():
         if key.startswith("x-"):
             continue  # a place for anchors; nothing reads it
-        if key == "queues" and isinstance(value, Mapping):
+        if key == "queues" and isinstance(value, MapTree):
             entries = {name: (m, filled(entry, 1)) for name, (m, entry) in value.items.items()}
-            items[key] = (mark, Mapping(value.mark, entries, value.size))
+            items[key] = (mark, MapTree(value.mark, entries, value.size))
         elif key in _EMPTY_IS_MAPPING:
             items[key] = (mark, filled(value, 1 if key == "defaults" else 0))
         else:
             items[key] = (mark, value)
-    return Mapping(tree.mark, items, tree.size)
+    return MapTree(tree.mark, items, tree.size)
 
 
 _FILLED = (*(one.section for one in PASSES), "settings")
 _MANY = {one.section for one in PASSES if one.many}
 
 
-def unset_references(tree: Mapping, env: Env[str, str]) -> list[SourceError]:
+def unset_references(tree: MapTree, env: Mapping[str, str]) -> list[SourceError]:
     """Every reference in `tree` that has neither a value nor a default, each an error with its place."""
     found: list[tuple[tuple[str | int, ...], Scalar]] = []
     _referring(tree, (), found)
@@ -147,9 +146,9 @@ def unset_references(tree: Mapping, env: Env[str, str]) -> list[SourceError]:
     ]
 
 
-def _referring(tree: Mapping | Sequence, path: tuple[str | int, ...], found: list[Any]) -> None:
+def _referring(tree: MapTree | ListTree, path: tuple[str | int, ...], found: list[Any]) -> None:
     """Finds the scalars in which a reference may stand, with their paths."""
-    below = ((k, v) for k, (_, v) in tree.items.items()) if isinstance(tree, Mapping) else enumerate(tree.items)
+    below = ((k, v) for k, (_, v) in tree.items.items()) if isinstance(tree, MapTree) else enumerate(tree.items)
     for key, value in below:
         if not isinstance(value, Scalar):
             _referring(value, (*path, key), found)
@@ -203,11 +202,11 @@ class _Files:
         return tree if below is None else overlay(below, tree)
 
     def _includes(self, tree: Tree, path: Path) -> list[tuple[Mark, Path]]:
-        if not isinstance(tree, Mapping) or "include" not in tree.items:
+        if not isinstance(tree, MapTree) or "include" not in tree.items:
             return []
         _, value = tree.items["include"]
         found: list[tuple[Mark, Path]] = []
-        for item in (value,) if isinstance(value, Scalar) else value.items if not isinstance(value, Mapping) else ():
+        for item in (value,) if isinstance(value, Scalar) else value.items if not isinstance(value, MapTree) else ():
             if not isinstance(item, Scalar) or not isinstance(item.value, str):
                 continue  # the validator says what is wrong with it
             if "${" in item.value:

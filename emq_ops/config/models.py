@@ -30,7 +30,7 @@ class PassSection(Section):
 
 
 @dataclass(frozen=True, kw_only=True)
-class LaneSettings(Section):
+class LaneSection(Section):
     """One lane (group) of a queue."""
 
     limit: int | None = option(_ONE_OR_MORE, None, "jobs of this lane in flight at once")
@@ -39,7 +39,7 @@ class LaneSettings(Section):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RepeatableSettings(Section):
+class RepeatableSection(Section):
     """One repeatable: a template that becomes a job every so often."""
 
     every: int = option(SPAN, help="the period")
@@ -47,15 +47,15 @@ class RepeatableSettings(Section):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings(Section):
+class SettingsSection(Section):
     """Server-side settings. Only what is written here is managed."""
 
     paused: bool | None = option(SWITCH, None, "nothing is claimed from the queue")
     concurrency: int | None = option(_ONE_OR_MORE, None, "jobs in flight at once")
     rate: int | None = option(whole(1, 1_000_000_000), None, "the queue's `max` rate")
-    lanes: dict[str, LaneSettings] = option(Named(LANE, Nested(LaneSettings)), {}, "lanes by GRP id")
-    repeatables: dict[str, RepeatableSettings] = option(
-        Named(TEXT, Nested(RepeatableSettings)), {}, "repeatables by name"
+    lanes: dict[str, LaneSection] = option(Named(LANE, Nested(LaneSection)), {}, "lanes by GRP id")
+    repeatables: dict[str, RepeatableSection] = option(
+        Named(TEXT, Nested(RepeatableSection)), {}, "repeatables by name"
     )
 
 
@@ -79,7 +79,7 @@ class QueueSection(Section):
     """What holds for a queue, a glob of queues, or (under `defaults`) all of them. `passes`: section -> its values."""
 
     passes: dict[str, Any] = more(lambda: {one.section: shape_of(one) for one in PASSES})
-    settings: Settings | None = option(Nested(Settings), None)
+    settings: SettingsSection | None = option(Nested(SettingsSection), None)
     protect: bool = option(SWITCH, False, "every destructive verb on this queue is refused")
 
 
@@ -91,7 +91,7 @@ class QueueEntry(QueueSection):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Server(Section):
+class ServerSection(Section):
     """Which Valkey."""
 
     url: str = option(URL, "embedded", "embedded, redis://, rediss://, unix://, redis+sentinel://, redis+cluster://")
@@ -110,7 +110,7 @@ class Server(Section):
 
 
 @dataclass(frozen=True, kw_only=True)
-class State(Section):
+class StateSection(Section):
     """Where revisions, runs and deaths are kept."""
 
     url: str = option(URL, "sqlite:///.emq/state.db", "sqlite:/// or postgresql://")
@@ -118,7 +118,7 @@ class State(Section):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Remote(Section):
+class RemoteSection(Section):
     """The object store."""
 
     url: str | None = option(URL, None, "file:DIR or s3://bucket/prefix")
@@ -137,17 +137,17 @@ class Remote(Section):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Archive(Section):
+class ArchiveSection(Section):
     """Where archived records go. Fields of an archiving policy given here (`usual`) hold for every section that does
     not say otherwise."""
 
     local: str = option(URL, "sqlite:///.emq/archive.db", "the local database")
-    remote: Remote | None = option(Nested(Remote), None)
+    remote: RemoteSection | None = option(Nested(RemoteSection), None)
     usual: dict[str, Any] = more(lambda: {name: keys(ArchivePolicy)[name].shape for name in ARCHIVE_FIELDS})
 
 
 @dataclass(frozen=True, kw_only=True)
-class Window(Section):
+class WindowSection(Section):
     """A maintenance window: leases that lapse in it are recovered without counting."""
 
     queues: str = option(TEXT, "*", "a queue or a glob")
@@ -159,7 +159,7 @@ class Window(Section):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Daemon(Section):
+class DaemonSection(Section):
     """How `emq-ops up` runs."""
 
     threads: int = option(whole(1, 256), 8, "passes at once that talk to Valkey alone")
@@ -171,7 +171,7 @@ class Daemon(Section):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Http(Section):
+class HttpSection(Section):
     """Health, metrics and pages."""
 
     listen: str | None = option(TEXT, None, "address:port; nothing: no listener")
@@ -179,7 +179,7 @@ class Http(Section):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Alert(Section):
+class AlertSection(Section):
     """Where alert events are sent."""
 
     url: str = option(URL, help="an apprise URL; secrets in it as ${NAME}")
@@ -190,13 +190,13 @@ class Alert(Section):
 class Config(Section):
     """A whole config file."""
 
-    server: Server = option(Nested(Server), Server())
-    state: State = option(Nested(State), State())
-    archive: Archive | None = option(Nested(Archive), None)
-    maintenance: tuple[Window, ...] = option(Listed(Nested(Window)), ())
+    server: ServerSection = option(Nested(ServerSection), ServerSection())
+    state: StateSection = option(Nested(StateSection), StateSection())
+    archive: ArchiveSection | None = option(Nested(ArchiveSection), None)
+    maintenance: tuple[WindowSection, ...] = option(Listed(Nested(WindowSection)), ())
     defaults: QueueSection = option(Nested(QueueSection), QueueSection())
     queues: dict[str, QueueEntry] = option(Named(TEXT, Nested(QueueEntry)), {})
-    daemon: Daemon = option(Nested(Daemon), Daemon())
-    http: Http = option(Nested(Http), Http())
-    alerts: tuple[Alert, ...] = option(Listed(Nested(Alert)), ())
+    daemon: DaemonSection = option(Nested(DaemonSection), DaemonSection())
+    http: HttpSection = option(Nested(HttpSection), HttpSection())
+    alerts: tuple[AlertSection, ...] = option(Listed(Nested(AlertSection)), ())
     include: tuple[str, ...] = option(_TEXTS, (), "files read before this one")

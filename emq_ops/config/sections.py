@@ -5,7 +5,7 @@ Sections that say the same share one result, whichever queues they stand under.
 
 from __future__ import annotations
 
-from collections.abc import Mapping as Env
+from collections.abc import Mapping
 from typing import Any
 
 from emq_ops.config.explain import dotted, explain, locate
@@ -15,7 +15,7 @@ from emq_ops.policy.reading import Reader
 from emq_ops.policy.references import has_reference
 from emq_ops.protocol.errors import BadInputError
 from emq_ops.syntax.errors import BUILT_IN, Mark, SourceError
-from emq_ops.syntax.tree import Mapping, Tree, plain
+from emq_ops.syntax.tree import MapTree, Tree, plain
 
 Fields = dict[str, Any]
 """Field -> value as the YAML would say it: numbers, switches, text (a duration is ``30s``), references as written.
@@ -27,7 +27,7 @@ Alike = dict[tuple[str, str], Fields | None]
 class Sections:
     """Builds the fields of one queue's sections. `alike` is what was built so far, for any queue."""
 
-    def __init__(self, queue: str, env: Env[str, str], alike: Alike) -> None:
+    def __init__(self, queue: str, env: Mapping[str, str], alike: Alike) -> None:
         self._queue, self._env, self._alike = queue, env, alike
 
     def checked(self, kind: type[Any], path: str, tree: Tree, *, beside: type[Any] | None = None) -> dict[str, Any]:
@@ -40,7 +40,7 @@ class Sections:
 
     def task(self, policy: type[Any], path: str, at: Mark, tree: Tree) -> Fields | None:
         """A pass's fields; None where it is not enabled. `at`: the place of the section's key. Raises SourceError."""
-        if not isinstance(tree, Mapping):
+        if not isinstance(tree, MapTree):
             return None
         data = plain(tree)
         key = (policy.__name__, repr(data))
@@ -50,7 +50,7 @@ class Sections:
             self._alike[key] = self._fields(policy, path, at, tree, values) if on else None
         return self._alike[key]
 
-    def _fields(self, policy: type[Any], path: str, at: Mark, tree: Mapping, values: Fields) -> Fields:
+    def _fields(self, policy: type[Any], path: str, at: Mark, tree: MapTree, values: Fields) -> Fields:
         where = dotted(["queues", self._queue, *path.split(".", 1)])
         try:
             built = build(policy, values)
@@ -67,12 +67,12 @@ class Sections:
 
     def settings(self, tree: Tree | None) -> Fields:
         """Only what is written: ``{paused, concurrency, rate, lanes: {...}, repeatables: {...}}``."""
-        if not isinstance(tree, Mapping):
+        if not isinstance(tree, MapTree):
             return {}
         data = plain(tree)
         key = ("Settings", repr(data))
         if key not in self._alike:
-            whole = Mapping(BUILT_IN, {"settings": (tree.mark, tree)}, 1)
+            whole = MapTree(BUILT_IN, {"settings": (tree.mark, tree)}, 1)
             found = self.checked(QueueSection, "", whole)["settings"]
             self._alike[key] = _settings(written(found), data)
         return self._alike[key] or {}

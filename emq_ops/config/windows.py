@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from emq_ops.config.checks import instant, opening
-from emq_ops.config.models import Window as Section
+from emq_ops.config.models import WindowSection
 from emq_ops.config.policies import checked
 from emq_ops.ledger.holds import Window
 from emq_ops.policy.triggers import between
@@ -27,15 +27,15 @@ def _at(ms: int) -> datetime:
     return datetime.fromtimestamp(ms / 1000, UTC)
 
 
-def sections_of(config: Mapping[str, Any], env: Mapping[str, str]) -> tuple[Section, ...]:
+def sections_of(config: Mapping[str, Any], env: Mapping[str, str]) -> tuple[WindowSection, ...]:
     """The ``maintenance:`` of a revision's config. Raises BadInputError where a reference can't be resolved."""
     return tuple(
-        checked(Section, section, env, f"maintenance[{number}]")
+        checked(WindowSection, section, env, f"maintenance[{number}]")
         for number, section in enumerate(config.get("maintenance") or ())
     )
 
 
-def windows(sections: Iterable[Section], now_ms: int) -> list[Window]:
+def windows(sections: Iterable[WindowSection], now_ms: int) -> list[Window]:
     """The windows that have begun at `now_ms` (unix ms) and did not end more than a week before."""
     found: list[Window] = []
     for section in sections:
@@ -45,13 +45,13 @@ def windows(sections: Iterable[Section], now_ms: int) -> list[Window]:
     return found
 
 
-def around(sections: Iterable[Section], host_ms: int) -> list[Window]:
+def around(sections: Iterable[WindowSection], host_ms: int) -> list[Window]:
     """The windows for a pass, which takes those that have begun by the server's clock: where the host's (`host_ms`) is
     behind, these are more than have begun by it."""
     return windows(sections, host_ms + SKEW_MS)
 
 
-def _spans(section: Section, now_ms: int) -> Iterable[tuple[int, int]]:
+def _spans(section: WindowSection, now_ms: int) -> Iterable[tuple[int, int]]:
     length = section.length or 0
     if section.cron is not None:
         trigger = opening(section)

@@ -16,13 +16,12 @@ from urllib.parse import parse_qsl, quote, urlsplit
 from emq_ops.config.checks import Found, database_faults, remote_faults, server_faults
 from emq_ops.config.explain import dotted, locate
 from emq_ops.config.loader import Loaded
-from emq_ops.config.models import Archive, Remote, Section, Server, State
+from emq_ops.config.models import ArchiveSection, RemoteSection, Section, ServerSection, StateSection
 from emq_ops.config.policies import checked
 from emq_ops.policy.options import keys, show, written
 from emq_ops.policy.references import ReferenceFault, has_reference, references, resolve
 from emq_ops.protocol.connection.options import ConnectionOptions
-from emq_ops.protocol.server import Server as OpenServer
-from emq_ops.protocol.server import connect
+from emq_ops.protocol.server import Server, connect
 from emq_ops.syntax.errors import Mark, SourceError, shown
 
 Json = dict[str, Any]
@@ -80,18 +79,18 @@ class Wiring:
     @classmethod
     def of_urls(cls, env: Mapping[str, str], base: Path) -> Wiring:
         """All defaults: what there is without a file."""
-        return cls(written(Server()), written(State()), None, base.absolute(), env)
+        return cls(written(ServerSection()), written(StateSection()), None, base.absolute(), env)
 
     def with_urls(self, *, server: str | None, state: str | None, local: str | None, remote: str | None) -> Wiring:
         """With the command line's URLs over it; relative paths in those start from the working folder."""
         here = Path.cwd()
         new = self
         if server is not None:
-            new = replace(new, server={**written(Server()), "url": anchored(server, here)})
+            new = replace(new, server={**written(ServerSection()), "url": anchored(server, here)})
         if state is not None:
             new = replace(new, state={**new.state, "url": anchored(state, here)})
         if local is not None or remote is not None:
-            archive = dict(new.archive or written(Archive()))
+            archive = dict(new.archive or written(ArchiveSection()))
             if local is not None:
                 archive["local"] = anchored(local, here)
             if remote is not None:
@@ -124,7 +123,7 @@ class Wiring:
     def options(self, verb: str) -> ConnectionOptions:
         """How to connect to the server, resolved."""
         s = self.server
-        typed: Server = self._typed(Server, s, "server", "verify", "connect_timeout", "timeout")
+        typed: ServerSection = self._typed(ServerSection, s, "server", "verify", "connect_timeout", "timeout")
         versions = s.get("accept_versions") or ("echomq:3.*",)
         return ConnectionOptions(
             username=self._optional(s, "server", "username"),
@@ -167,7 +166,7 @@ class Wiring:
         """Resolved: never to be shown or stored."""
         return self._url("server.url", str(self.server["url"]), server_faults)
 
-    def connect(self, verb: str) -> OpenServer:
+    def connect(self, verb: str) -> Server:
         """Opens the server. Raises SourceError before any connection is tried, then what `connect` raises."""
         url, options = self.server_url, self.options(verb)
         return connect(url, options, base_dir=self.base)
@@ -191,7 +190,7 @@ class Wiring:
         if not section:
             return None
         path = "archive.remote"
-        typed: Remote = self._typed(Remote, section, path, "addressing", "timeout")
+        typed: RemoteSection = self._typed(RemoteSection, section, path, "addressing", "timeout")
         if section.get("url") is not None:
             url = self._url(f"{path}.url", str(section["url"]), remote_faults)
         else:

@@ -5,30 +5,29 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from emq_ops.config.models import Daemon as Settings
-from emq_ops.config.models import State, Window
+from emq_ops.config.models import DaemonSection, StateSection, WindowSection
 from emq_ops.config.policies import checked
 from emq_ops.config.windows import sections_of
 from emq_ops.deploy.document import Document
 from emq_ops.policy.options import written
 
 _AT_START = ("threads", "archive_threads", "lease", "ready_file")
-"""Settings of the daemon that it takes when it starts; the others it follows."""
+"""DaemonSection of the daemon that it takes when it starts; the others it follows."""
 
 
 @dataclass(frozen=True, slots=True)
 class Terms:
     """`maintenance`: the config's windows; `retain_ms`: how long runs and deaths are remembered."""
 
-    settings: Settings
-    maintenance: tuple[Window, ...]
+    settings: DaemonSection
+    maintenance: tuple[WindowSection, ...]
     retain_ms: int
 
 
 def terms_of(document: Document, env: Mapping[str, str]) -> Terms:
     """Raises BadInputError where a reference can't be resolved in `env`."""
-    settings = checked(Settings, document.globals.get("daemon") or {}, env, "daemon")
-    state: State = checked(State, document.globals.get("state") or {}, env, "state")
+    settings = checked(DaemonSection, document.globals.get("daemon") or {}, env, "daemon")
+    state: StateSection = checked(StateSection, document.globals.get("state") or {}, env, "state")
     return Terms(settings, sections_of(document.data["config"], env), state.retain)
 
 
@@ -43,5 +42,5 @@ def at_next_start(before: Document, after: Document) -> list[str]:
 
 
 def _said(section: Mapping[str, object], name: str) -> object:
-    usual: object = written(Settings())[name]
+    usual: object = written(DaemonSection())[name]
     return section.get(name, usual)

@@ -21,15 +21,14 @@ from typing import Any
 from emq_ops.config.effective import Effective, Layers
 from emq_ops.config.explain import explain
 from emq_ops.config.loader import Loaded
-from emq_ops.config.models import Config, Section, State
+from emq_ops.config.models import Config, Section, StateSection
 from emq_ops.config.wiring import Wiring, section_json
 from emq_ops.passes.registry import PASSES
 from emq_ops.policy.options import written
 from emq_ops.policy.reading import Reader
 from emq_ops.protocol.errors import BadInputError
 from emq_ops.syntax.errors import Mark
-from emq_ops.syntax.tree import Mapping as TreeMapping
-from emq_ops.syntax.tree import Scalar, Sequence, Tree, plain
+from emq_ops.syntax.tree import ListTree, MapTree, Scalar, Tree, plain
 
 FORMAT = 1
 _MANY = frozenset(one.section for one in PASSES if one.many)
@@ -147,7 +146,7 @@ class Document:
     def layers(self, env: Mapping[str, str]) -> Layers:
         """The layered entries, to tell what holds for a queue that a glob takes and that was not there at apply."""
         tree = _tree(self.data["config"])
-        assert isinstance(tree, TreeMapping)
+        assert isinstance(tree, MapTree)
         # A variable that is not set here is the fault of the queues that use it, not of all.
         reader = Reader(env, defer=True)
         config = reader.section(Config, self.data["config"])
@@ -174,7 +173,7 @@ def _each(entries: Json, do: Callable[[Any], Any]) -> Json:
 def _retention(section: Json) -> Json | None:
     """What a daemon follows of ``state:``; where the state lies is not in it."""
     kept = {"retain": section["retain"]}
-    return None if kept["retain"] == written(State())["retain"] else kept
+    return None if kept["retain"] == written(StateSection())["retain"] else kept
 
 
 def _unless_default(model: Section, section: Json) -> Json | None:
@@ -196,7 +195,7 @@ _REVISION = Mark("revision", 0, 0)
 def _tree(value: Any) -> Tree:
     if isinstance(value, dict):
         items = {key: (_REVISION, _tree(below)) for key, below in value.items()}
-        return TreeMapping(_REVISION, items, 1)
+        return MapTree(_REVISION, items, 1)
     if isinstance(value, list):
-        return Sequence(_REVISION, tuple(_tree(below) for below in value), 1)
+        return ListTree(_REVISION, tuple(_tree(below) for below in value), 1)
     return Scalar(_REVISION, value)

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from emq_ops.config.models import Archive, Daemon, Server
+from emq_ops.config.models import ArchiveSection, DaemonSection, ServerSection
 from emq_ops.deploy.model import SIGNS, Plan, Step, instant
 from emq_ops.passes.registry import PASSES
 from emq_ops.policy.options import written
@@ -139,9 +139,9 @@ def _shown_fields(step: Step) -> Iterator[str]:
 _ESSENTIAL = ("every", "max_stalled", "restart", "keep", "max_age", "archive")
 _MODELS: dict[str, type[Any]] = {
     **{one.task().removesuffix(":"): one.policy for one in PASSES},
-    "server": Server,
-    "archive": Archive,
-    "daemon": Daemon,
+    "server": ServerSection,
+    "archive": ArchiveSection,
+    "daemon": DaemonSection,
 }
 
 

@@ -60,7 +60,7 @@ class Ops:
 
 
 @dataclass(frozen=True)
-class Context:
+class TaskContext:
     """One task on one queue. `step` names this very doing within `run`; `check`: nothing may be changed; `say`: a word
     of progress; `stopping`: set when the run is to end; `fetched`: what the module's `fetch` saw of the queue."""
 

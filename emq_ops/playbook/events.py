@@ -10,12 +10,12 @@ from emq_ops.playbook.outcome import Outcome, Tally
 
 
 @dataclass(frozen=True)
-class Event:
+class PlayEvent:
     """The base."""
 
 
 @dataclass(frozen=True)
-class RunStarted(Event):
+class RunStarted(PlayEvent):
     """A run begins, or goes on (`resumed`)."""
 
     run: str
@@ -25,7 +25,7 @@ class RunStarted(Event):
 
 
 @dataclass(frozen=True)
-class PlayStarted(Event):
+class PlayStarted(PlayEvent):
     """A play begins on these queues."""
 
     play: Play
@@ -33,7 +33,7 @@ class PlayStarted(Event):
 
 
 @dataclass(frozen=True)
-class BatchStarted(Event):
+class BatchStarted(PlayEvent):
     """A batch of a play with ``serial`` begins."""
 
     number: int
@@ -42,7 +42,7 @@ class BatchStarted(Event):
 
 
 @dataclass(frozen=True)
-class TaskStarted(Event):
+class TaskStarted(PlayEvent):
     """A task begins on some queues. `handler`: it was notified."""
 
     play: Play
@@ -52,7 +52,7 @@ class TaskStarted(Event):
 
 
 @dataclass(frozen=True)
-class TaskEnded(Event):
+class TaskEnded(PlayEvent):
     """A task ended on one queue. `replayed`: in an earlier life of this run."""
 
     play: Play
@@ -63,7 +63,7 @@ class TaskEnded(Event):
 
 
 @dataclass(frozen=True)
-class Progress(Event):
+class Progress(PlayEvent):
     """A word of a task that takes long."""
 
     task: Task
@@ -72,7 +72,7 @@ class Progress(Event):
 
 
 @dataclass(frozen=True)
-class PlayStopped(Event):
+class PlayStopped(PlayEvent):
     """A play ends early: too many queues failed."""
 
     play: Play
@@ -80,7 +80,7 @@ class PlayStopped(Event):
 
 
 @dataclass(frozen=True)
-class RunEnded(Event):
+class RunEnded(PlayEvent):
     """A run ends. `status`: done, failed, bad_input, interrupted, lost."""
 
     run: str
@@ -89,8 +89,8 @@ class RunEnded(Event):
     reason: str = ""
 
 
-Emit = Callable[[Event], None]
+Emit = Callable[[PlayEvent], None]
 
 
-def nowhere(_event: Event) -> None:
+def nowhere(_event: PlayEvent) -> None:
     """For callers that do not listen."""

@@ -9,13 +9,14 @@ from functools import partial
 from typing import Any
 
 from emq_ops.playbook import shapes
-from emq_ops.playbook.context import Context, Ops, Stopped
+from emq_ops.playbook.context import Ops, Stopped, TaskContext
 from emq_ops.playbook.errors import PlaybookError, TaskFailure, wrong
 from emq_ops.playbook.model import Play, Task, Vars
 from emq_ops.playbook.outcome import SKIPPED, Outcome, done, failed, planned, together
-from emq_ops.playbook.registry import SAME, Plan, Result
+from emq_ops.playbook.registry import SAME, Decision, Result
 from emq_ops.playbook.scope import Renderer, Scope
-from emq_ops.playbook.store import Recorder, RunRecord, Step
+from emq_ops.playbook.store.recorder import Recorder
+from emq_ops.playbook.store.records import RunRecord, StepRecord
 from emq_ops.protocol.errors import BadInputError, EmqError, OutcomeUnknownError, UnreachableError
 from emq_ops.protocol.queue import Queue
 from emq_ops.syntax.errors import kind_of
@@ -48,14 +49,14 @@ class Executor:
     queues: dict[str, Queue] = field(default_factory=dict)
     """Those that were worked on, so that a name is checked once a run."""
 
-    def context(self, task: Task, queue: str, *, predict: bool, step: str = "", fetched: Any = None) -> Context:
+    def context(self, task: Task, queue: str, *, predict: bool, step: str = "", fetched: Any = None) -> TaskContext:
         """What the task's module gets to work with on one queue."""
         say = partial(self.say, task, queue)
         there = self.queues.get(queue)
         if there is None:
             there = self.queues[queue] = Queue(self.ops.server, queue)
         beat = self.recorder.beat
-        return Context(self.ops, there, self.record.run, step, predict, say, beat, self.stopping, fetched)
+        return TaskContext(self.ops, there, self.record.run, step, predict, say, beat, self.stopping, fetched)
 
     def run(
         self,
@@ -63,7 +64,7 @@ class Executor:
         place: Place,
         *,
         predict: bool = False,
-        approved: list[Plan] | None = None,
+        approved: list[Decision] | None = None,
         fetched: Any = None,
     ) -> Outcome:
         """The outcome of `task`. `predict`: only say what would be; `approved`: what a prediction said, to be done as
@@ -88,7 +89,7 @@ class Executor:
                 return Outcome(SKIPPED, message, {"changed": False, "failed": False, "skipped": True, "msg": message})
         return None
 
-    def _loop(self, task: Task, place: Place, predict: bool, approved: list[Plan] | None) -> Outcome:
+    def _loop(self, task: Task, place: Place, predict: bool, approved: list[Decision] | None) -> Outcome:
         scope = self._scope(task, place, {})
         try:
             items = loop_items(task, scope, self.renderer)
@@ -109,7 +110,7 @@ class Executor:
             outcome = self._item(task, place, names, number, predict, given)
             outcome.result[task.loop_var] = item
             if not predict:
-                self.recorder.later(Step(task.key, place.queue, number, outcome.attempts, None, outcome))
+                self.recorder.later(StepRecord(task.key, place.queue, number, outcome.attempts, None, outcome))
             outcomes.append(outcome)
         return together(outcomes)
 
@@ -120,7 +121,7 @@ class Executor:
         names: Mapping[str, Any],
         number: int,
         predict: bool,
-        approved: list[Plan] | None,
+        approved: list[Decision] | None,
         fetched: Any = None,
     ) -> Outcome:
         if self.stopping.is_set():
@@ -128,7 +129,7 @@ class Executor:
         scope = self._scope(task, place, names)
         skipped = self._skips(task, scope)
         if skipped is not None:
-            return replace(skipped, plans=[Plan()])
+            return replace(skipped, plans=[Decision()])
         tries = self._number(task.retries, scope, 3, "retries") if task.until else 0
         begun = None if predict else self.record.steps.get((task.key, place.queue, number))
         attempt = begun.attempt if begun else 1
@@ -176,9 +177,9 @@ class Executor:
     def _once(
         self,
         task: Task,
-        ctx: Context,
+        ctx: TaskContext,
         options: dict[str, Any],
-        plan: Plan | None,
+        plan: Decision | None,
         attempt: int,
         number: int,
         *,
@@ -199,7 +200,7 @@ class Executor:
         if ctx.check or (plan.verdict == SAME and not plan.duty and not resumed):
             return planned(plan)
         if module.acts and not resumed and plan.verdict != SAME:
-            self.recorder.now(Step(task.key, ctx.queue.name, number, attempt, plan, None))
+            self.recorder.now(StepRecord(task.key, ctx.queue.name, number, attempt, plan, None))
         try:
             result = self._act(task, ctx, options, plan, resumed)
         except UnreachableError:
@@ -208,7 +209,7 @@ class Executor:
             return replace(failed(str(fault)), attempts=attempt)
         return done(result, plan, attempt)
 
-    def _act(self, task: Task, ctx: Context, options: dict[str, Any], plan: Plan, resumed: bool) -> Result:
+    def _act(self, task: Task, ctx: TaskContext, options: dict[str, Any], plan: Decision, resumed: bool) -> Result:
         for _ in range(_LOST_REPLIES - 1):
             try:
                 return task.module.act(ctx, options, plan, resumed)
@@ -245,7 +246,7 @@ def task_options(task: Task, scope: Scope, renderer: Renderer) -> dict[str, Any]
     return out
 
 
-def _guard(task: Task, ctx: Context, plan: Plan) -> None:
+def _guard(task: Task, ctx: TaskContext, plan: Decision) -> None:
     """What the config forbids. Raises TaskFailure."""
     if not task.module.destructive or plan.verdict == SAME:
         return

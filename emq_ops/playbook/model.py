@@ -46,12 +46,12 @@ class Block:
     key: str
     name: str
     pos: Mark
-    body: tuple[Step, ...]
-    rescue: tuple[Step, ...] = ()
-    always: tuple[Step, ...] = ()
+    body: tuple[TaskOrBlock, ...]
+    rescue: tuple[TaskOrBlock, ...] = ()
+    always: tuple[TaskOrBlock, ...] = ()
 
 
-Step = Task | Block
+TaskOrBlock = Task | Block
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Play:
     name: str
     pos: Mark
     queues: Node
-    tasks: tuple[Step, ...]
+    tasks: tuple[TaskOrBlock, ...]
     handlers: tuple[Task, ...] = ()
     vars: Vars = field(default_factory=dict)
     tags: frozenset[str] = frozenset()
@@ -88,7 +88,7 @@ class Playbook:
                 yield play, task
 
 
-def flat(steps: tuple[Step, ...]) -> Iterator[Task]:
+def flat(steps: tuple[TaskOrBlock, ...]) -> Iterator[Task]:
     """The tasks of `steps` in reading order: body, rescue, always."""
     for step in steps:
         if isinstance(step, Task):

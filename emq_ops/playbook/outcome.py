@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from emq_ops.playbook.registry import CHANGE, UNKNOWN, Plan, Result
+from emq_ops.playbook.registry import CHANGE, UNKNOWN, Decision, Result
 
 OK, CHANGED, SKIPPED, FAILED, STOPPED = "ok", "changed", "skipped", "failed", "stopped"
 MAX_ITEMS = 10_000
@@ -17,8 +17,8 @@ MAX_ITEMS = 10_000
 class Outcome:
     """One task on one queue. `status`: ok, changed, skipped, failed, or stopped (the play ended before it).
 
-    `result`: what `register` keeps; `facts`: variables it set; `count`, `items`, `diff`: as in Plan; `unknown`: check
-    mode could not know; `bad_input`: it failed for a mistake in the playbook, which nothing rescues.
+    `result`: what `register` keeps; `facts`: variables it set; `count`, `items`, `diff`: as in Decision;
+    `unknown`: check mode could not know; `bad_input`: it failed for a mistake in the playbook, which nothing rescues.
     """
 
     status: str = OK
@@ -32,7 +32,7 @@ class Outcome:
     unknown: bool = False
     bad_input: bool = False
     attempts: int = 1
-    plans: list[Plan] = field(default_factory=list)
+    plans: list[Decision] = field(default_factory=list)
     """What each item of a prediction would do; never stored."""
 
     @property
@@ -102,7 +102,7 @@ def as_changed(seen: Outcome, message: str) -> Outcome:
     return replace(seen, status=CHANGED, message=message, result=result)
 
 
-def planned(plan: Plan) -> Outcome:
+def planned(plan: Decision) -> Outcome:
     """What a plan alone comes to: nothing to do, or a prediction."""
     changed = plan.verdict == CHANGE
     result = {"changed": changed, "failed": False, "skipped": False, "msg": plan.message, "count": plan.count}
@@ -120,7 +120,7 @@ def planned(plan: Plan) -> Outcome:
     )
 
 
-def done(result: Result, plan: Plan, attempt: int) -> Outcome:
+def done(result: Result, plan: Decision, attempt: int) -> Outcome:
     """What a module did."""
     values = {
         **result.returns,
@@ -160,7 +160,7 @@ def together(outcomes: Sequence[Outcome]) -> Outcome:
         whole.items += outcome.items
         whole.diff += outcome.diff
         whole.facts |= outcome.facts
-        whole.plans += outcome.plans or [Plan()]
+        whole.plans += outcome.plans or [Decision()]
     whole.result = {
         "changed": changed,
         "failed": bool(faults),

@@ -9,7 +9,7 @@ from pathlib import Path
 from emq_ops.playbook import shapes, source
 from emq_ops.playbook.errors import wrong
 from emq_ops.playbook.grammar import Grammar, Outer
-from emq_ops.playbook.model import Block, Play, Playbook, Step, Task, flat
+from emq_ops.playbook.model import Block, Play, Playbook, Task, TaskOrBlock, flat
 from emq_ops.playbook.modules import MODULES
 from emq_ops.playbook.source import Node
 from emq_ops.playbook.words import BLOCK_KEYS, INCLUDE_KEYS, PLAY_KEYS
@@ -107,13 +107,13 @@ class _Reader:
             found.append(step)
         return tuple(found)
 
-    def steps(self, node: Node, key: str, outer: Outer, chain: tuple[Path, ...]) -> tuple[Step, ...]:
+    def steps(self, node: Node, key: str, outer: Outer, chain: tuple[Path, ...]) -> tuple[TaskOrBlock, ...]:
         items = shapes.listing(node, "tasks are a list")
         if not items:
             wrong(node.pos, "there are no tasks", "give at least one")
         return tuple(self.step(item, f"{key}.{i}", outer, chain) for i, item in enumerate(items))
 
-    def step(self, item: Node, key: str, outer: Outer, chain: tuple[Path, ...]) -> Step:
+    def step(self, item: Node, key: str, outer: Outer, chain: tuple[Path, ...]) -> TaskOrBlock:
         keys = shapes.mapping(item, "a task is a mapping: name and one module")
         if "block" in keys:
             return self.block(item, keys, key, outer, chain)

@@ -10,7 +10,8 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from emq_ops.playbook import events, source, store
+from emq_ops.playbook import events, source
+from emq_ops.playbook.asks import Asks
 from emq_ops.playbook.context import Ops
 from emq_ops.playbook.errors import PlaybookError, wrong
 from emq_ops.playbook.grammar import Grammar
@@ -21,11 +22,12 @@ from emq_ops.playbook.parse import load
 from emq_ops.playbook.preflight import Preflight
 from emq_ops.playbook.queues import Finder
 from emq_ops.playbook.retry import again
-from emq_ops.playbook.runner import Asks, Runner
+from emq_ops.playbook.runner import Runner
 from emq_ops.playbook.scope import Renderer, Scope
 from emq_ops.playbook.secrets import Secrets
-from emq_ops.playbook.select import Selection, select
+from emq_ops.playbook.select import TaskSelection, select
 from emq_ops.playbook.source import Node, node_of
+from emq_ops.playbook.store import records
 from emq_ops.policy.words import did_you_mean
 from emq_ops.protocol.errors import one_line
 from emq_ops.syntax.core import scalar
@@ -105,7 +107,7 @@ def resume(
 ) -> Runner:
     """The run `run`, interrupted or failed, taken over. `name`: its playbook, if the caller names it too. Raises as
     `prepare`, and BadInputError for a run that is not there, done, alive, or whose playbook was changed."""
-    asked = store.look(ops.ledger, run)
+    asked = records.look(ops.ledger, run)
     playbook, path, compiler = read(asked.playbook)
     if playbook.sha256 != asked.sha256:
         wrong(asked.playbook, f"was changed since run {run} began", "put it back, or start anew with --start-at-task")
@@ -156,8 +158,8 @@ class _Start:
         )
 
     def _record(
-        self, run: str | None, renderer: Renderer, selection: Selection, secrets: Secrets
-    ) -> tuple[store.RunRecord, dict[int, list[str]]]:
+        self, run: str | None, renderer: Renderer, selection: TaskSelection, secrets: Secrets
+    ) -> tuple[records.RunRecord, dict[int, list[str]]]:
         """The run in the ledger, begun or taken over once nothing more can be found wrong, and each play's queues."""
         if run is None:
             finder = Finder(self.ops.server, self.ops.configured)
@@ -165,24 +167,24 @@ class _Start:
             self._preflight(renderer, selection, queues)
             kept = {**asdict(self.options), "extra": {k: node.data() for k, node in self.extra.items()}}
             names = {str(index): found for index, found in queues.items()}
-            return store.begin(self.ops.ledger, str(self.path.resolve()), self.playbook.sha256, kept, names), queues
-        record = store.claim(self.ops.ledger, run, lambda failed: _again(self.playbook, selection, failed))
+            return records.begin(self.ops.ledger, str(self.path.resolve()), self.playbook.sha256, kept, names), queues
+        record = records.claim(self.ops.ledger, run, lambda failed: _again(self.playbook, selection, failed))
         record.steps = secrets.resolved(record.steps)
         self._preflight(renderer, selection, _queues(record))
         return record, _queues(record)
 
-    def _preflight(self, renderer: Renderer, selection: Selection, queues: Mapping[int, Sequence[str]]) -> None:
+    def _preflight(self, renderer: Renderer, selection: TaskSelection, queues: Mapping[int, Sequence[str]]) -> None:
         magic = {"check_mode": self.options.check}
         Preflight(self.playbook, renderer, self.extra, selection.takes, queues, magic).check()
 
 
-def _queues(record: store.RunRecord) -> dict[int, list[str]]:
+def _queues(record: records.RunRecord) -> dict[int, list[str]]:
     return {int(index): names for index, names in record.queues.items()}
 
 
 def _again(
-    playbook: Playbook, selection: Selection, failed: store.RunRecord
-) -> tuple[set[store.StepKey], set[store.StepKey]]:
+    playbook: Playbook, selection: TaskSelection, failed: records.RunRecord
+) -> tuple[set[records.StepKey], set[records.StepKey]]:
     found = again(playbook, selection.takes, _queues(failed), failed.steps)
     return found.dropped, found.reset
 

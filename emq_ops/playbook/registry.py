@@ -1,8 +1,8 @@
 """The shape of a module (`emq_ops.playbook.modules` has the table of all of them).
 
 A module reads facts and decides (`inspect`), then acts on what it decided (`act`). Check mode is `inspect` alone, so
-what it predicts and what is done come from one place. The decision (`Plan`) is plain data: it is written to the ledger
-before the first request that changes something, and a resumed run acts on it again instead of deciding anew.
+what it predicts and what is done come from one place. The `Decision` is plain data: it is written to the ledger before
+the first request that changes something, and a resumed run acts on it again instead of deciding anew.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from emq_ops.playbook.context import Context
+from emq_ops.playbook.context import TaskContext
 from emq_ops.playbook.errors import wrong
 from emq_ops.playbook.options import Option
 from emq_ops.policy.words import did_you_mean
@@ -22,7 +22,7 @@ CHANGE, SAME, UNKNOWN = "change", "same", "unknown"
 
 
 @dataclass
-class Plan:
+class Decision:
     """What a module would do. `count`, `items`: how many of what, and which (ids, lanes, fields); `removals`: how many
     jobs would go for good; `duty`: it acts though nothing would change (it looks, and notes what it sees); `diff`:
     lines ``(what, before, after)``; `data`: for the module's own `act`; `returns`: the
@@ -43,7 +43,7 @@ class Plan:
         return {name: getattr(self, name) for name in self.__dataclass_fields__}
 
     @classmethod
-    def from_row(cls, row: dict[str, Any]) -> Plan:
+    def from_row(cls, row: dict[str, Any]) -> Decision:
         """Back from `as_row`."""
         return cls(**{**row, "diff": [tuple(line) for line in row["diff"]]})
 
@@ -51,7 +51,7 @@ class Plan:
 @dataclass
 class Result:
     """What a module did. `changed`: whether anything did; `error`: why it failed after all (it may have done part of
-    it); the rest as in Plan; `returns`: what `register` keeps."""
+    it); the rest as in Decision; `returns`: what `register` keeps."""
 
     changed: bool = False
     count: int = 0
@@ -88,15 +88,15 @@ class Module:
     offline: ClassVar[bool] = False
     """Whether it touches no queue, so that threads would only cost."""
 
-    def fetch(self, ctxs: Sequence[Context]) -> list[Any] | None:
-        """What `inspect` will want to see of each queue, in one flush (`Context.fetched`); None: it asks itself."""
+    def fetch(self, ctxs: Sequence[TaskContext]) -> list[Any] | None:
+        """What `inspect` will want to see of each queue, in one flush (`TaskContext.fetched`); None: it asks itself."""
         return None
 
-    def inspect(self, ctx: Context, options: dict[str, Any]) -> Plan:
+    def inspect(self, ctx: TaskContext, options: dict[str, Any]) -> Decision:
         """What there is to do. Changes nothing. Raises TaskFailure where it can't be done."""
         raise NotImplementedError
 
-    def act(self, ctx: Context, options: dict[str, Any], plan: Plan, resumed: bool) -> Result:
+    def act(self, ctx: TaskContext, options: dict[str, Any], plan: Decision, resumed: bool) -> Result:
         """Does it. `resumed`: an earlier try may have done part of it, or all; what that did counts as done now."""
         raise NotImplementedError
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from emq_ops.playbook.model import Play, Playbook, Task
 from emq_ops.playbook.outcome import Tally
-from emq_ops.playbook.store import WHOLE, Step, StepKey
+from emq_ops.playbook.store.records import WHOLE, StepKey, StepRecord
 from emq_ops.playbook.walk import QueueWalk, Selects
 
 
@@ -26,7 +26,7 @@ class Again:
 
 
 def again(
-    playbook: Playbook, takes: Selects, queues: Mapping[int, Sequence[str]], steps: Mapping[StepKey, Step]
+    playbook: Playbook, takes: Selects, queues: Mapping[int, Sequence[str]], steps: Mapping[StepKey, StepRecord]
 ) -> Again:
     """What a failed run has to do again. `queues`: those of each play, by its index; `steps`: what is recorded."""
     found = Again()
@@ -36,7 +36,7 @@ def again(
     return found
 
 
-def _queue(found: Again, play: Play, takes: Selects, queue: str, steps: Mapping[StepKey, Step]) -> None:
+def _queue(found: Again, play: Play, takes: Selects, queue: str, steps: Mapping[StepKey, StepRecord]) -> None:
     walk = QueueWalk(queue, play, takes, Tally(), {})
     passed: list[Task] = []
     while walk.task is not None:

@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
 from emq_ops.ledger import runs
-from emq_ops.playbook import events as say
+from emq_ops.playbook import events
+from emq_ops.playbook.asks import Asks, Confirmation
+from emq_ops.playbook.batches import split
 from emq_ops.playbook.context import Ops, Stopped
 from emq_ops.playbook.execute import Executor, Place
 from emq_ops.playbook.model import Play, Playbook, Task, Vars
 from emq_ops.playbook.outcome import OK, SKIPPED, Outcome, Tally, as_changed
 from emq_ops.playbook.scope import Renderer
 from emq_ops.playbook.secrets import Secrets
-from emq_ops.playbook.select import Selection
-from emq_ops.playbook.store import WHOLE, Recorder, RunRecord, Step
+from emq_ops.playbook.select import TaskSelection
+from emq_ops.playbook.store.recorder import Recorder
+from emq_ops.playbook.store.records import WHOLE, RunRecord, StepRecord
 from emq_ops.playbook.walk import QueueWalk
 from emq_ops.protocol.errors import EmqError, UnreachableError
 
@@ -27,28 +30,6 @@ FORKS = 8
 FLUSH = 250
 """Queues that are looked at in one flush."""
 DONE, FAILED, BAD_INPUT, INTERRUPTED, DECLINED, LOST = "done", "failed", "bad_input", "interrupted", "declined", "lost"
-
-
-@dataclass(frozen=True)
-class Prediction:
-    """What a destructive task would do, for the operator to confirm: jobs that go, on which queues."""
-
-    task: Task
-    outcomes: dict[str, Outcome]
-
-    @property
-    def changes(self) -> int:
-        """On how many queues it would change something."""
-        return sum(outcome.status == "changed" or outcome.unknown for outcome in self.outcomes.values())
-
-
-@dataclass(frozen=True)
-class Asks:
-    """What a run asks its operator. `confirm`: may this destructive task go on; None: it needs no asking (``--yes``).
-    `step`: run this task? True, False (skip it), or None (all the rest without asking)."""
-
-    confirm: Callable[[Prediction], bool] | None = None
-    step: Callable[[Task, Sequence[str]], bool | None] | None = None
 
 
 @dataclass
@@ -75,12 +56,12 @@ class Runner:
     renderer: Renderer
 
     extra: Vars
-    selection: Selection
+    selection: TaskSelection
     queues: dict[int, list[str]]
     record: RunRecord
     check: bool = False
     secrets: Secrets = field(default_factory=lambda: Secrets({}))
-    emit: say.Emit = say.nowhere
+    emit: events.Emit = events.nowhere
     asks: Asks = field(default_factory=Asks)
     stopping: threading.Event = field(default_factory=threading.Event)
 
@@ -97,7 +78,7 @@ class Runner:
     def run(self) -> Ended:
         """Runs to the end, or as far as it goes. Raises TakenOverError and the state database's errors."""
         resumed = self.record.claim > 1
-        self.emit(say.RunStarted(self.record.run, self.playbook.shown, self.check, resumed))
+        self.emit(events.RunStarted(self.record.run, self.playbook.shown, self.check, resumed))
         try:
             self._plays()
             bad = bool(self._fault)
@@ -109,7 +90,7 @@ class Runner:
             ended = self._ended(DECLINED, "not confirmed")
         except UnreachableError as fault:
             ended = self._ended(LOST, str(fault), fault)
-        self.emit(say.RunEnded(ended.run, ended.status, ended.tallies, ended.reason))
+        self.emit(events.RunEnded(ended.run, ended.status, ended.tallies, ended.reason))
         return ended
 
     def _ended(self, status: str, reason: str, fault: EmqError | None = None) -> Ended:
@@ -123,7 +104,7 @@ class Runner:
         return Ended(self.record.run, status, self._tallies, reason, fault)
 
     def _progress(self, task: Task, queue: str, text: str) -> None:
-        self.emit(say.Progress(task, queue, self.secrets.shown(text)))
+        self.emit(events.Progress(task, queue, self.secrets.shown(text)))
 
     def _plays(self) -> None:
         out: set[str] = set()  # queues that fell out of an earlier play
@@ -133,7 +114,7 @@ class Runner:
                     names = [name for name in self.queues[play.index] if name not in out]
                     if not names:
                         continue
-                    self.emit(say.PlayStarted(play, names))
+                    self.emit(events.PlayStarted(play, names))
                     failed, ended = self._play(play, names, pool)
                     out |= failed
                     if ended:
@@ -148,10 +129,10 @@ class Runner:
         batches = list(split(names, play.serial))
         for number, batch in enumerate(batches, 1):
             if len(batches) > 1:
-                self.emit(say.BatchStarted(number, len(batches), batch))
+                self.emit(events.BatchStarted(number, len(batches), batch))
             reason = self._batch(play, batch, pool, failed)
             if reason:
-                self.emit(say.PlayStopped(play, reason))
+                self.emit(events.PlayStopped(play, reason))
                 return failed, True
         return failed, False
 
@@ -170,7 +151,7 @@ class Runner:
                 break
             task = min((walk.task for walk in waiting if walk.task is not None), key=lambda t: t.order)
             group = [walk for walk in waiting if walk.task is task]
-            self.emit(say.TaskStarted(play, task, [walk.queue for walk in group], task.key in handlers))
+            self.emit(events.TaskStarted(play, task, [walk.queue for walk in group], task.key in handlers))
             self._task(play, task, group, pool)
             fell = {walk.queue for walk in walks if walk.failed or walk.falling}
             if not stop and play.max_fail is not None and 100 * len(fell) / len(batch) > play.max_fail:
@@ -223,7 +204,7 @@ class Runner:
                 if isinstance(outcome, BaseException):
                     raise outcome
                 approved[queue] = outcome
-            prediction = Prediction(task, approved)
+            prediction = Confirmation(task, approved)
             if prediction.changes:
                 self._recorder.now()
                 if not self.asks.confirm(prediction):
@@ -281,28 +262,14 @@ class Runner:
     def _keep(self, task: Task, queues: Sequence[str], outcomes: Sequence[Outcome | BaseException]) -> None:
         for queue, outcome in zip(queues, outcomes, strict=True):
             if isinstance(outcome, Outcome):
-                self._recorder.later(Step(task.key, queue, WHOLE, outcome.attempts, None, outcome))
+                self._recorder.later(StepRecord(task.key, queue, WHOLE, outcome.attempts, None, outcome))
 
     def _feed(self, play: Play, task: Task, walk: QueueWalk, outcome: Outcome, *, replayed: bool) -> None:
         if outcome.bad_input and not self._fault:
             self._fault = self.secrets.shown(outcome.message)
         walk.feed(outcome)
-        self.emit(say.TaskEnded(play, task, walk.queue, self.secrets.shown(outcome), replayed))
+        self.emit(events.TaskEnded(play, task, walk.queue, self.secrets.shown(outcome), replayed))
 
     def _magic(self, play: Play, queue: str) -> dict[str, Any]:
         names = self.queues[play.index]
         return {"queue": queue, "play_queues": names, "check_mode": self.check, "run_id": self.record.run}
-
-
-def split(names: Sequence[str], serial: Sequence[int | float]) -> list[list[str]]:
-    """`names` in batches; the last size goes on. Shares are of all names, at least one queue."""
-    if not serial:
-        return [list(names)]
-    sizes = [size if isinstance(size, int) else max(1, int(len(names) * size)) for size in serial]
-    out: list[list[str]] = []
-    first = 0
-    while first < len(names):
-        size = sizes[min(len(out), len(sizes) - 1)]
-        out.append(list(names[first : first + size]))
-        first += size
-    return out

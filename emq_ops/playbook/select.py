@@ -12,7 +12,7 @@ from emq_ops.protocol.errors import one_line
 
 
 @dataclass(frozen=True)
-class Selection:
+class TaskSelection:
     """`tags`, `skip`: as given; `first`: tasks before this place in reading order are left out."""
 
     tags: frozenset[str] = frozenset()
@@ -40,7 +40,7 @@ class Selection:
 SPECIAL = ("all", "tagged", "untagged", "always", "never")
 
 
-def select(playbook: Playbook, tags: list[str], skip: list[str], start_at: str | None) -> Selection:
+def select(playbook: Playbook, tags: list[str], skip: list[str], start_at: str | None) -> TaskSelection:
     """The selection that a command line means. `start_at`: a task's name, a pattern for it, or where it stands (as
     ``--list-tasks`` shows it). Raises PlaybookError for a tag or task that is not there, and where no task is left."""
     known = {tag for _, task in playbook.tasks() for tag in task.tags}
@@ -51,7 +51,7 @@ def select(playbook: Playbook, tags: list[str], skip: list[str], start_at: str |
     first = 0
     if start_at is not None:
         first = _start(playbook, start_at)
-    found = Selection(frozenset(tags), frozenset(skip), first)
+    found = TaskSelection(frozenset(tags), frozenset(skip), first)
     if not any(found.takes(task) for _, task in playbook.tasks()):
         wrong("--tags", "no task is left to run", "see --list-tasks for the tasks and their tags")
     return found

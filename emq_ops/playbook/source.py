@@ -9,7 +9,7 @@ from typing import Any
 from emq_ops.playbook.errors import PlaybookError
 from emq_ops.syntax import tree
 from emq_ops.syntax.errors import Mark, SourceError, kind_of
-from emq_ops.syntax.tree import MAX_BYTES, Mapping, Sequence, Tree
+from emq_ops.syntax.tree import MAX_BYTES, ListTree, MapTree, Tree
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +65,9 @@ def parse(text: str | bytes, shown: str) -> Node:
 
 
 def _node(found: Tree) -> Node:
-    if isinstance(found, Mapping):
+    if isinstance(found, MapTree):
         keys = {key: mark for key, (mark, _) in found.items.items()}
         return Node({key: _node(below) for key, (_, below) in found.items.items()}, found.mark, keys)
-    if isinstance(found, Sequence):
+    if isinstance(found, ListTree):
         return Node([_node(below) for below in found.items], found.mark)
     return Node(found.value, found.mark, block=found.block)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from typing import Any
 
-from emq_ops.playbook.model import Play, Step, Task
+from emq_ops.playbook.model import Play, Task, TaskOrBlock
 from emq_ops.playbook.outcome import CHANGED, FAILED, STOPPED, Outcome, Tally
 
 Selects = Callable[[Task], bool]
@@ -66,7 +66,7 @@ class QueueWalk:
                     self.origin = self.origin or handler
         return None
 
-    def _walk(self, steps: tuple[Step, ...], *, cleaning: bool) -> _Walk:
+    def _walk(self, steps: tuple[TaskOrBlock, ...], *, cleaning: bool) -> _Walk:
         for step in steps:
             if isinstance(step, Task):
                 if not self._selects(step):

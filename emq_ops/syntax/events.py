@@ -17,7 +17,7 @@ from ruamel.yaml import events as careful
 Kind = Literal["scalar", "alias", "mapping", "sequence", "end", "document", "over"]
 
 
-class Event(NamedTuple):
+class YamlEvent(NamedTuple):
     """One step of the parser. `line` and `column` count from 1; `tag`: None where none is written; `plain`: a scalar
     without quotes; `block`: one behind ``|`` or ``>``; `kind`: "end" closes a mapping or sequence, "over" the document,
     "document" opens one."""
@@ -64,7 +64,7 @@ _KINDS: dict[type, Kind] = {
 }
 
 
-def fast(text: str) -> Iterator[Event]:
+def fast(text: str) -> Iterator[YamlEvent]:
     """The events of `text` by libyaml. Raises UnsureError, at the first step or at a later one."""
     if not yaml.__with_libyaml__ or not _AGREED.fullmatch(text) or _APART.search(text):
         raise UnsureError
@@ -79,19 +79,19 @@ def fast(text: str) -> Iterator[Event]:
                 yield _scalar(event, mark.line + 1, mark.column + 1)
             elif kind == "alias" or kind == "mapping" or kind == "sequence":
                 tag = None if kind == "alias" else event.tag
-                yield Event(kind, mark.line + 1, mark.column + 1, event.anchor, tag)
+                yield YamlEvent(kind, mark.line + 1, mark.column + 1, event.anchor, tag)
             else:
-                yield Event(kind, mark.line + 1, mark.column + 1)
+                yield YamlEvent(kind, mark.line + 1, mark.column + 1)
     except yaml.YAMLError:
         raise UnsureError from None
 
 
-def _scalar(event: Any, line: int, column: int) -> Event:
+def _scalar(event: Any, line: int, column: int) -> YamlEvent:
     plain, block = not event.style, event.style in ("|", ">")
-    return Event("scalar", line, column, event.anchor, event.tag, event.value, plain, block)
+    return YamlEvent("scalar", line, column, event.anchor, event.tag, event.value, plain, block)
 
 
-def sure(text: str) -> Iterator[Event]:
+def sure(text: str) -> Iterator[YamlEvent]:
     """The events of `text` by ruamel.yaml. Raises its YAMLError."""
     for event in YAML(typ="safe", pure=True).parse(text):
         kind = _KINDS.get(type(event))
@@ -101,6 +101,6 @@ def sure(text: str) -> Iterator[Event]:
         if kind == "scalar":
             yield _scalar(event, *place)
         elif kind == "alias" or kind == "mapping" or kind == "sequence":
-            yield Event(kind, *place, event.anchor, None if kind == "alias" else event.tag)
+            yield YamlEvent(kind, *place, event.anchor, None if kind == "alias" else event.tag)
         else:
-            yield Event(kind, *place)
+            yield YamlEvent(kind, *place)

@@ -17,7 +17,7 @@ from ruamel.yaml.error import YAMLError, YAMLStreamError
 from emq_ops.protocol.errors import one_line
 from emq_ops.syntax.core import BOOL, NULL, number
 from emq_ops.syntax.errors import Mark, SourceError
-from emq_ops.syntax.events import Event, UnsureError, fast, sure
+from emq_ops.syntax.events import UnsureError, YamlEvent, fast, sure
 
 MAX_BYTES = 4 << 20
 MAX_VALUES = 250_000
@@ -38,14 +38,14 @@ class Scalar:
 
 
 @dataclass(slots=True)
-class Sequence:
+class ListTree:
     mark: Mark
     items: tuple[Tree, ...]
     size: int
 
 
 @dataclass(slots=True)
-class Mapping:
+class MapTree:
     """`items`: key -> (mark of the key, value)."""
 
     mark: Mark
@@ -55,16 +55,16 @@ class Mapping:
     """What `plain` made of it."""
 
 
-Tree = Scalar | Sequence | Mapping
+Tree = Scalar | ListTree | MapTree
 
 
 def plain(tree: Tree) -> Any:
     """The values of `tree` without marks, for a validator. Made once a mapping, and shared: not to be changed."""
-    if isinstance(tree, Mapping):
+    if isinstance(tree, MapTree):
         if tree.bare is None:
             tree.bare = {key: plain(value) for key, (_, value) in tree.items.items()}
         return tree.bare
-    if isinstance(tree, Sequence):
+    if isinstance(tree, ListTree):
         return [plain(value) for value in tree.items]
     return tree.value
 
@@ -122,7 +122,7 @@ def _unprintable(fault: object, text: str) -> tuple[int, int]:
 class _Builder:
     """Turns events into a tree. What several aliases name is built once and shared."""
 
-    def __init__(self, file: str, events: Iterator[Event]) -> None:
+    def __init__(self, file: str, events: Iterator[YamlEvent]) -> None:
         self._file = file
         self._next = events.__next__
         self._events = events
@@ -140,10 +140,10 @@ class _Builder:
             raise SourceError("a second document begins", self._mark(second), fix=fix)
         return tree
 
-    def _mark(self, event: Event) -> Mark:
+    def _mark(self, event: YamlEvent) -> Mark:
         return Mark(self._file, event.line, event.column)
 
-    def _build(self, event: Event, path: str, depth: int, above: Mark) -> Tree:
+    def _build(self, event: YamlEvent, path: str, depth: int, above: Mark) -> Tree:
         """The value that `event` begins. `above`: the place of its key, where a value that is not there stands."""
         if event.kind == "alias":
             return self._named(event, path)[0]
@@ -163,7 +163,7 @@ class _Builder:
             self._anchored[event.anchor] = tree, event.text
         return tree
 
-    def _named(self, event: Event, path: str) -> tuple[Tree, str]:
+    def _named(self, event: YamlEvent, path: str) -> tuple[Tree, str]:
         """What an alias names, and its text."""
         name = event.anchor or ""
         if name not in self._anchored:
@@ -175,7 +175,7 @@ class _Builder:
             raise SourceError("an alias stands inside its own anchor", self._mark(event), path=path, fix=fix)
         return tree, text
 
-    def _core_tag(self, event: Event, names: tuple[str, ...], mark: Mark, path: str) -> str | None:
+    def _core_tag(self, event: YamlEvent, names: tuple[str, ...], mark: Mark, path: str) -> str | None:
         """The core type that a tag names; None where no tag is written."""
         if event.tag is None or event.tag == "!":
             return None if event.tag is None else names[0]
@@ -192,7 +192,7 @@ class _Builder:
             )
         return size
 
-    def _scalar(self, event: Event, mark: Mark, path: str) -> Scalar:
+    def _scalar(self, event: YamlEvent, mark: Mark, path: str) -> Scalar:
         names = ("str", "int", "float", "bool", "null", "timestamp")
         kind = None if event.tag is None else self._core_tag(event, names, mark, path)
         text = event.text
@@ -217,19 +217,19 @@ class _Builder:
         except UnicodeDecodeError:
             raise SourceError("half of a surrogate pair", mark, path=path, fix="write the character itself") from None
 
-    def _sequence(self, event: Event, mark: Mark, path: str, depth: int) -> Sequence:
+    def _sequence(self, event: YamlEvent, mark: Mark, path: str, depth: int) -> ListTree:
         self._core_tag(event, ("seq",), mark, path)
         items: list[Tree] = []
         size = 1
         while (item := self._next()).kind != "end":
             items.append(self._build(item, f"{path}[{len(items)}]", depth + 1, mark))
             size = self._counted(size + items[-1].size, mark, path)
-        return Sequence(mark, tuple(items), size)
+        return ListTree(mark, tuple(items), size)
 
-    def _mapping(self, event: Event, mark: Mark, path: str, depth: int) -> Mapping:
+    def _mapping(self, event: YamlEvent, mark: Mark, path: str, depth: int) -> MapTree:
         self._core_tag(event, ("map",), mark, path)
         own: dict[str, tuple[Mark, Tree]] = {}
-        merged: list[Mapping] = []
+        merged: list[MapTree] = []
         while (at := self._next()).kind != "end":
             key_mark = self._mark(at)
             key, is_merge = self._key(at, key_mark, path)
@@ -250,19 +250,19 @@ class _Builder:
         for source in reversed(merged):
             items.update(source.items)
         items.update(own)
-        return Mapping(mark, items, self._counted(1 + sum(v.size for _, v in items.values()), mark, path))
+        return MapTree(mark, items, self._counted(1 + sum(v.size for _, v in items.values()), mark, path))
 
     @staticmethod
-    def _sources(value: Tree, mark: Mark, path: str) -> list[Mapping]:
+    def _sources(value: Tree, mark: Mark, path: str) -> list[MapTree]:
         """The mappings that a merge names."""
-        found: list[Mapping] = []
-        for source in value.items if isinstance(value, Sequence) else (value,):
-            if not isinstance(source, Mapping):
+        found: list[MapTree] = []
+        for source in value.items if isinstance(value, ListTree) else (value,):
+            if not isinstance(source, MapTree):
                 raise SourceError("<< merges a mapping, or a list of them", mark, path=path)
             found.append(source)
         return found
 
-    def _key(self, event: Event, mark: Mark, path: str) -> tuple[str, bool]:
+    def _key(self, event: YamlEvent, mark: Mark, path: str) -> tuple[str, bool]:
         """The text of a key, and whether it is the merge key."""
         text, plain = event.text, event.plain
         if event.kind == "alias":

@@ -16,9 +16,10 @@ from typing import Any
 
 from emq_ops.ledger.ledger import Ledger
 from emq_ops.playbook import events
+from emq_ops.playbook.asks import Asks
 from emq_ops.playbook.context import Ops, QueuePolicy
 from emq_ops.playbook.play import Options, prepare, resume
-from emq_ops.playbook.runner import Asks, Ended
+from emq_ops.playbook.runner import Ended
 from emq_ops.protocol.ids import encode62
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import Server

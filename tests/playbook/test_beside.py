@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from emq_ops.ledger import runs
-from emq_ops.playbook import store
 from emq_ops.playbook.play import resume
-from emq_ops.playbook.store import TakenOverError
+from emq_ops.playbook.store import records
+from emq_ops.playbook.store.recorder import TakenOverError
 from emq_ops.protocol.errors import BadInputError
 from emq_ops.protocol.scripts import load
 from emq_ops.protocol.server import Server
@@ -73,7 +73,7 @@ def test_c17_killed_in_step_2_is_looked_at_again_and_nothing_is_done_twice(
     book = bench.write(FIVE)
     bench.server.write("SCRIPT", "LOAD", load("act_requeue").source)
     with RespProxy(valkey.url) as proxy:
-        # Step 2 takes effect, and the process dies before it hears of it.
+        # StepRecord 2 takes effect, and the process dies before it hears of it.
         proxy.arm("kill_after", match=scripted("act_requeue"), pid=zygote.pid)
         code = zygote.run(PLAY, url=proxy.url, state=f"sqlite:///{tmp_path}/state.db", book=book)
     assert code == -signal.SIGKILL
@@ -119,11 +119,11 @@ def test_c17_a_run_that_was_taken_over_changes_nothing_more(bench: Bench) -> Non
     watch()
     [run] = runs.latest(bench.ledger, kind="play")
     with pytest.raises(BadInputError, match=f"is still being run by {re.escape(run.holder)} "):
-        store.claim(bench.ledger, run.id, lambda _record: (set(), set()))
+        records.claim(bench.ledger, run.id, lambda _record: (set(), set()))
     # As if its host had been given up: another process takes the run.
     with bench.ledger.write() as connection:
         runs.finish(connection, run.id, runs.INTERRUPTED)
-    store.claim(bench.ledger, run.id, lambda _record: (set(), set()))
+    records.claim(bench.ledger, run.id, lambda _record: (set(), set()))
     bench.server.write("ZREM", "emq:{orders}:pending", job("A"))
     thread.join(20)
     assert [type(fault) for fault in faults] == [TakenOverError]

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from emq_ops.playbook.asks import Asks
 from emq_ops.playbook.errors import PlaybookError
-from emq_ops.playbook.runner import Asks
 from emq_ops.playbook.secrets import Secrets
 from tests.playbook.bench import Bench
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from ruamel.yaml.error import YAMLError
 
 from emq_ops.syntax.errors import SourceError
-from emq_ops.syntax.events import Event, UnsureError, fast, sure
+from emq_ops.syntax.events import UnsureError, YamlEvent, fast, sure
 from emq_ops.syntax.tree import Tree, _Builder, parse, plain
 
 ROOT = Path(__file__).parents[2]
@@ -81,7 +81,7 @@ PIECES = [
 ]
 
 
-def read(parser: Callable[[str], Iterator[Event]], text: str) -> Tree | str | None:
+def read(parser: Callable[[str], Iterator[YamlEvent]], text: str) -> Tree | str | None:
     """The tree; "refused"; None where the parser leaves the text to the other one."""
     try:
         return _Builder("f", parser(text)).document()

@@ -12,10 +12,10 @@ from emq_ops.passes.acts.act import act, resume
 from emq_ops.passes.acts.options import ActOptions
 from emq_ops.passes.acts.report import WHY_LEFT, ActReport, preview
 from emq_ops.passes.acts.targets import Targets, note_flow_parents
-from emq_ops.playbook.context import Context, Stopped
+from emq_ops.playbook.context import Stopped, TaskContext
 from emq_ops.playbook.modules.dead import AT_RATE, FILTERS, LIMIT, NAMED, NAMES, selected
 from emq_ops.playbook.options import TRUE, Option
-from emq_ops.playbook.registry import CHANGE, SAME, Module, Plan, Result
+from emq_ops.playbook.registry import CHANGE, SAME, Decision, Module, Result
 
 _ALL = Option("all", TRUE, "every dead job; the filters exclude it")
 
@@ -29,7 +29,7 @@ class _Act(Module):
     kind: ClassVar[str]
     after: ClassVar[str | None]
 
-    def inspect(self, ctx: Context, options: dict[str, Any]) -> Plan:
+    def inspect(self, ctx: TaskContext, options: dict[str, Any]) -> Decision:
         """Which jobs it would touch."""
         targets = Targets(ctx.queue.name)
         for job in selected(ctx, options):
@@ -43,16 +43,16 @@ class _Act(Module):
         removals = len(ids) if self.destructive else 0
         diff: list[tuple[str, Any, Any]] = [(job, "dead", self.after) for job in ids[:NAMED]]
         data = {"jobs": [list(job) for job in targets.jobs]}
-        return Plan(CHANGE if ids else SAME, len(ids), ids, removals, False, message, diff, data, returns)
+        return Decision(CHANGE if ids else SAME, len(ids), ids, removals, False, message, diff, data, returns)
 
-    def _blocked(self, ctx: Context, targets: Targets) -> dict[str, str]:
+    def _blocked(self, ctx: TaskContext, targets: Targets) -> dict[str, str]:
         """Those that a removal would leave alone: held jobs, flow children, flow parents with open children."""
         if not self.destructive:
             return {}
         note_flow_parents(ctx.queue.server, targets)
         return targets.blocked
 
-    def act(self, ctx: Context, options: dict[str, Any], plan: Plan, resumed: bool) -> Result:
+    def act(self, ctx: TaskContext, options: dict[str, Any], plan: Decision, resumed: bool) -> Result:
         """Acts on exactly those jobs that are still as they were; an act that was interrupted is taken up again."""
         report = self._resumed(ctx, options) if resumed else None
         if report is None:
@@ -64,13 +64,13 @@ class _Act(Module):
         ids = [job for job in plan.items if job not in gone]
         return Result(report.done > 0, report.done, ids, "; ".join(notes), returns | {"ids": ids})
 
-    def _fresh(self, ctx: Context, options: dict[str, Any], plan: Plan) -> ActReport:
+    def _fresh(self, ctx: TaskContext, options: dict[str, Any], plan: Decision) -> ActReport:
         targets = Targets(ctx.queue.name, [(job, attempts, stalls) for job, attempts, stalls in plan.data["jobs"]])
         targets.last_attempt = plan.returns["last_attempt"]
         with self._interruptible(ctx):
             return act(ctx.ops.server, self.kind, targets, ctx.ops.ledger, self._acting(ctx, options))
 
-    def _acting(self, ctx: Context, options: dict[str, Any]) -> ActOptions:
+    def _acting(self, ctx: TaskContext, options: dict[str, Any]) -> ActOptions:
         return ActOptions(
             options["rate"],
             why=f"playbook {ctx.run}",
@@ -80,7 +80,7 @@ class _Act(Module):
             sleep=ctx.sleep,
         )
 
-    def _resumed(self, ctx: Context, options: dict[str, Any]) -> ActReport | None:
+    def _resumed(self, ctx: TaskContext, options: dict[str, Any]) -> ActReport | None:
         """The act that this step began in an earlier life, brought to its end; None where it began none."""
         for run in self._ours(ctx):
             if run.status in (runs.RUNNING, runs.INTERRUPTED) and run.slices:
@@ -94,16 +94,16 @@ class _Act(Module):
         return None
 
     @staticmethod
-    def _filters(ctx: Context) -> dict[str, str]:
+    def _filters(ctx: TaskContext) -> dict[str, str]:
         return {"play": ctx.run, "step": ctx.step}
 
-    def _ours(self, ctx: Context) -> list[Run]:
+    def _ours(self, ctx: TaskContext) -> list[Run]:
         """The acts of this very step, newest first."""
         found = runs.latest(ctx.ops.ledger, queue=ctx.queue.name, kind=self.kind)
         return [run for run in found if run.policy.get("selection") == self._filters(ctx)]
 
     @contextmanager
-    def _interruptible(self, ctx: Context) -> Iterator[None]:
+    def _interruptible(self, ctx: TaskContext) -> Iterator[None]:
         """An act that ends because the run is to end is marked so, and this very process may take it up again."""
         try:
             yield

@@ -14,11 +14,11 @@ from emq_ops.passes.lease.holder import who
 from emq_ops.passes.predict import predict_trim
 from emq_ops.passes.report import TrimReport
 from emq_ops.passes.trim.dead_trim import check_policy, trim
-from emq_ops.playbook.context import Context
+from emq_ops.playbook.context import TaskContext
 from emq_ops.playbook.errors import TaskFailure
 from emq_ops.playbook.modules.recover import NAMED, check_report, with_options
 from emq_ops.playbook.options import BOOLEAN, COUNT, DURATION, JOBS, TEXT, TEXTS, Option
-from emq_ops.playbook.registry import CHANGE, SAME, Module, Plan, Result
+from emq_ops.playbook.registry import CHANGE, SAME, Decision, Module, Result
 from emq_ops.policy.models import DeadPolicy, StreamPolicy
 from emq_ops.policy.rows import as_row
 from emq_ops.protocol.fence import Fence
@@ -46,7 +46,7 @@ class TrimDead(Module):
         "removed_ids": "the first 1,000 of those that are gone",
     }
 
-    def _policy(self, ctx: Context, options: dict[str, Any]) -> DeadPolicy:
+    def _policy(self, ctx: TaskContext, options: dict[str, Any]) -> DeadPolicy:
         bounds = ctx.policy.dead
         if options["keep"] is not None or options["max_age"] is not None:
             bounds = replace(bounds, keep=options["keep"], max_age_ms=options["max_age"])
@@ -54,7 +54,7 @@ class TrimDead(Module):
         check_policy(ctx.queue.name, policy, archived=ctx.ops.archive is not None)
         return policy
 
-    def inspect(self, ctx: Context, options: dict[str, Any]) -> Plan:
+    def inspect(self, ctx: TaskContext, options: dict[str, Any]) -> Decision:
         """Whom the policy lets go."""
         policy = self._policy(ctx, options)
         only = set(options["ids"]) if options["ids"] else None
@@ -63,11 +63,13 @@ class TrimDead(Module):
         returns = self._returns(found.report.as_row()) | {"removed": len(ids), "removed_ids": ids[:NAMED]}
         diff: list[tuple[str, Any, Any]] = [(job, "dead", None) for job in ids[:NAMED]]
         count = len(ids)
-        plan = Plan(CHANGE if ids else SAME, count, ids[:NAMED], count, diff=diff, data={"ids": ids}, returns=returns)
+        plan = Decision(
+            CHANGE if ids else SAME, count, ids[:NAMED], count, diff=diff, data={"ids": ids}, returns=returns
+        )
         plan.message = self._said(returns, found.report.notes)
         return plan
 
-    def act(self, ctx: Context, options: dict[str, Any], plan: Plan, resumed: bool) -> Result:
+    def act(self, ctx: TaskContext, options: dict[str, Any], plan: Decision, resumed: bool) -> Result:
         """Runs the pass on exactly those that were listed."""
         ops, name, policy = ctx.ops, ctx.queue.name, self._policy(ctx, options)
         only = plan.data["ids"]
@@ -123,7 +125,7 @@ class ArchiveStreams(Module):
     }
     _sums = ("folded", "shipped", "trimmed", "lag_records")
 
-    def _policies(self, ctx: Context, options: dict[str, Any]) -> dict[str, StreamPolicy]:
+    def _policies(self, ctx: TaskContext, options: dict[str, Any]) -> dict[str, StreamPolicy]:
         known = ctx.policy.streams
         names = options["stream"] or list(known)
         out = {}
@@ -138,7 +140,7 @@ class ArchiveStreams(Module):
             out[name] = policy
         return out
 
-    def inspect(self, ctx: Context, options: dict[str, Any]) -> Plan:
+    def inspect(self, ctx: TaskContext, options: dict[str, Any]) -> Decision:
         """What a run would fold, ship and trim."""
         policies = self._policies(ctx, options)
         there = {name: policy for name, policy in policies.items() if self._length(ctx, name)}
@@ -162,15 +164,17 @@ class ArchiveStreams(Module):
             for name in items
         ]
         message = self._said(returns) if policies else "the config archives no stream of this queue"
-        plan = Plan(CHANGE if count else SAME, returns["folded"], items, 0, message=message, diff=diff, returns=returns)
+        plan = Decision(
+            CHANGE if count else SAME, returns["folded"], items, 0, message=message, diff=diff, returns=returns
+        )
         plan.data = {"streams": list(there)}
         return plan
 
     @staticmethod
-    def _length(ctx: Context, name: str) -> int:
+    def _length(ctx: TaskContext, name: str) -> int:
         return int(ctx.queue.server.read("XLEN", ctx.queue.keys.stream(name)))
 
-    def act(self, ctx: Context, options: dict[str, Any], plan: Plan, resumed: bool) -> Result:
+    def act(self, ctx: TaskContext, options: dict[str, Any], plan: Decision, resumed: bool) -> Result:
         """Runs the pass on each stream that has records."""
         policies = self._policies(ctx, options)
         ops, queue = ctx.ops, ctx.queue.name

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from emq_ops.playbook.context import Context
+from emq_ops.playbook.context import TaskContext
 from emq_ops.playbook.errors import TaskFailure
 from emq_ops.playbook.modules.facts import look
 from emq_ops.playbook.options import BOOLEAN, COUNT, GROUP, REQUIRED, Option
-from emq_ops.playbook.registry import CHANGE, SAME, UNKNOWN, Module, Plan, Result
+from emq_ops.playbook.registry import CHANGE, SAME, UNKNOWN, Decision, Module, Result
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.transitions import control, reads
 
@@ -31,19 +31,19 @@ class _Pausing(Module):
     returns: ClassVar = {"paused": "whether it is paused now", "was_paused": "whether it was before"}
     goal: ClassVar[bool]
 
-    def inspect(self, ctx: Context, options: dict[str, Any]) -> Plan:
+    def inspect(self, ctx: TaskContext, options: dict[str, Any]) -> Decision:
         """Whether it is paused."""
         lane = options["lane"]
         before = is_paused(ctx.queue, lane)
         returns = {"paused": self.goal, "was_paused": before}
         message = (f"lane {lane} " if lane else "") + ("paused" if self.goal else "not paused")
         if before == self.goal:
-            return Plan(message=f"{message} already" if self.goal else message, returns=returns)
+            return Decision(message=f"{message} already" if self.goal else message, returns=returns)
         what = f"lane {lane} paused" if lane else "paused"
         items, diff = [lane or ctx.queue.name], [(what, before, self.goal)]
-        return Plan(CHANGE, 1, items, message=message if self.goal else "resumed", diff=diff, returns=returns)
+        return Decision(CHANGE, 1, items, message=message if self.goal else "resumed", diff=diff, returns=returns)
 
-    def act(self, ctx: Context, options: dict[str, Any], plan: Plan, resumed: bool) -> Result:
+    def act(self, ctx: TaskContext, options: dict[str, Any], plan: Decision, resumed: bool) -> Result:
         """Sets it; doing so twice is doing so once."""
         lane = options["lane"]
         if lane is None:
@@ -82,7 +82,7 @@ class LimitLane(Module):
     )
     returns: ClassVar = {"limit": "the ceiling now (0: none)", "was": "the ceiling before (0: none)"}
 
-    def inspect(self, ctx: Context, options: dict[str, Any]) -> Plan:
+    def inspect(self, ctx: TaskContext, options: dict[str, Any]) -> Decision:
         """The ceiling as it is."""
         lane, limit = options["lane"], options["limit"]
         raw = ctx.queue.server.read("HGET", ctx.queue.keys.glimit, lane)
@@ -90,13 +90,13 @@ class LimitLane(Module):
         returns = {"limit": limit, "was": before}
         message = f"limit {limit or 'none'}"
         if before == limit:
-            return Plan(message=message, returns=returns)
+            return Decision(message=message, returns=returns)
         message = f"{message}, was {before or 'none'}"
-        return Plan(
+        return Decision(
             CHANGE, 1, [lane], message=message, diff=[(f"limit of lane {lane}", before, limit)], returns=returns
         )
 
-    def act(self, ctx: Context, options: dict[str, Any], plan: Plan, resumed: bool) -> Result:
+    def act(self, ctx: TaskContext, options: dict[str, Any], plan: Decision, resumed: bool) -> Result:
         """Sets it; doing so twice is doing so once."""
         if options["limit"]:
             control.limit_lane(ctx.queue, options["lane"], options["limit"])
@@ -115,7 +115,7 @@ class Drain(Module):
     options = (_LANE, Option("scheduled", BOOLEAN, "the scheduled ones too (whole queue only)", False))
     returns: ClassVar = {"removed": "how many jobs were deleted"}
 
-    def inspect(self, ctx: Context, options: dict[str, Any]) -> Plan:
+    def inspect(self, ctx: TaskContext, options: dict[str, Any]) -> Decision:
         """How many wait, and the first of them."""
         k = ctx.queue.keys
         keys = [k.lane(options["lane"])] if options["lane"] else [k.pending]
@@ -126,9 +126,9 @@ class Drain(Module):
         )
         count = sum(int(n) for n in replies[::2])
         items = [job.decode("utf-8", "replace") for page in replies[1::2] for job in page]
-        return Plan(CHANGE if count else SAME, count, items, count, returns={"removed": count})
+        return Decision(CHANGE if count else SAME, count, items, count, returns={"removed": count})
 
-    def act(self, ctx: Context, options: dict[str, Any], plan: Plan, resumed: bool) -> Result:
+    def act(self, ctx: TaskContext, options: dict[str, Any], plan: Decision, resumed: bool) -> Result:
         """Drains in slices."""
         if options["lane"]:
             removed = control.drain_lane(ctx.queue, options["lane"])
@@ -142,19 +142,19 @@ class Obliterate(Module):
     """Takes a queue away."""
 
     name = "obliterate"
-    summary = "Takes a whole paused queue away. Event streams and the flow outbox stay: they belong to others."
+    summary = "Takes a whole paused queue away. PlayEvent streams and the flow outbox stay: they belong to others."
     check = "would change (how many jobs), or would not; cannot know where the queue is not paused yet"
     destructive = True
     options = (Option("force", BOOLEAN, "though jobs are active", False),)
     returns: ClassVar = {"removed": "how many jobs were in it"}
     _budget = 1000
 
-    def inspect(self, ctx: Context, options: dict[str, Any]) -> Plan:
+    def inspect(self, ctx: TaskContext, options: dict[str, Any]) -> Decision:
         """Whether there is anything, and whether it may go."""
         found = look(ctx.queue)
         jobs, there = found["jobs"], found["exists"]
         if not there:
-            return Plan(returns={"removed": 0})
+            return Decision(returns={"removed": 0})
         why = "" if is_paused(ctx.queue, None) else "the queue is not paused"
         if not why and found["active"] and not options["force"]:
             why = f"{found['active']} jobs are active"
@@ -162,12 +162,12 @@ class Obliterate(Module):
             raise TaskFailure(why, where=ctx.queue.name, fix="pause it and wait for its active jobs first, or force")
         if why:
             # An earlier task would have paused or emptied it by then.
-            return Plan(UNKNOWN, jobs, [ctx.queue.name], jobs, message=f"{why} now", returns={"removed": jobs})
-        plan = Plan(CHANGE, jobs, [ctx.queue.name], jobs, message=f"the queue and {jobs} jobs in it")
+            return Decision(UNKNOWN, jobs, [ctx.queue.name], jobs, message=f"{why} now", returns={"removed": jobs})
+        plan = Decision(CHANGE, jobs, [ctx.queue.name], jobs, message=f"the queue and {jobs} jobs in it")
         plan.diff, plan.returns = [("queue", f"{jobs} jobs", None)], {"removed": jobs}
         return plan
 
-    def act(self, ctx: Context, options: dict[str, Any], plan: Plan, resumed: bool) -> Result:
+    def act(self, ctx: TaskContext, options: dict[str, Any], plan: Decision, resumed: bool) -> Result:
         """Obliterates, a budget of jobs a request."""
         if resumed and not look(ctx.queue)["exists"]:
             return Result(True, plan.count, plan.items, plan.message, plan.returns)

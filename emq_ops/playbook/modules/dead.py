@@ -13,9 +13,9 @@ from emq_ops.passes.acts.options import RATE, ActOptions
 from emq_ops.passes.acts.selection import CAUSES, DeadSelection, select
 from emq_ops.passes.acts.sources import newest_snapshot
 from emq_ops.passes.acts.undo import rehydrate_jobs
-from emq_ops.playbook.context import Context
+from emq_ops.playbook.context import TaskContext
 from emq_ops.playbook.options import BOOLEAN, COUNT, DURATION, JOBS, POSITIVE, REQUIRED, TEXT, TEXTS, Option
-from emq_ops.playbook.registry import CHANGE, SAME, Module, Plan, Result
+from emq_ops.playbook.registry import CHANGE, SAME, Decision, Module, Result
 
 NAMED = 1000
 GROUPS = 100
@@ -58,12 +58,12 @@ def by_interruption(job: DeadJob) -> bool:
     return job.cause == deaths.STALLED and job.known is not None and job.known.interruption is not None
 
 
-def suspects_of(ctx: Context) -> Callable[[DeadJob], bool]:
+def suspects_of(ctx: TaskContext) -> Callable[[DeadJob], bool]:
     """Tells the restart suspects of the queue, as the audit does where it is there."""
     return ctx.ops.suspects(ctx.queue.name) if ctx.ops.suspects is not None else by_interruption
 
 
-def selected(ctx: Context, options: dict[str, Any]) -> Iterator[DeadJob]:
+def selected(ctx: TaskContext, options: dict[str, Any]) -> Iterator[DeadJob]:
     """The dead jobs that fit, by id, up to the limit."""
     found = select(ctx.queue.server, ctx.queue.name, selection_of(options), ctx.ops.ledger)
     if options["suspect"] is not None:
@@ -92,7 +92,7 @@ class Audit(Module):
         "unrecorded": "how many deaths the ledger does not know",
     }
 
-    def inspect(self, ctx: Context, options: dict[str, Any]) -> Plan:
+    def inspect(self, ctx: TaskContext, options: dict[str, Any]) -> Decision:
         """Reads the dead set in pages, and counts."""
         ids: list[str] = []
         totals: Counter[str] = Counter()
@@ -125,7 +125,7 @@ class Audit(Module):
         returns = {"ids": ids, "causes": dict(causes), "groups": largest, **{name: totals[name] for name in names}}
         count = totals["count"]
         shown = ", ".join(f"{n} {cause}" for cause, n in causes.most_common())
-        return Plan(
+        return Decision(
             count=count, items=ids[:NAMED], message=f"{count} dead" + (f": {shown}" if shown else ""), returns=returns
         )
 
@@ -143,7 +143,7 @@ class Rehydrate(Module):
     )
     returns: ClassVar = {"ids": "the jobs that are back", "lost": "ids that are kept nowhere", "alive": "ids that live"}
 
-    def inspect(self, ctx: Context, options: dict[str, Any]) -> Plan:
+    def inspect(self, ctx: TaskContext, options: dict[str, Any]) -> Decision:
         """Which are gone, and kept somewhere."""
         ids = sorted(options["ids"])
         rows = ctx.queue.server.read_many([("EXISTS", ctx.queue.keys.row(job)) for job in ids])
@@ -155,9 +155,9 @@ class Rehydrate(Module):
         message = f"{len(lost)} are kept nowhere" if lost else ""
         diff: list[tuple[str, Any, Any]] = [(job, None, options["to"]) for job in kept]
         returns = {"ids": kept, "lost": lost, "alive": alive}
-        return Plan(CHANGE if kept else SAME, len(kept), kept, message=message, diff=diff, returns=returns)
+        return Decision(CHANGE if kept else SAME, len(kept), kept, message=message, diff=diff, returns=returns)
 
-    def act(self, ctx: Context, options: dict[str, Any], plan: Plan, resumed: bool) -> Result:
+    def act(self, ctx: TaskContext, options: dict[str, Any], plan: Decision, resumed: bool) -> Result:
         """Brings them back; one that is there already stays as it is."""
         if plan.items:
             acting = ActOptions(options["rate"], why=f"playbook {ctx.run}", trigger="playbook")

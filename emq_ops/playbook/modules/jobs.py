@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from emq_ops.playbook.context import Context
+from emq_ops.playbook.context import TaskContext
 from emq_ops.playbook.errors import TaskFailure
 from emq_ops.playbook.options import DURATION, JOBS, REQUIRED, SPAN, TEXT, Option
-from emq_ops.playbook.registry import CHANGE, SAME, UNKNOWN, Module, Plan, Result
+from emq_ops.playbook.registry import CHANGE, SAME, UNKNOWN, Decision, Module, Result
 from emq_ops.protocol.errors import EmqError, StaleTokenError
 from emq_ops.protocol.scores import score_ms
 from emq_ops.protocol.transitions.cancel import CancelAnswer, request
@@ -35,7 +35,7 @@ class Cancel(Module):
         "not_cancellable": "ids that are dead, or wait for their flow children",
     }
 
-    def inspect(self, ctx: Context, options: dict[str, Any]) -> Plan:
+    def inspect(self, ctx: TaskContext, options: dict[str, Any]) -> Decision:
         """In which state each is."""
         ids = sorted(options["ids"])
         rows = ctx.queue.server.read_many([("HMGET", ctx.queue.keys.row(job), "state", "parent") for job in ids])
@@ -56,11 +56,11 @@ class Cancel(Module):
         removed = out["removed"]
         verdict = CHANGE if removed else UNKNOWN if out["signalled"] else SAME
         message = f"{len(out['signalled'])} workers are told; whether they stop is theirs" if out["signalled"] else ""
-        plan = Plan(verdict, len(removed), removed, len(removed), message=message, diff=diff, returns=dict(out))
+        plan = Decision(verdict, len(removed), removed, len(removed), message=message, diff=diff, returns=dict(out))
         plan.data = {"ids": ids}
         return plan
 
-    def act(self, ctx: Context, options: dict[str, Any], plan: Plan, resumed: bool) -> Result:
+    def act(self, ctx: TaskContext, options: dict[str, Any], plan: Decision, resumed: bool) -> Result:
         """Asks for each."""
         out: dict[str, list[str]] = {name: [] for name in self.returns}
         names = {CancelAnswer.NOT_CANCELLABLE: "not_cancellable"}
@@ -90,7 +90,7 @@ class Extend(Module):
     )
     returns: ClassVar = {"ids": "the jobs whose leases were extended", "lost": "jobs that were claimed anew or ended"}
 
-    def inspect(self, ctx: Context, options: dict[str, Any]) -> Plan:
+    def inspect(self, ctx: TaskContext, options: dict[str, Any]) -> Decision:
         """Which leases would lapse soon."""
         lease, below = options["lease"], options["when_below"]
         if lease < 1:
@@ -106,9 +106,9 @@ class Extend(Module):
         ids = [job for job, _ in held]
         diff: list[tuple[str, Any, Any]] = [(job, f"lease until {found[job]}", f"{lease} ms from now") for job in ids]
         returns = {"ids": ids, "lost": []}
-        return Plan(CHANGE if ids else SAME, len(ids), ids, diff=diff[:NAMED], data={"held": held}, returns=returns)
+        return Decision(CHANGE if ids else SAME, len(ids), ids, diff=diff[:NAMED], data={"held": held}, returns=returns)
 
-    def act(self, ctx: Context, options: dict[str, Any], plan: Plan, resumed: bool) -> Result:
+    def act(self, ctx: TaskContext, options: dict[str, Any], plan: Decision, resumed: bool) -> Result:
         """Extends each under its token; a job that was settled or claimed anew since is left alone."""
         q, held = ctx.queue, plan.data["held"]
         done: list[str] = []

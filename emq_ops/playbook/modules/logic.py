@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from emq_ops.playbook.context import Context
+from emq_ops.playbook.context import TaskContext
 from emq_ops.playbook.errors import TaskFailure
 from emq_ops.playbook.options import ANY, CONDITIONS, REQUIRED, TEXT, Option
-from emq_ops.playbook.registry import Module, Plan
+from emq_ops.playbook.registry import Decision, Module
 from emq_ops.syntax.expressions import text_of
 
 
@@ -27,13 +27,13 @@ class Assert(Module):
     )
     returns: ClassVar = {"assertions": "how many conditions were looked at"}
 
-    def inspect(self, ctx: Context, options: dict[str, Any]) -> Plan:
+    def inspect(self, ctx: TaskContext, options: dict[str, Any]) -> Decision:
         """Looks at the conditions, which the runner has evaluated."""
         for source, holds in options["that"]:
             if not holds:
                 raise TaskFailure(options["fail_msg"] or f"it does not hold that {source}")
         count = len(options["that"])
-        return Plan(message=options["success_msg"] or "", returns={"assertions": count})
+        return Decision(message=options["success_msg"] or "", returns={"assertions": count})
 
 
 class Debug(Module):
@@ -52,10 +52,10 @@ class Debug(Module):
     exclusive = (("msg", "var"),)
     returns: ClassVar = {"msg": "the message"}
 
-    def inspect(self, ctx: Context, options: dict[str, Any]) -> Plan:
+    def inspect(self, ctx: TaskContext, options: dict[str, Any]) -> Decision:
         """The message."""
         value = options["msg"] if options["var"] is None else options["var"]
-        return Plan(message="" if value is None else text_of(value))
+        return Decision(message="" if value is None else text_of(value))
 
 
 class Fail(Module):
@@ -69,7 +69,7 @@ class Fail(Module):
     primary = "msg"
     options = (Option("msg", TEXT, "what to say", "failed as the playbook asked"),)
 
-    def inspect(self, ctx: Context, options: dict[str, Any]) -> Plan:
+    def inspect(self, ctx: TaskContext, options: dict[str, Any]) -> Decision:
         """Fails."""
         raise TaskFailure(options["msg"])
 
@@ -85,6 +85,6 @@ class SetFact(Module):
     free = True
     returns: ClassVar = {"facts": "the variables and their values"}
 
-    def inspect(self, ctx: Context, options: dict[str, Any]) -> Plan:
+    def inspect(self, ctx: TaskContext, options: dict[str, Any]) -> Decision:
         """The variables; the runner keeps them."""
-        return Plan(returns={"facts": options})
+        return Decision(returns={"facts": options})

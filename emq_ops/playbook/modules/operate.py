@@ -11,10 +11,10 @@ from typing import Any, ClassVar
 from emq_ops.ledger import holds
 from emq_ops.ledger.holds import Window
 from emq_ops.passes.lease.holder import who
-from emq_ops.playbook.context import Context
+from emq_ops.playbook.context import TaskContext
 from emq_ops.playbook.modules.facts import look, look_many
 from emq_ops.playbook.options import BOOLEAN, COUNT, DURATION, JOBS, SPAN, TEXT, Option
-from emq_ops.playbook.registry import CHANGE, UNKNOWN, Module, Plan, Result
+from emq_ops.playbook.registry import CHANGE, UNKNOWN, Decision, Module, Result
 from emq_ops.protocol.errors import EmqError, UnreachableError
 from emq_ops.protocol.transitions.reads import JobState, job_state
 
@@ -45,26 +45,26 @@ class Maintenance(Module):
         "until_ms": "when it ends (server clock; 0: it is closed)",
     }
 
-    def inspect(self, ctx: Context, options: dict[str, Any]) -> Plan:
+    def inspect(self, ctx: TaskContext, options: dict[str, Any]) -> Decision:
         """The windows of exactly this queue that are open now."""
         now = ctx.queue.server.now_ms(ctx.queue.name)
         until = max((w.end_ms for w in self._open(ctx, now)), default=0)
         if options["state"] == "closed":
             returns = {"open": False, "until_ms": 0}
             if not until:
-                return Plan(returns=returns)
+                return Decision(returns=returns)
             diff: list[tuple[str, Any, Any]] = [("window", f"until {_shown(until)}", None)]
-            return Plan(CHANGE, 1, [ctx.queue.name], message="closed", diff=diff, returns=returns)
+            return Decision(CHANGE, 1, [ctx.queue.name], message="closed", diff=diff, returns=returns)
         end = now + options["for"]
         returns = {"open": True, "until_ms": end}
         if until >= end:
-            return Plan(message=f"open until {_shown(until)} already", returns={"open": True, "until_ms": until})
+            return Decision(message=f"open until {_shown(until)} already", returns={"open": True, "until_ms": until})
         diff = [("window", f"until {_shown(until)}" if until else None, f"until {_shown(end)}")]
-        plan = Plan(CHANGE, 1, [ctx.queue.name], message=f"open until {_shown(end)}", diff=diff, returns=returns)
+        plan = Decision(CHANGE, 1, [ctx.queue.name], message=f"open until {_shown(end)}", diff=diff, returns=returns)
         plan.data = {"start": now, "end": end}
         return plan
 
-    def act(self, ctx: Context, options: dict[str, Any], plan: Plan, resumed: bool) -> Result:
+    def act(self, ctx: TaskContext, options: dict[str, Any], plan: Decision, resumed: bool) -> Result:
         """Opens or closes it."""
         ledger, selector = ctx.ops.ledger, self._selector(ctx)
         now = ctx.queue.server.now_ms(ctx.queue.name)
@@ -77,10 +77,10 @@ class Maintenance(Module):
         return Result(True, 1, plan.items, plan.message, plan.returns)
 
     @staticmethod
-    def _selector(ctx: Context) -> str:
+    def _selector(ctx: TaskContext) -> str:
         return re.sub(r"([*?\\])", r"\\\1", ctx.queue.name)
 
-    def _open(self, ctx: Context, now: int) -> list[Window]:
+    def _open(self, ctx: TaskContext, now: int) -> list[Window]:
         selector = self._selector(ctx)
         return [w for w in holds.all_windows(ctx.ops.ledger) if w.queues == selector and w.start_ms <= now < w.end_ms]
 
@@ -112,17 +112,17 @@ class Health(Module):
         "led": "whether a daemon or command holds the queue's lease",
     }
 
-    def fetch(self, ctxs: Sequence[Context]) -> list[Any] | None:
+    def fetch(self, ctxs: Sequence[TaskContext]) -> list[Any] | None:
         """One look at each."""
         return list(look_many(ctxs[0].ops.server, [(ctx.queue, list(ctx.policy.streams)) for ctx in ctxs]))
 
-    def inspect(self, ctx: Context, options: dict[str, Any]) -> Plan:
+    def inspect(self, ctx: TaskContext, options: dict[str, Any]) -> Decision:
         """One look."""
         if isinstance(ctx.fetched, EmqError):
             raise ctx.fetched
         found = ctx.fetched or look(ctx.queue, list(ctx.policy.streams))
         words = ("waiting", "active", "scheduled", "dead")
-        return Plan(message=", ".join(f"{found[word]} {word}" for word in words), returns=found)
+        return Decision(message=", ".join(f"{found[word]} {word}" for word in words), returns=found)
 
 
 class WaitFor(Module):
@@ -151,14 +151,14 @@ class WaitFor(Module):
         "left": "of `jobs`: ids that are neither",
     }
 
-    def inspect(self, ctx: Context, options: dict[str, Any]) -> Plan:
+    def inspect(self, ctx: TaskContext, options: dict[str, Any]) -> Decision:
         """Whether it holds now."""
         met, returns = self._look(ctx, options)
         if met and (options["may_die"] or not returns["died"]):
-            return Plan(returns=returns | {"waited_ms": 0})
-        return Plan(UNKNOWN, message=_told(options, returns), returns=returns | {"waited_ms": 0})
+            return Decision(returns=returns | {"waited_ms": 0})
+        return Decision(UNKNOWN, message=_told(options, returns), returns=returns | {"waited_ms": 0})
 
-    def act(self, ctx: Context, options: dict[str, Any], plan: Plan, resumed: bool) -> Result:
+    def act(self, ctx: TaskContext, options: dict[str, Any], plan: Decision, resumed: bool) -> Result:
         """Looks again and again."""
         began = time.monotonic()
         said = ""
@@ -179,7 +179,7 @@ class WaitFor(Module):
                 said = told
             ctx.sleep(max(0.01, min(options["every"], options["timeout"] - waited) / 1000))
 
-    def _look(self, ctx: Context, options: dict[str, Any]) -> tuple[bool, dict[str, Any]]:
+    def _look(self, ctx: TaskContext, options: dict[str, Any]) -> tuple[bool, dict[str, Any]]:
         out: dict[str, Any] = {"met": False, "seen": {}, "completed": [], "died": [], "left": []}
         try:
             out["seen"] = seen = look(ctx.queue)

@@ -9,11 +9,11 @@ from emq_ops.ledger import interruptions
 from emq_ops.passes.frame.once import run_once
 from emq_ops.passes.predict import predict_sweep
 from emq_ops.passes.sweep.stalled_sweep import sweep
-from emq_ops.playbook.context import Context
+from emq_ops.playbook.context import TaskContext
 from emq_ops.playbook.errors import TaskFailure
 from emq_ops.playbook.modules.facts import look
 from emq_ops.playbook.options import COUNT, GROUP, POSITIVE, SPAN, TEXT, Option
-from emq_ops.playbook.registry import CHANGE, SAME, Module, Plan, Result
+from emq_ops.playbook.registry import CHANGE, SAME, Decision, Module, Result
 from emq_ops.policy.models import StalledPolicy
 from emq_ops.policy.rows import as_row
 from emq_ops.protocol.queue import Queue
@@ -63,11 +63,11 @@ class Sweep(Module):
         "max_removals": "max_removals",
     }
 
-    def inspect(self, ctx: Context, options: dict[str, Any]) -> Plan:
+    def inspect(self, ctx: TaskContext, options: dict[str, Any]) -> Decision:
         """What the pass would do now."""
         policy = with_options(ctx.policy.stalled, options, self._fields)
         if not is_there(ctx.queue) and not interruptions.knows(ctx.ops.ledger, ctx.queue.name):
-            return Plan(returns=self._returns({}) | {"active": 0})
+            return Decision(returns=self._returns({}) | {"active": 0})
         report = predict_sweep(ctx.queue.server, ctx.queue.name, policy, ctx.ops.ledger, windows=ctx.ops.windows)
         row = report.as_row()
         count = report.recovered + report.dead + report.ghosts
@@ -75,11 +75,11 @@ class Sweep(Module):
         diff += [(job, "active", "dead") for job in report.dead_jobs]
         items = [*report.recovered_jobs, *report.dead_jobs]
         returns = self._returns(row) | {"active": look(ctx.queue)["active"] - count}
-        plan = Plan(CHANGE if count else SAME, count, items, diff=diff, returns=returns, duty=True)
+        plan = Decision(CHANGE if count else SAME, count, items, diff=diff, returns=returns, duty=True)
         plan.message = _said(row)
         return plan
 
-    def act(self, ctx: Context, options: dict[str, Any], plan: Plan, resumed: bool) -> Result:
+    def act(self, ctx: TaskContext, options: dict[str, Any], plan: Decision, resumed: bool) -> Result:
         """Runs the pass under the queue's lease, or through a live daemon."""
         policy: StalledPolicy = with_options(ctx.policy.stalled, options, self._fields)
         ops, name = ctx.ops, ctx.queue.name
@@ -146,14 +146,14 @@ class _Due(Module):
         """Moves up to `limit`; answers how many."""
         raise NotImplementedError
 
-    def inspect(self, ctx: Context, options: dict[str, Any]) -> Plan:
+    def inspect(self, ctx: TaskContext, options: dict[str, Any]) -> Decision:
         """What is due."""
         count, ids = self.due(ctx.queue, options)
         before = "active" if self.from_set == "active" else "scheduled"
         diff: list[tuple[str, Any, Any]] = [(job, before, "pending") for job in ids[:NAMED]]
-        return Plan(CHANGE if count else SAME, count, ids, diff=diff, returns={"ids": ids[:NAMED]})
+        return Decision(CHANGE if count else SAME, count, ids, diff=diff, returns={"ids": ids[:NAMED]})
 
-    def act(self, ctx: Context, options: dict[str, Any], plan: Plan, resumed: bool) -> Result:
+    def act(self, ctx: TaskContext, options: dict[str, Any], plan: Decision, resumed: bool) -> Result:
         """Moves what is due, up to the limit."""
         left = options["limit"]
         if resumed and left is not None:
