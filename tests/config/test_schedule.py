@@ -169,6 +169,7 @@ def test_a_year_of_missed_minutes_is_seen_to_quickly() -> None:
     assert due.skipped == 9_999
 
 
+@settings(deadline=None)
 @given(st.integers(10, 10_000_000), st.integers(0, 10**9), st.booleans(), st.one_of(st.none(), st.integers(0, 10**7)))
 def test_due_agrees_with_counting(every: int, gap: int, coalesce: bool, max_late: int | None) -> None:
     """Against plain counting of instants, for gaps of at most a few thousand of them."""
@@ -185,6 +186,7 @@ def test_due_agrees_with_counting(every: int, gap: int, coalesce: bool, max_late
     assert due.following > now
 
 
+@settings(deadline=None)
 @given(st.integers(0, 10_000), st.integers(1, 600_000), st.integers(1_000, 600_000), st.text(max_size=5))
 def test_a_run_is_late_only_from_when_jitter_puts_it_off_to(after: int, jitter: int, most: int, name: str) -> None:
     schedule = Schedule(parse_every("0 3 * * *"), jitter_ms=jitter, max_late_ms=most)
