@@ -8,9 +8,9 @@ from typing import Any
 
 from sqlalchemy import Table, delete, func, or_, select
 
-from emq_ops.ledger import runs as run_words
 from emq_ops.ledger.acts import act_items
 from emq_ops.ledger.ledger import Ledger
+from emq_ops.ledger.runs import IDLE
 from emq_ops.ledger.schema import alerts, census, deaths, holds, interruptions, requests, runs, snapshots, windows
 from emq_ops.ledger.stalls import stalls
 
@@ -60,7 +60,7 @@ def prune(ledger: Ledger, now_ms: int, keep: Retention | None = None) -> dict[st
     keep = keep or Retention()
     newest = select(func.max(interruptions.c.id)).group_by(interruptions.c.queue)
     gone_deaths = select(deaths.c.id).where(deaths.c.gone_ms < now_ms - keep.snapshots_ms)
-    idle = runs.c.status == run_words.IDLE
+    idle = runs.c.status == IDLE
     old_census = select(interruptions.c.id).where(interruptions.c.ended_ms < now_ms - keep.census_ms)
     rules: list[tuple[str, Table, list[Any]]] = [
         ("snapshots", snapshots, [snapshots.c.death.in_(gone_deaths)]),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from sqlalchemy import Connection, case, select
+from sqlalchemy import Connection, case
 
 from emq_ops.database.statements import insert
 from emq_ops.ledger.ledger import Ledger
@@ -31,9 +31,3 @@ def _next(connection: Connection, queue: str, seen: int) -> int:
         index_elements=[tokens.c.queue], set_={"token": case((known > seen, known), else_=seen) + 1}
     )
     return int(connection.execute(statement.returning(tokens.c.token)).scalar_one())
-
-
-def last_token(ledger: Ledger, queue: str) -> int:
-    """The highest token that was given out for `queue`, 0 for none."""
-    with ledger.read() as connection:
-        return int(connection.execute(select(tokens.c.token).where(tokens.c.queue == queue)).scalar() or 0)

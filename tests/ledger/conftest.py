@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from emq_ops.ledger.ledger import Ledger, open_ledger
+from tests.support.states import postgres_state, sqlite_state
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
@@ -18,7 +19,11 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return str(request.getfixturevalue("postgres").fresh())
 
 
-@pytest.fixture
-def ledger(url: str) -> Iterator[Ledger]:
-    with open_ledger(url) as opened:
+@pytest.fixture(params=["sqlite", "postgresql"])
+def ledger(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Ledger]:
+    if request.param == "sqlite":
+        made = sqlite_state(tmp_path / "state.db")
+    else:
+        made = postgres_state(request.getfixturevalue("postgres"))
+    with open_ledger(made) as opened:
         yield opened

@@ -28,7 +28,7 @@ from emq_ops.ledger import acts, deaths, stalls  # noqa: F401  # their tables ar
 from emq_ops.ledger.ledger import PROFILE, STATE, Ledger, open_ledger
 from emq_ops.ledger.schema import metadata
 from emq_ops.ledger.snapshot import pack_row
-from emq_ops.ledger.tokens import last_token, next_token
+from emq_ops.ledger.tokens import next_token
 from emq_ops.protocol import deadline
 from emq_ops.protocol.errors import BadInputError, DeadlineError
 
@@ -102,6 +102,13 @@ def test_rows_that_were_kept_before_there_were_seals_stay_as_they_are(url: str, 
         with ledger.read() as connection:
             [row] = deaths.told(connection, "mail", ["JOB0STBBIRAKHo"], [])
             assert row.seal == b"its seal"
+
+
+def last_token(ledger: Ledger, queue: str) -> int:
+    """The highest token that was given out for `queue`, 0 for none."""
+    with ledger.read() as connection:
+        found = connection.execute(text("SELECT token FROM fencing_tokens WHERE queue = :queue"), {"queue": queue})
+        return int(found.scalar() or 0)
 
 
 def test_tokens_never_repeat(ledger: Ledger) -> None:
