@@ -30,9 +30,11 @@ LOOK = "look whether it happened before you send it again"
 
 class RetryPace:
     """How often, and how long, the same calls are tried: refusals for `patience` seconds, lost connections `TRIES`
-    times (or as long as that too, where the place heals)."""
+    times (or as long as that too, where the place heals; then once at the least: one node's silence may outlast
+    patience, and another serve by now). No patience: nothing is tried again."""
 
     def __init__(self, patience: float, *, heals: bool) -> None:
+        self._patience = patience
         self._end = time.monotonic() + patience
         self._heals = heals
         self._lost = self._at_once = self._rounds = 0
@@ -49,7 +51,10 @@ class RetryPace:
         wait = min(0.02 * 2**self._rounds, 0.5)
         self._rounds += 1
         left = remaining()
-        if (lost and not self._heals and self._lost >= TRIES) or time.monotonic() + wait > self._end:
+        if lost and not self._heals and self._lost >= TRIES:
+            return False
+        first = lost and self._heals and self._lost == 1 and self._patience > 0
+        if time.monotonic() + wait > self._end and not first:
             return False
         if left is not None and wait >= left:
             return False
