@@ -92,6 +92,16 @@ class Sentinel:
         # The Sentinel tells the old primary only after some ten seconds.
         ask(old, "REPLICAOF", "127.0.0.1", new.port)
 
+    def promote(self) -> Valkey:
+        """A planned failover as far as the Sentinel sees to it at once: it names the new primary, and the old one has
+        not been told yet. Returns the old one."""
+        old, new = self.primary, self.replica
+        ask(old, "WAIT", 1, 5000)
+        until("the Sentinel begins", self._begin_failover)
+        until("the Sentinel names the new one", lambda: self._named() == new.port)
+        assert replication(old)["role"] == "master"
+        return old
+
     def lose_primary(self) -> Valkey:
         """SIGKILLs the primary; does not wait for the failover. Answers what it killed."""
         old = self.primary

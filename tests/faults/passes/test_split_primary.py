@@ -19,10 +19,9 @@ from emq_ops.protocol.ids import mint
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import connect
 from emq_ops.protocol.transitions.enqueue import enqueue
-from tests.support.cluster import ask, replication, until
+from tests.support.cluster import ask, until
 from tests.support.passing import add, lapse, leading, swept, take
 from tests.support.sentinel import Sentinel
-from tests.support.valkey import Valkey
 
 LEASE_MS = 1_500
 COUNT = 12
@@ -34,23 +33,12 @@ def watched() -> Iterator[Sentinel]:
         yield opened
 
 
-def promote(watched: Sentinel) -> Valkey:
-    """A planned failover, as far as the Sentinel has seen to it: it names the new primary, and the old one has not
-    been told. Answers the old one."""
-    old, new = watched.primary, watched.replica
-    ask(old, "WAIT", 1, 5000)
-    until("the Sentinel begins", watched._begin_failover)
-    until("the Sentinel names the new one", lambda: watched._named() == new.port)
-    assert replication(old)["role"] == "master"
-    return old
-
-
 def test_the_old_primary_is_left_within_a_second(watched: Sentinel) -> None:
     with connect(watched.url) as server:
         q = Queue(server, "mail")
         before = server.run_id("mail")
         with server.session("mail") as session:
-            old = promote(watched)
+            old = watched.promote()
             since = time.monotonic()
             until("it is left", lambda: server.run_id("mail") != before, seconds=1.0)
             with pytest.raises(ReconnectedError, match="another node is the primary now"):
@@ -70,7 +58,7 @@ def test_sweeps_on_the_old_side_count_for_nothing_on_the_new_one(ledger: Ledger,
         jobs = add(q, COUNT)
         take(q, COUNT, LEASE_MS)
         swept(before, ledger, "mail", lease_ms=LEASE_MS)
-        promote(watched)
+        watched.promote()
         # Workers and daemon stay where they are, for longer than a lease.
         for _ in range(3):
             ask(old, "ZADD", q.keys.active, *[x for job in jobs for x in (before.now_ms("mail") + 60_000, job)])
@@ -96,7 +84,7 @@ def test_a_sweep_of_the_old_side_that_ends_late_moves_no_mark(ledger: Ledger, wa
         q = Queue(before, "mail")
         add(q, COUNT)
         take(q, COUNT, LEASE_MS)
-        promote(watched)
+        watched.promote()
         marks: list[Contact | None] = []
 
         def meanwhile(event: object) -> None:
