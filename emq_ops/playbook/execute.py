@@ -239,7 +239,7 @@ def task_options(task: Task, scope: Scope, renderer: Renderer) -> dict[str, Any]
     out = {option.name: option.default for option in task.module.options}
     for name, node in task.args.value.items():
         option = task.module.option(name, node.pos)
-        if option.type.template:
+        if option.template:
             out[name] = option.take(renderer.value(node, scope), node.pos)
         else:
             out[name] = renderer.conditions(task.conditions[name], scope, name)

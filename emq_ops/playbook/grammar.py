@@ -72,7 +72,7 @@ class Grammar:
             conditions={
                 option.name: self.conditions(args.value[option.name], option.name)
                 for option in module.options
-                if not option.type.template and option.name in args.value
+                if not option.template and option.name in args.value
             },
         )
 
@@ -174,7 +174,7 @@ class Grammar:
             node = Node({module.primary: node}, pos, {module.primary: node.pos})
         for name, child in node.value.items():
             option = module.option(name, node.keys[name])
-            if not option.type.template or not self.template(child):
+            if not option.template or not self.template(child):
                 option.take(child.data(), child.pos)
         module.check_given([name for name, child in node.value.items() if child.value is not None], pos)
         return node

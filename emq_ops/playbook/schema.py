@@ -55,7 +55,7 @@ def _option(option: Option) -> dict[str, Any]:
     words: dict[str, Any] = {"description": f"{option.doc} ({option.type.words})"}
     if option.shown_default is not None:
         words["default"] = option.shown_default
-    return {"anyOf": [written, _TEMPLATE, {"type": "null"}], **words} if option.type.template else {**written, **words}
+    return {"anyOf": [written, _TEMPLATE, {"type": "null"}], **words} if option.template else {**written, **words}
 
 
 def module_schema(module: Module) -> dict[str, Any]:

@@ -7,15 +7,16 @@ from collections.abc import Iterable
 from typing import Any
 
 from emq_ops.playbook.errors import wrong
+from emq_ops.playbook.options import DURATION
 from emq_ops.playbook.source import Node
 from emq_ops.playbook.words import ELSEWHERE, RESERVED
-from emq_ops.policy.scalars import DURATION_WORDS, parse_duration
+from emq_ops.policy.kinds import Kind, whole
 from emq_ops.policy.words import did_you_mean, nearest
 from emq_ops.protocol.errors import one_line
 from emq_ops.syntax.errors import Mark, kind_of
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
-MAX_RETRIES = 100_000
+_RETRIES = whole(0, 100_000)
 
 
 def mapping(node: Node, what: str) -> dict[str, Node]:
@@ -109,14 +110,16 @@ def percent(node: Node | None) -> float | None:
 
 def duration(value: Any, pos: Mark, word: str) -> int:
     """A duration in ms."""
-    try:
-        return parse_duration(value if isinstance(value, str) else str(value) if value is not None else "")
-    except ValueError as fault:
-        wrong(pos, f"'{word}' expects {DURATION_WORDS}, got {kind_of(value)}", str(fault))
+    return _taken(DURATION, value, pos, word)
 
 
 def retries(value: Any, pos: Mark) -> int:
     """How often a task is tried again."""
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MAX_RETRIES:
-        wrong(pos, f"'retries' is {kind_of(value)}", f"a whole number from 0 to {MAX_RETRIES}")
-    return value
+    return _taken(_RETRIES, value, pos, "retries")
+
+
+def _taken(kind: Kind, value: Any, pos: Mark, word: str) -> int:
+    try:
+        return int(kind.given(value) if isinstance(value, str) else kind.take(value))
+    except ValueError as fault:
+        wrong(pos, f"'{word}' expects {kind.words}, got {kind_of(value)}", str(fault) or None)

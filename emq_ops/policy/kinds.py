@@ -53,6 +53,11 @@ class Kind:
     high: float | None = None
     choices: tuple[str, ...] = ()
 
+    @property
+    def numeric(self) -> bool:
+        """Whether the value is a number, however it is written."""
+        return self.low is not None
+
     def given(self, text: str) -> Any:
         """The value of `text` that a reference or template gave. Raises ValueError."""
         return (self.take_text or self.take)(text)
@@ -211,7 +216,7 @@ def _secret(value: Any) -> str:
     raise Refused("set NAME in the environment, without a default", secret=True)
 
 
-def _named(words: str, check: Callable[[str], object]) -> Kind:
+def named(words: str, check: Callable[[str], object]) -> Kind:
     """The kind of text that `check` lets pass."""
 
     def take(value: Any) -> str:
@@ -257,5 +262,5 @@ ZONE = Kind("a time zone such as Europe/Berlin", lambda value: check_zone(str(va
 TEXT = Kind("text", _text, {"type": "string"}, text=True)
 URL = Kind("text", _url, {"type": "string"}, text=True)
 SECRET = Kind("a reference such as ${NAME}, never the secret itself", _secret, REFERENCE_SCHEMA, text=True)
-LANE = _named("a GRP id", ids.group_id)
-STREAM = _named("the name of an event stream", keyspace.stream_name)
+LANE = named("a GRP id", ids.group_id)
+STREAM = named("the name of an event stream", keyspace.stream_name)

@@ -192,7 +192,7 @@ def test_listings(place: Bench, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("--modules", "requeue") == 0
     page = capsys.readouterr().out
     assert "check mode: would change (how many, which), or would not" in page
-    assert "rate: jobs a second (a whole number of 1 or more; default 500)" in page
+    assert "rate: jobs a second (a whole number, 1 or more; default 500)" in page
     assert run("--modules", "swep") == 4
     assert "did you mean 'sweep'?" in capsys.readouterr().err
 

@@ -21,7 +21,7 @@ class Assert(Module):
     offline = True
     primary = "that"
     options = (
-        Option("that", CONDITIONS, "expression(s) that must all be true", REQUIRED),
+        Option("that", CONDITIONS, "expression(s) that must all be true", REQUIRED, template=False),
         Option("fail_msg", TEXT, "what to say when one is not"),
         Option("success_msg", TEXT, "what to say when all are"),
     )
