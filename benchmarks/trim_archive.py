@@ -22,11 +22,10 @@ from emq_archive.write.dead import DeadArchive
 from emq_ops.cli.main import collect_seldom
 from emq_ops.ledger.ledger import open_ledger
 from emq_ops.passes.lease.queue_lease import QueueLease
-from emq_ops.passes.sweep.stalled_sweep import sweep
-from emq_ops.passes.trim.dead_trim import trim
 from emq_ops.policy.models import DeadPolicy, StalledPolicy
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import Server, connect
+from tests.support.passing import sweep, trim
 from tests.support.valkey import Valkey
 
 

@@ -7,24 +7,16 @@ from typing import Annotated
 
 import typer
 
-from emq_archive.reports import Report
 from emq_ops.cli import archive_read, archive_rehydrate, archive_upkeep
 from emq_ops.cli.archive_read import ref_of
 from emq_ops.cli.context import CommandContext
-from emq_ops.cli.exits import EXIT_ERROR
 from emq_ops.cli.options import new_app
-from emq_ops.cli.output import say
-from emq_ops.cli.passing import show, warn_of_absence, with_given
-from emq_ops.cli.progress import bar
+from emq_ops.cli.passing import run_by_hand, warn_of_absence, with_given
 from emq_ops.cli.values import duration_ms, size_bytes
+from emq_ops.passes.archive.declared import ARCHIVE
 from emq_ops.passes.archive.status import status_of
-from emq_ops.passes.archive.stream import StreamArchive
-from emq_ops.passes.frame.once import run_once
-from emq_ops.passes.lease.holder import who
-from emq_ops.policy.rows import as_row
-from emq_ops.protocol.deadline import deadline
-from emq_ops.protocol.errors import BadInputError, EmqError
-from emq_ops.protocol.fence import Fence
+from emq_ops.passes.frame.contract import Order
+from emq_ops.protocol.errors import BadInputError
 from emq_ops.protocol.keyspace import queue_name, stream_name
 
 app = new_app("Keep what streams and dead sets let go: fold, look, read, prove, query, bring back.")
@@ -59,9 +51,8 @@ def fold(
     context = CommandContext.of(ctx)
     queue, stream = queue_name(queue), stream_name(stream)
     policy = context.stream(queue, stream)
-    if keep is not None or max_age is not None:
-        if policy.protect:
-            raise BadInputError("the queue is protected", fix="take `protect: true` out of the config first")
+    applied = keep is None and max_age is None
+    if not applied:
         policy = replace(policy, keep=keep, max_age_ms=duration_ms(max_age, "--max-age"))
     segment_bytes = None if segment is None else size_bytes(segment, "--segment")
     archiving = with_given(policy.archiving, {"trim_after": trim_after, "segment_bytes": segment_bytes})
@@ -69,40 +60,8 @@ def fold(
     if policy.archiving.trim_after == "local" and context.wiring.state_url.startswith("postgres"):
         fix = "remote, since the state is PostgreSQL and hosts may be several"
         raise BadInputError("trim_after is local", where="--trim-after", fix=fix)
-    within_ms = duration_ms(timeout, "--timeout")
-    opened = context.local_for_a_look() if dry_run else context.local()
-    with context.server("archive") as server, opened as local, context.remote() as remote:
-        warn_of_absence(context, server, queue, stream)
-        archive = StreamArchive(server, queue, stream, policy, local, remote)
-        if dry_run:
-            show(context, "fold", {**archive.preview().as_row(), "status": "dry"})
-            return
-        with context.ledger() as ledger, bar(f"{queue}/{stream}") as progress:
-
-            def run(fence: Fence) -> Report:
-                with deadline(None if within_ms is None else within_ms / 1000):
-                    return archive.run(fence, who(), force=True, progress=progress)
-
-            try:
-                report = run_once(
-                    server,
-                    ledger,
-                    queue,
-                    "archive",
-                    run,
-                    {"stream": stream, "policy": as_row(policy)},
-                )
-            except EmqError:
-                if archive.report.folded or archive.report.shipped or archive.report.trimmed:
-                    show(context, "fold", archive.report.as_row())
-                raise
-    show(context, "fold", report)
-    for refusal in report["refused"]:
-        say(f"emq-ops: {queue}/{stream}: {refusal}")
-    for odd in report["unstorable"]:
-        say(f"emq-ops: {queue}/{stream}: record {odd['id']} could not be stored and stays: {odd['reason']}")
-    if report["refused"] or report["unstorable"] or report["lag_records"]:
-        raise typer.Exit(EXIT_ERROR)
+    order = Order(queue, policy, stream, applied=applied, lease_ms=context.stalled(queue).lease_ms)
+    run_by_hand(context, ARCHIVE, order, timeout=timeout, dry_run=dry_run)
 
 
 STATUS = ("queue", "stream", "folded_to", "trimmed_to", "lag_records", "lag_seconds", "unshipped", "last_commit_ms")

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from emq_archive.ports import Remote
     from emq_ops.ledger.holds import Window
     from emq_ops.ledger.ledger import Ledger
+    from emq_ops.passes.frame.stores import Stores
 
 PLACES = ("server", "state", "archive")
 """The sections that say where everything is."""
@@ -177,6 +178,23 @@ class CommandContext:
             yield remote
         finally:
             remote.close()
+
+    @contextlib.contextmanager
+    def stores(self, *, look: bool = False) -> Iterator[Stores]:
+        """The archive as passes take it: opened when one needs it. `look`: a local database that nobody made yet is not
+        made."""
+        from emq_ops.passes.frame.stores import Stores
+
+        with contextlib.ExitStack() as stack:
+
+            def local() -> SqlStore:
+                return stack.enter_context(self.local_for_a_look() if look else self.local())
+
+            def remote() -> Remote:
+                return stack.enter_context(self.remote())
+
+            wiring = self.wiring
+            yield Stores(local if wiring.archive_local else None, remote if wiring.archive_remote else None)
 
     # What it shows.
 

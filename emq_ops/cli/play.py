@@ -9,7 +9,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -21,10 +21,12 @@ from emq_ops.cli.options import new_app
 from emq_ops.cli.output import say
 from emq_ops.cli.play_docs import print_modules, print_schema, task_rows
 from emq_ops.cli.play_view import view_of
+from emq_ops.cli.stores import remote_of
 from emq_ops.ledger import interruptions
 from emq_ops.ledger.ledger import Ledger
 from emq_ops.ledger.snapshot import JobSnapshot
 from emq_ops.passes.acts.deadset import DeadJob
+from emq_ops.passes.frame.stores import NO_STORES, Stores
 from emq_ops.playbook import runner as words
 from emq_ops.playbook.asks import Asks, Confirmation
 from emq_ops.playbook.context import Ops, QueuePolicy
@@ -162,6 +164,7 @@ def _run(
                 return runner.run()
             finally:
                 view.close()
+                ops.stores.close()
 
 
 def ops_of(context: CommandContext, server: Server, ledger: Ledger) -> Ops:
@@ -175,11 +178,6 @@ def ops_of(context: CommandContext, server: Server, ledger: Ledger) -> Ops:
         streams = {name: context.stream(queue, name) for name in found.streams}
         return QueuePolicy(context.stalled(queue), dead, streams, found.protect, dead.max_removals)
 
-    @contextlib.contextmanager
-    def archive() -> Iterator[Any]:
-        with context.local() as local, context.remote() as remote:
-            yield local, remote
-
     def find(queue: str, job: str) -> JobSnapshot | None:
         with archive_of(context) as found:
             return found.snapshot(queue, job) if found is not None else None
@@ -189,9 +187,10 @@ def ops_of(context: CommandContext, server: Server, ledger: Ledger) -> Ops:
         lease_ms = policy(queue).stalled.lease_ms
         return lambda job: job.known is not None and suspect(queue, job.job, job.known, cuts, lease_ms) is not None
 
-    wiring = context.wiring
-    there = wiring.archive_local is not None and wiring.archive_remote is not None
-    return Ops(server, ledger, policy, layers.literals, context.windows(), archive if there else None, find, suspects)
+    settings = context.wiring.archive_remote
+    there = context.wiring.archive_local is not None and settings is not None
+    stores = Stores(context.local, lambda: remote_of(settings)) if there and settings is not None else NO_STORES
+    return Ops(server, ledger, policy, layers.literals, context.windows(), stores, find, suspects)
 
 
 class Prompt:

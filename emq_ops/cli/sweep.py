@@ -7,20 +7,13 @@ from typing import Annotated
 import typer
 
 from emq_ops.cli.context import CommandContext
-from emq_ops.cli.exits import EXIT_ERROR
 from emq_ops.cli.options import new_app
-from emq_ops.cli.output import say
-from emq_ops.cli.passing import bounded, is_known, near_of, show, with_given
+from emq_ops.cli.passing import run_by_hand, with_given
 from emq_ops.cli.values import duration_ms
-from emq_ops.passes.frame.once import run_once
-from emq_ops.passes.predict import predict_sweep
-from emq_ops.passes.report import SweepReport
-from emq_ops.passes.sweep.stalled_sweep import sweep as sweep_pass
+from emq_ops.passes.frame.contract import Order
+from emq_ops.passes.sweep.declared import SWEEP
 from emq_ops.policy.models import StalledPolicy
-from emq_ops.policy.rows import as_row
 from emq_ops.protocol.keyspace import queue_name
-from emq_ops.protocol.queue import Queue
-from emq_ops.protocol.transitions.reads import is_there
 
 app = new_app()
 
@@ -56,25 +49,5 @@ def sweep(
     }
     given |= {"max_exempt": max_exempt, "executor": executor, "max_removals": max_removals, "max_share": max_share}
     policy: StalledPolicy = with_given(context.stalled(queue), given)
-    windows = context.windows()
-    with bounded(timeout), context.server("sweep") as server:
-        if dry_run:
-            with context.ledger_if_there() as there:
-                show(context, "sweep", predict_sweep(server, queue, policy, there, windows=windows).as_row())
-            return
-        if not is_there(Queue(server, queue)) and not is_known(context, queue):
-            say(f"emq-ops: {queue}: the server has no such queue{near_of(queue, context.layers, server)}")
-            show(context, "sweep", SweepReport(queue, max_stalled=policy.max_stalled, restart=policy.restart).as_row())
-            return
-        with context.ledger() as ledger:
-            report = run_once(
-                server,
-                ledger,
-                queue,
-                "sweep",
-                lambda fence: sweep_pass(server, queue, policy, ledger, fence, windows=windows),
-                {"policy": as_row(policy)},
-            )
-    show(context, "sweep", report)
-    if report["status"] != "done" or report["more"]:
-        raise typer.Exit(EXIT_ERROR)
+    order = Order(queue, policy, lease_ms=policy.lease_ms)
+    run_by_hand(context, SWEEP, order, timeout=timeout, dry_run=dry_run)

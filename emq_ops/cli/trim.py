@@ -2,34 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
-import importlib
 from dataclasses import replace
 from typing import Annotated
 
 import typer
 
 from emq_ops.cli.context import CommandContext
-from emq_ops.cli.exits import EXIT_ERROR
 from emq_ops.cli.options import new_app
-from emq_ops.cli.output import say
-from emq_ops.cli.passing import bounded, is_known, near_of, show, with_given
+from emq_ops.cli.passing import run_by_hand, with_given
 from emq_ops.cli.values import duration_ms
-from emq_ops.ledger import bounds
-from emq_ops.passes.frame.once import run_once
-from emq_ops.passes.predict import predict_trim
-from emq_ops.passes.report import TrimReport
-from emq_ops.passes.trim.dead_trim import check_policy
-from emq_ops.passes.trim.dead_trim import trim as trim_pass
+from emq_ops.passes.frame.contract import Order
+from emq_ops.passes.trim.declared import TRIM
 from emq_ops.policy.models import DeadPolicy
-from emq_ops.policy.rows import as_row
-from emq_ops.protocol.fence import Fence
 from emq_ops.protocol.keyspace import queue_name
-from emq_ops.protocol.queue import Queue
-from emq_ops.protocol.transitions.reads import is_there
 
 app = new_app()
-ARCHIVE = "emq_ops.cli.trim_archive"
 
 
 @app.command()
@@ -60,38 +47,5 @@ def trim(
     if not applied:
         policy = replace(policy, keep=keep, max_age_ms=duration_ms(max_age, "--max-age"))
     policy = with_given(policy, {"age_by": age_by, "archive": archive, "max_removals": max_removals})
-    with bounded(timeout), context.server("trim") as server, contextlib.ExitStack() as stack:
-        make = (
-            importlib.import_module(ARCHIVE).archiver(context, policy, server, queue, stack) if policy.archive else None
-        )
-        check_policy(queue, policy, archived=make is not None)
-        if dry_run:
-            with context.ledger_if_there() as there:
-                show(context, "trim", predict_trim(server, queue, policy, there).report.as_row())
-            return
-        if not is_there(Queue(server, queue)) and not is_known(context, queue):
-            say(f"emq-ops: {queue}: the server has no such queue{near_of(queue, context.layers, server)}")
-            show(context, "trim", TrimReport(queue, keep=policy.keep, max_age_ms=policy.max_age_ms).as_row())
-            return
-        ledger = stack.enter_context(context.ledger())
-
-        def run(fence: Fence) -> TrimReport:
-            archiver = make(fence) if make else None
-            # The first trim by the applied policy removes nothing that its plan did not list.
-            bound = None
-            if applied:
-                with ledger.read() as connection:
-                    bound = bounds.of(connection, queue)
-            only = bound.ids if bound is not None else None
-            done = trim_pass(server, queue, policy, ledger, fence, archiver=archiver, only=only)
-            if bound is not None and done.status == "done" and not done.more:
-                with ledger.write() as connection:
-                    bounds.spend(connection, bound)
-                done.notes.append(f"bounded by what the plan of revision {bound.revision} listed")
-            return done
-
-        asked = {"policy": as_row(policy), "applied": applied}
-        report = run_once(server, ledger, queue, "trim", run, asked)
-    show(context, "trim", report)
-    if report["status"] != "done" or report["more"]:
-        raise typer.Exit(EXIT_ERROR)
+    order = Order(queue, policy, applied=applied, lease_ms=context.stalled(queue).lease_ms)
+    run_by_hand(context, TRIM, order, timeout=timeout, dry_run=dry_run)

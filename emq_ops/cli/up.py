@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
+from emq_archive.local.store import open_local
 from emq_ops.cli.context import CommandContext
 from emq_ops.cli.deploying import server_wiring
 from emq_ops.cli.exits import EXIT_ERROR
@@ -27,7 +28,7 @@ from emq_ops.daemon.log import Log
 from emq_ops.daemon.once import run_due
 from emq_ops.daemon.status import task_rows
 from emq_ops.daemon.tasks import task_set
-from emq_ops.daemon.work import Stores, Worker
+from emq_ops.daemon.work import PassRunner
 from emq_ops.deploy.apply import check
 from emq_ops.deploy.deployment import Deployment, require_set
 from emq_ops.deploy.store import revisions
@@ -35,6 +36,8 @@ from emq_ops.deploy.store.revisions import Revision
 from emq_ops.http.app import HttpServer, make_app
 from emq_ops.ledger.alerts import unsettled
 from emq_ops.passes.events import Event
+from emq_ops.passes.frame.context import Services
+from emq_ops.passes.frame.stores import Stores
 from emq_ops.protocol import deadline
 from emq_ops.protocol.errors import BadInputError, EmqError
 
@@ -88,8 +91,11 @@ def _stores(where: Wiring) -> Callable[[Revision], Stores]:
 
     def make(revision: Revision) -> Stores:
         wiring = revision.document.wiring(where.env)
-        settings = wiring.archive_remote
-        return Stores(wiring.archive_local, None if settings is None else lambda: remote_of(settings))
+        local, settings = wiring.archive_local, wiring.archive_remote
+        return Stores(
+            None if local is None else lambda: open_local(local),
+            None if settings is None else lambda: remote_of(settings),
+        )
 
     return make
 
@@ -102,9 +108,10 @@ def _once(session: Deployment, context: CommandContext, where: Wiring, log: Log)
     found = task_set(revision.document, [*live, *unsettled(session.ledger, set(live))], where.env)
     maintenance = sections_of(revision.document.data["config"], where.env)
     stores = _stores(where)(revision)
-    worker = Worker(session.server, session.ledger, stores, lambda: around(maintenance, clock.now_ms()), log)
+    windows = lambda: around(maintenance, clock.now_ms())  # noqa: E731 - asked for once a run
+    runner = PassRunner(Services(session.server, session.ledger, stores, windows, log))
     try:
-        rows = [outcome.as_row() for outcome in run_due(session.server, session.ledger, worker, found, log)]
+        rows = [outcome.as_row() for outcome in run_due(runner, found)]
     finally:
         stores.close()
     rows += [

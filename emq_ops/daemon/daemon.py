@@ -11,8 +11,7 @@ from typing import Any
 
 from emq_ops.config.windows import around
 from emq_ops.daemon import clock
-from emq_ops.daemon.book import EVERY_MS, Book
-from emq_ops.daemon.dispatch import Dispatcher
+from emq_ops.daemon.dispatch import Dispatcher, Sizes
 from emq_ops.daemon.events import (
     ClockStepped,
     DaemonStarted,
@@ -27,12 +26,12 @@ from emq_ops.daemon.events import (
 )
 from emq_ops.daemon.leads import Leads
 from emq_ops.daemon.notify import ReadyFile, sd_notify
-from emq_ops.daemon.probe import Probe
+from emq_ops.daemon.progress import EVERY_MS, ProgressBook
 from emq_ops.daemon.requests import serve
 from emq_ops.daemon.tasks import Task, TaskSet, task_set
 from emq_ops.daemon.terms import Terms, at_next_start, terms_of
 from emq_ops.daemon.timers import Timers
-from emq_ops.daemon.work import Stores, Worker
+from emq_ops.daemon.work import PassRunner
 from emq_ops.deploy.store import revisions
 from emq_ops.deploy.store.revisions import Revision
 from emq_ops.ledger import alerts, marks, retention
@@ -40,8 +39,10 @@ from emq_ops.ledger import interruptions as sights
 from emq_ops.ledger.holds import Window
 from emq_ops.ledger.ledger import Ledger
 from emq_ops.ledger.retention import Retention
-from emq_ops.ledger.runs import IdleBook
+from emq_ops.ledger.runs import IdleBook, PendingRuns
 from emq_ops.passes.events import Emit
+from emq_ops.passes.frame.context import Services
+from emq_ops.passes.frame.stores import Stores
 from emq_ops.passes.lease.holder import who
 from emq_ops.passes.observe.mark_idle import mark_idle_queues
 from emq_ops.protocol import deadline
@@ -107,24 +108,20 @@ class Daemon:
         self._started_ms = clock.now_ms()
         self.hangup = threading.Event()
         """Set it to look at the revision and the server's queues at once (SIGHUP)."""
-        idle = IdleBook(ledger, who())
-        self.idle, self.book, self.probe = idle, Book(ledger), Probe(server)
+        self.idle, self.book = IdleBook(ledger, who()), ProgressBook(ledger)
         self.leads = Leads(server, ledger, self.settings.lease, emit)
-        self.worker = Worker(server, ledger, make_stores(found), self._open_windows, emit)
-        self.dispatcher = Dispatcher(
-            self.worker,
-            self.probe,
-            self.book,
-            idle,
-            emit,
-            fence_of=self.leads.fence_of,
-            lost=self.leads.lost,
-            lease_ms_of=lambda queue: self._set.longest_lease_ms(queue),
-            away=self.leads.is_away,
-            threads=self.settings.threads,
-            archive_threads=self.settings.archive_threads,
-            backoff_ms=self.settings.backoff,
+        self.services = Services(
+            server, ledger, make_stores(found), self._open_windows, emit, unwritten=PendingRuns(ledger)
         )
+        self.dispatcher = Dispatcher(
+            PassRunner(self.services),
+            self.leads,
+            self.book,
+            self.idle,
+            emit,
+            Sizes(self.settings.threads, self.settings.archive_threads, self.settings.backoff),
+        )
+        self.probe = self.dispatcher.probe
         self.timers = Timers(self.dispatcher.cue, self._missed)
 
     def run(self, stop: threading.Event) -> None:
@@ -239,8 +236,8 @@ class Daemon:
         self.revision, self._terms, self._refused = found, terms, None
         self.settings, self.dispatcher.backoff_ms = terms.settings, terms.settings.backoff
         if stores is not None:
-            self.worker.stores = stores
-            self.worker.forget_archives()
+            self.services.stores = stores
+            self.services.memory.clear()
         self._windows = (0.0, [])
         self._followed(found)
         self._rescan()
@@ -261,8 +258,8 @@ class Daemon:
         """Looks at many queues at once: those that stand still cost no first pass each."""
         led = sorted(queue for queue in queues if self.leads.fence_of(queue) is not None)
         with contextlib.suppress(EmqError):  # their passes look for themselves, and say what is wrong
-            for queue, sight in mark_idle_queues(self.server, self.ledger, led).items():
-                self.probe.swept(queue, sight)
+            for queue, state in mark_idle_queues(self.server, self.ledger, led).items():
+                self.probe.found_idle(queue, state)
 
     def _retime(self, known: dict[tuple[str, str], marks.TaskProgress] | None = None) -> None:
         ours = {key: task for key, task in self._set.tasks.items() if task.queue in self.leads.ours}
@@ -271,9 +268,7 @@ class Daemon:
 
     def _serve(self) -> None:
         led = [queue for queue in self._queues if self.leads.fence_of(queue) is not None]
-        serve(
-            self.ledger, led, self.dispatcher, self.worker, self.leads.fence_of, lambda q: self._set.longest_lease_ms(q)
-        )
+        serve(self.ledger, led, self.dispatcher, self._set.longest_lease_ms)
 
     def _missed(self, task: Task, count: int) -> None:
         self.book.missed(task, count)
@@ -300,7 +295,8 @@ class Daemon:
     def _flush(self) -> None:
         self.book.flush({key: clock.ms_of(fires) for key, (_, fires) in self.timers.times().items()})
         self.idle.flush()
-        self.worker.ended.put()
+        if self.services.unwritten is not None:
+            self.services.unwritten.put()
         if self.probe.seen_ms:
             with self.ledger.write() as connection:
                 sights.save_seen(connection, self.probe.seen_ms)

@@ -6,58 +6,66 @@ import contextlib
 import queue
 import threading
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Protocol
 
 from emq_ops.daemon import clock
 from emq_ops.daemon.backoff import retry_ms
-from emq_ops.daemon.book import Book
 from emq_ops.daemon.events import TaskFailed, TaskLate
 from emq_ops.daemon.pools import Pool
 from emq_ops.daemon.probe import Probe
-from emq_ops.daemon.tasks import DEAD, Task
+from emq_ops.daemon.progress import ProgressBook
+from emq_ops.daemon.tasks import Task
 from emq_ops.daemon.timers import Cue, ordered
-from emq_ops.daemon.work import Bounded, Done, Worker
+from emq_ops.daemon.work import PassRunner
 from emq_ops.ledger.runs import IdleBook
 from emq_ops.passes.events import Emit
+from emq_ops.passes.frame.frame import Lease, Outcome
 from emq_ops.protocol.errors import DeadlineError, EmqError, FenceError, SlotMovingError
-from emq_ops.protocol.fence import Fence
 
 Key = tuple[str, str]
-PUT_OFF_SECONDS = 1.0
 LATE_MS = 5_000
+PUT_OFF_SECONDS = 1.0
 """A run that begins later than this is reported."""
 
 
+class Leases(Protocol):
+    """The leases of the queues of this process."""
+
+    def ready(self, queue: str) -> bool:
+        """Whether a run may begin: we lead the queue, and its server answers."""
+        ...
+
+    def lease_of(self, queue: str) -> Lease:
+        """The lease of a queue, as runs take it."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """`threads`: for passes that talk to the server alone; `archive_threads`: for those that may wait for a store."""
+
+    threads: int
+    archive_threads: int
+    backoff_ms: int
+
+
 class Dispatcher:
-    """Holds what is due and what runs. `fence_of` returns the lease of a queue, None while we do not lead it; `lost` is
-    told of one under which a pass was fenced off; `lease_ms_of` returns a queue's longest lease; `away` whether its
-    server does not answer."""
+    """Holds what is due and what runs."""
 
     def __init__(
-        self,
-        worker: Worker,
-        probe: Probe,
-        book: Book,
-        idle: IdleBook,
-        emit: Emit,
-        *,
-        fence_of: Callable[[str], Fence | None],
-        lost: Callable[[Fence], None],
-        lease_ms_of: Callable[[str], int],
-        away: Callable[[str], bool],
-        threads: int,
-        archive_threads: int,
-        backoff_ms: int,
+        self, runner: PassRunner, leases: Leases, book: ProgressBook, idle: IdleBook, emit: Emit, sizes: Sizes
     ) -> None:
-        self.worker, self.probe, self.book, self.idle, self.emit = worker, probe, book, idle, emit
-        self._fence_of, self._lost, self._lease_ms_of, self._away = fence_of, lost, lease_ms_of, away
-        self._quick, self._slow = Pool("pass", threads), Pool("store", archive_threads)
-        self.backoff_ms = backoff_ms
+        self.runner, self.leases, self.book, self.idle, self.emit = runner, leases, book, idle, emit
+        self.probe = Probe(runner.services.server)
+        self._quick, self._slow = Pool("pass", sizes.threads), Pool("store", sizes.archive_threads)
+        self.backoff_ms = sizes.backoff_ms
+        self._fenced: dict[Key, int] = {}
+        self._put_off_until: dict[Key, float] = {}
         self._tasks: dict[Key, Task] = {}
         self._cues: queue.SimpleQueue[Cue] = queue.SimpleQueue()
         self._pending: dict[Key, Cue] = {}
         self._retry_at: dict[Key, float] = {}
-        self._put_off_until: dict[Key, float] = {}
         self._running: set[Key] = set()
         self._lock = threading.Lock()
         self._ending = threading.Event()
@@ -93,7 +101,7 @@ class Dispatcher:
             ready = [
                 cue for key, cue in self._pending.items() if key not in self._running and begins.get(key, 0.0) <= now
             ]
-        ready = [cue for cue in ready if self._fence_of(cue.task.queue) is not None and not self._away(cue.task.queue)]
+        ready = [cue for cue in ready if self.leases.ready(cue.task.queue)]
         if not ready:
             return
         idle = self._idle([cue.task for cue in ready if cue.task.key not in self._retry_at])
@@ -105,29 +113,31 @@ class Dispatcher:
                 self._drop(cue)
                 self.book.idled(cue)
                 with contextlib.suppress(EmqError):  # counted on, and written by the next flush
-                    self.idle.note(cue.task.name.split(":")[0])
+                    self.idle.note(cue.task.kind)
             else:
                 self._start(cue)
 
     def _idle(self, tasks: list[Task]) -> set[Key]:
-        """Those that have nothing to do. What can't be told is not idle; nor is a trim whose list (the one that bounds
-        the first trim after an apply) can't be spent: it is read before the queue is looked at, so
-        that it is no later one."""
-        trims = [task.queue for task in tasks if task.name == DEAD]
-        idle: set[Key] = set()
-        bounded: Bounded | None = None
-        with contextlib.suppress(EmqError):
-            bounded = self.worker.bounded(trims)
-        with contextlib.suppress(EmqError):
-            idle = self.probe.idle(tasks)
-        if bounded is None:
-            return {key for key in idle if key[1] != DEAD}
-        idle -= {(queue, DEAD) for queue in bounded.held}
-        spent = [bound for bound in bounded.bounds if (bound[0], DEAD) in idle]
+        """Those that have nothing to do. What can't be told is not idle, nor is a run with something to settle before
+        (a trim with a plan's list), which is read before the queues are looked at, so that it is no later one."""
+        ledger, limits, unsure = self.runner.services.state, {}, set()
+        passes = {task.what.name: task.what.loaded for task in tasks}
+        for name, work in passes.items():
+            try:
+                limits[name] = work.limits(ledger, [task.queue for task in tasks if task.what.name == name])
+            except EmqError:
+                unsure.add(name)
         try:
-            self.worker.spend(spent)
+            idle = self.probe.idle([task for task in tasks if task.what.name not in unsure])
         except EmqError:
-            idle -= {(queue, DEAD) for queue, _ in spent}
+            return set()
+        for name, work in passes.items():
+            still = [task for task in tasks if task.what.name == name and task.key in idle]
+            try:
+                due = work.settle_idle(ledger, limits[name], [task.queue for task in still]) if still else set()
+            except EmqError:
+                due = {task.queue for task in still}
+            idle -= {task.key for task in still if task.queue in due}
         return idle
 
     def _due(self, cue: Cue) -> None:
@@ -171,17 +181,15 @@ class Dispatcher:
                 return  # it waited for a thread, and is ours no more
             late_ms = cue.late_ms + int((clock.steady() - since) * 1000)
             task, cue = now, replace(cue, task=now, late_ms=late_ms)
-            fence = self._fence_of(task.queue)
-            if fence is None or self._ending.is_set():
+            if not self.leases.ready(task.queue) or self._ending.is_set():
                 self._again(cue)
                 return
             self._note_late(cue)
             self.book.begun(cue)
             try:
-                done = self._pass(task, fence)
-            except FenceError:
-                self._lost(fence)
-                self._again(cue)  # under the next lease, if it is ours
+                done = self._pass(task)
+            except FenceError as fault:
+                self._refused(cue, fault)
                 return
             except SlotMovingError:
                 self._put_off(cue)  # no fault of the task; it goes on when the move is over
@@ -197,27 +205,36 @@ class Dispatcher:
                 return
             with self._lock:
                 self._retry_at.pop(task.key, None)
+                self._fenced.pop(task.key, None)
             with contextlib.suppress(EmqError):  # the mark stays to be written
                 self.book.ended(cue, None, idle=done.idle)
             if done.idle:
                 with contextlib.suppress(EmqError):
-                    self.idle.note(task.name.split(":")[0])
+                    self.idle.note(task.kind)
         finally:
             with self._lock:
                 self._running.discard(task.key)
 
-    def _pass(self, task: Task, fence: Fence) -> Done:
-        if task.stream:
-            before = self.probe.facts(task)
-            self.probe.folded(task, None, None)
-            done = self.worker.run(task, fence, lease_ms=self._lease_ms_of(task.queue))
-            self.probe.folded(task, before, done.report)  # type: ignore[arg-type]  # a stream's report
-            return done
-        done = self.worker.run(task, fence, lease_ms=self._lease_ms_of(task.queue))
-        if done.sight is not None:
-            whole = not getattr(done.report, "more", False) and getattr(done.report, "status", "") == "done"
-            self.probe.swept(task.queue, done.sight if whole else None)
+    def _pass(self, task: Task) -> Outcome:
+        before = self.probe.before(task)
+        done = self.runner.run(task, self.leases.lease_of(task.queue))
+        self.probe.ended(task, before, done)
         return done
+
+    def _put_off(self, cue: Cue) -> None:
+        with self._lock:
+            self._put_off_until[cue.task.key] = clock.steady() + PUT_OFF_SECONDS
+        self._again(cue)
+
+    def _refused(self, cue: Cue, fault: FenceError) -> None:
+        """The lease was lost: the run is due under the next one. Where that is lost too, it is a failure like others,
+        and waits as they do."""
+        with self._lock:
+            times = self._fenced[cue.task.key] = self._fenced.get(cue.task.key, 0) + 1
+        if times > 1:
+            self._failed(cue, str(fault))
+        else:
+            self._again(cue)
 
     def _failed(self, cue: Cue, error: str) -> None:
         failures = 1
@@ -229,11 +246,6 @@ class Dispatcher:
             self._retry_at[cue.task.key] = clock.steady() + delay / 1000
         self._again(cue)
         self.emit(TaskFailed(cue.task.queue, task=cue.task.text, error=error, failures=failures, retry_ms=delay))
-
-    def _put_off(self, cue: Cue) -> None:
-        with self._lock:
-            self._put_off_until[cue.task.key] = clock.steady() + PUT_OFF_SECONDS
-        self._again(cue)
 
     def _again(self, cue: Cue) -> None:
         with self._lock:

@@ -11,9 +11,17 @@ from emq_ops.daemon.events import QueueRefused, ServerBack, ServerLost
 from emq_ops.ledger import interruptions as sights
 from emq_ops.ledger.ledger import Ledger
 from emq_ops.passes.events import Emit
+from emq_ops.passes.frame.frame import Lease
 from emq_ops.passes.lease.lease_set import LeaseSet
 from emq_ops.passes.lease.queue_lease import ForeignQueueError, HeldQueueError
-from emq_ops.protocol.errors import DeadlineError, EmqError, OutcomeUnknownError, ServerError, UnreachableError
+from emq_ops.protocol.errors import (
+    DeadlineError,
+    EmqError,
+    FenceError,
+    OutcomeUnknownError,
+    ServerError,
+    UnreachableError,
+)
 from emq_ops.protocol.fence import Fence
 from emq_ops.protocol.server import Server
 
@@ -46,8 +54,16 @@ class Leads:
         """The lease of a queue, None while we do not lead it."""
         return self._leases.fences.get(queue)
 
+    def ready(self, queue: str) -> bool:
+        """Whether a run may begin: we lead the queue, and its server answers."""
+        return queue in self._leases.fences and not self.is_away(queue)
+
+    def lease_of(self, queue: str) -> Lease:
+        """The lease of a queue, as runs take it: kept here, and asked for anew by the next round where it was lost."""
+        return _Led(self, queue)
+
     def lost(self, fence: Fence) -> None:
-        """A pass was fenced off: nothing begins under this fence any more."""
+        """A script was refused under this fence: nothing runs on the queue until there is another."""
         self._leases.drop(fence)
 
     def is_away(self, queue: str) -> bool:
@@ -140,6 +156,25 @@ class Leads:
         """Gives every lease up, as far as the server can be reached."""
         with contextlib.suppress(EmqError):
             self._leases.release()
+
+
+class _Led:
+    """One queue's lease among those of the daemon."""
+
+    def __init__(self, leads: Leads, queue: str) -> None:
+        self._leads, self._queue = leads, queue
+
+    def hold(self) -> Fence:
+        """Raises FenceError while we do not lead the queue."""
+        fence = self._leads.fence_of(self._queue)
+        if fence is None:
+            raise FenceError("EMQFENCE we do not lead this queue", where=self._queue)
+        return fence
+
+    def lost(self, fence: Fence) -> bool:
+        """It is dropped; another is not to be had at once."""
+        self._leads.lost(fence)
+        return False
 
 
 def _is_outage(fault: EmqError) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from emq_ops.daemon import clock
-from emq_ops.daemon.book import EVERY_MS
+from emq_ops.daemon.progress import EVERY_MS
 from emq_ops.daemon.standing import fields_of, standing
 from emq_ops.daemon.tasks import task_set
 from emq_ops.deploy.model import instant

@@ -2,28 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
-from emq_ops.config.policies import dead_policy, stalled_policy, stream_policy
+from emq_ops.config.policies import policy as policy_of
 from emq_ops.deploy.document import Document
-from emq_ops.policy.models import DeadPolicy, Policy, StalledPolicy, StreamPolicy
+from emq_ops.passes.frame.contract import Pass
+from emq_ops.passes.registry import PASSES
 from emq_ops.policy.schedule import Schedule
 from emq_ops.protocol.errors import EmqError
 
-STALLED, DEAD, STREAM = "stalled", "dead", "stream:"
+LEASE_MS = 30_000
+"""How long leases of a queue are taken to be, where no policy says it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One pass of one queue. `name`: ``stalled``, ``dead`` or ``stream:<name>``."""
+    """One pass of one queue. `target`: the stream of an archive, '' for a pass that a queue has once; `schedule`: the
+    policy's, or another; `lease_ms`: the queue's longest job lease."""
 
     queue: str
-    name: str
-    policy: Policy
+    what: Pass
+    policy: Any
     schedule: Schedule
+    target: str = ""
+    lease_ms: int = LEASE_MS
+
+    @property
+    def name(self) -> str:
+        """``stalled``, ``dead``, ``stream:<name>`` ..."""
+        return self.what.task(self.target)
 
     @property
     def key(self) -> tuple[str, str]:
@@ -35,14 +44,14 @@ class Task:
         return f"{self.queue}/{self.name}"
 
     @property
-    def stream(self) -> str:
-        """The stream's name, '' for other tasks."""
-        return self.name.removeprefix(STREAM) if self.name.startswith(STREAM) else ""
+    def kind(self) -> str:
+        """``stalled``, ``dead``, ``stream`` ...: what idle runs are counted by."""
+        return self.name.split(":")[0]
 
     @property
     def stores(self) -> bool:
         """Whether a run may wait for databases and object stores of the archive."""
-        return isinstance(self.policy, StreamPolicy) or (isinstance(self.policy, DeadPolicy) and self.policy.archive)
+        return self.what.needs_stores(self.policy)
 
     @property
     def timeout_s(self) -> float | None:
@@ -50,38 +59,32 @@ class Task:
         return None if self.schedule.timeout_ms is None else self.schedule.timeout_ms / 1000
 
 
-def _task(queue: str, name: str, policy: Policy) -> Task:
-    return Task(queue, name, policy, policy.schedule)
-
-
-def _policies(
-    wanted: Mapping[str, Any], env: Mapping[str, str], protect: bool
-) -> Iterator[tuple[str, Callable[[], Policy]]]:
-    """The passes of one queue of a revision: the task's name, and what makes its policy (BadInputError where a
-    reference can't be resolved)."""
-    if fields := wanted.get("stalled"):
-        yield STALLED, partial(stalled_policy, fields, env, protect=protect)
-    if fields := wanted.get("dead"):
-        yield DEAD, partial(dead_policy, fields, env, protect=protect)
-    for name, fields in (wanted.get("streams") or {}).items():
-        yield STREAM + name, partial(stream_policy, fields, env, protect=protect)
+def _sections(wanted: Mapping[str, Any]) -> Iterator[tuple[Pass, str, Mapping[str, Any]]]:
+    """The passes of one queue of a revision: which, of what, and the fields of its policy."""
+    for what in PASSES:
+        below = wanted.get(what.section) or {}
+        if what.many:
+            yield from ((what, target, fields) for target, fields in below.items())
+        elif below:
+            yield what, "", below
 
 
 def tasks_of_queue(queue: str, wanted: Mapping[str, Any], env: Mapping[str, str]) -> tuple[list[Task], EmqError | None]:
-    """The tasks of one queue of a revision, and why one of them could not be made."""
+    """The tasks of one queue of a revision, and why one of them could not be made (a reference that can't be
+    resolved)."""
     protect = bool(wanted.get("protect"))
     found: list[Task] = []
     why: EmqError | None = None
-    for name, make in _policies(wanted, env, protect):
+    for what, target, fields in _sections(wanted):
         try:
-            policy = make()
+            policy = policy_of(what.policy, fields, env, protect=protect)
         except EmqError as fault:
-            why = why or EmqError(f"{name}: {fault.what}", where=fault.where, fix=fault.fix)
+            why = why or EmqError(f"{what.task(target)}: {fault.what}", where=fault.where, fix=fault.fix)
             continue
-        if isinstance(policy, DeadPolicy) and (protect or (policy.keep is None and policy.max_age_ms is None)):
-            continue
-        found.append(_task(queue, name, policy))
-    return found, why
+        if what.runs(policy):
+            found.append(Task(queue, what, policy, policy.schedule, target))
+    lease_ms = max((task.policy.lease_ms for task in found if hasattr(task.policy, "lease_ms")), default=LEASE_MS)
+    return [replace(task, lease_ms=lease_ms) for task in found], why
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,8 +100,7 @@ class TaskSet:
 
     def longest_lease_ms(self, queue: str) -> int:
         """The queue's longest lease as its stalled policy says it."""
-        task = self.tasks.get((queue, STALLED))
-        return task.policy.lease_ms if task is not None and isinstance(task.policy, StalledPolicy) else 30_000
+        return next((task.lease_ms for task in self.tasks.values() if task.queue == queue), LEASE_MS)
 
 
 def task_set(document: Document, live: Iterable[str], env: Mapping[str, str]) -> TaskSet:

@@ -18,7 +18,7 @@ from emq_ops.deploy.model import DeadFacts, Interrupted, Live, LiveQueue, Stream
 from emq_ops.ledger.alerts import competing
 from emq_ops.ledger.ledger import Ledger
 from emq_ops.passes.lease.holder import name_of
-from emq_ops.passes.predict import predict_trim
+from emq_ops.passes.trim.predict import predict_trim
 from emq_ops.policy.models import DeadPolicy
 from emq_ops.policy.scalars import format_duration
 from emq_ops.protocol.errors import DamagedError, EmqError, ServerError
@@ -247,4 +247,4 @@ def _read_dead(
         found = predict_trim(server, want.queue, policy, ledger)
         stay = Counter(skipped.reason.split(":")[0] for skipped in found.report.skipped)
         notes = tuple(f"{number} stay: {reason}" for reason, number in sorted(stay.items()))
-        live.queues[want.queue].dead = DeadFacts(count, tuple(sorted(v.job for v in found.victims)), moment, notes)
+        live.queues[want.queue].dead = DeadFacts(count, tuple(sorted(found.jobs)), moment, notes)

@@ -1,6 +1,6 @@
 """What bounds the first pass after an apply: the ids that the plan listed. It may remove fewer, never others.
 
-A pass asks `of` before it chooses, and calls `spend` once it has ended: the passes after it are free.
+A pass asks `of` before it chooses, and calls `consume_plan_limit` once it has ended: the passes after it are free.
 """
 
 from __future__ import annotations
@@ -57,17 +57,17 @@ def of_many(connection: Connection, queues: Sequence[str], task: str = DEAD) -> 
     return [(row.queue, row.revision) for row in connection.execute(wanted.where(bounds.c.task == task))]
 
 
-def spend_many(connection: Connection, spent: Sequence[tuple[str, int]], task: str = DEAD) -> None:
-    """As `spend`, for passes of many queues that had nothing to remove."""
+def consume_plan_limits(connection: Connection, spent: Sequence[tuple[str, int]], task: str = DEAD) -> None:
+    """As `consume_plan_limit`, for passes of many queues that had nothing to remove."""
     which = (bounds.c.queue == bindparam("_queue"), bounds.c.revision == bindparam("_revision"))
     rows = [{"_queue": queue, "_revision": revision} for queue, revision in sorted(spent)]
     if rows:
         connection.execute(delete(bounds).where(*which, bounds.c.task == task), rows)
 
 
-def spend(connection: Connection, bound: Bound) -> None:
+def consume_plan_limit(connection: Connection, bound: Bound) -> None:
     """The pass that `bound` was for has ended. A list that a newer revision has put meanwhile stays."""
-    spend_many(connection, [(bound.queue, bound.revision)], bound.task)
+    consume_plan_limits(connection, [(bound.queue, bound.revision)], bound.task)
 
 
 def drop(connection: Connection, queue: str, task: str = DEAD) -> None:

@@ -230,6 +230,12 @@ def removed_by(ledger: Ledger, run: str, size: int) -> Iterator[list[tuple[str, 
         last = rows[-1].id
 
 
+def gone_jobs(connection: Connection, queue: str, by: str, *, limit: int) -> list[str]:
+    """The first jobs of the queue that run `by` let go, in the order in which they were seen dead."""
+    wanted = select(deaths.c.job).where(deaths.c.queue == queue, deaths.c.gone_by == by).order_by(deaths.c.id)
+    return [row.job for row in connection.execute(wanted.limit(limit))]
+
+
 def count_open(connection: Connection, queue: str) -> int:
     """How many jobs of the queue the ledger has as dead now."""
     wanted = select(func.count()).select_from(deaths).where(deaths.c.queue == queue, deaths.c.gone_ms.is_(None))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -18,14 +19,21 @@ from emq_ops.protocol.errors import BadInputError
 from emq_ops.protocol.ids import mint, require
 
 RUNNING, DONE, FAILED, STOPPED, INTERRUPTED, IDLE = "running", "done", "failed", "stopped", "interrupted", "idle"
+REFUSED = "refused"
+TIMES = "times"
+"""In the counts of a row that stands for several runs that failed or were refused alike: how many."""
 IDLE_FLUSH_MS = 10_000
+_LOOK_BACK = 20
+_NUMBERS = re.compile(r"\d+")
 
 
 @dataclass(frozen=True, slots=True)
 class Run(AsRow):
     """A pass as recorded. `status`: running, done, failed (`error` says why), stopped (a guard refused), interrupted
-    (its process ended, or this database was away when the pass did; the next pass made it whole), idle (many passes
-    that found nothing). `slices`: how many of its slices are recorded. Times are unix ms of the host."""
+    (its process ended, or this database was away when the pass did; the next pass made it whole), refused (a hold,
+    `protect` or another state's lease), idle (many passes that found nothing). Runs of a queue and pass that failed or
+    were refused for one reason, one after the other, are one row: first and last instant, and how many in `counts`.
+    `slices`: how many of its slices are recorded. Times are unix ms of the host."""
 
     id: str
     kind: str
@@ -76,18 +84,65 @@ def start(
     """Records that a pass begins, see `new`; returns its run id. Runs of this kind and queue that this lease (one at a
     time) or an older one left running are marked interrupted."""
     run = new(kind, queue, holder=holder, trigger=trigger, token=token, policy=policy)
+    begin(ledger, run)
+    return run.id
+
+
+def begin(ledger: Ledger, run: Run) -> None:
+    """As `start`, for a run of `new`."""
     with ledger.write() as connection:
         if run.token:
             stale = update(runs).where(runs.c.queue == run.queue, runs.c.kind == run.kind, runs.c.status == RUNNING)
             ended = {"status": INTERRUPTED, "ended_ms": run.started_ms}
             connection.execute(stale.where(runs.c.token <= run.token).values(ended))
         connection.execute(runs.insert().values(_RUNS.values(run)))
-    return run.id
+
+
+def refused(ledger: Ledger, run: Run) -> None:
+    """Records a run that was not begun."""
+    with ledger.write() as connection:
+        connection.execute(runs.insert().values(_RUNS.values(run)))
+        join_repeats(connection, run.id)
+
+
+def join_repeats(connection: Connection, run: str) -> None:
+    """Makes `run`, which did nothing, one row with the last one of the same queue and pass that ended in the same way
+    for the same reason (numbers in it apart), if none did anything in between."""
+    mine = _RUNS.first(connection, _RUNS.select.where(runs.c.id == run))
+    if mine is None:
+        return
+    before = _RUNS.select.where(runs.c.queue == mine.queue, runs.c.kind == mine.kind, runs.c.id < run)
+    for row in _RUNS.all(connection, before.order_by(runs.c.id.desc()).limit(_LOOK_BACK)):
+        if row.status not in (FAILED, REFUSED) or set(row.counts) - {TIMES}:
+            return
+        if row.status == mine.status and _alike(row.error, mine.error):
+            counts = json.dumps({TIMES: row.counts.get(TIMES, 1) + 1})
+            values = {"started_ms": row.started_ms, "counts": counts}
+            connection.execute(update(runs).where(runs.c.id == run).values(values))
+            connection.execute(runs.delete().where(runs.c.id == row.id))
+            return
+
+
+def _alike(one: str | None, other: str | None) -> bool:
+    return _NUMBERS.sub("#", one or "") == _NUMBERS.sub("#", other or "")
+
+
+def renew(ledger: Ledger, run: str, token: int) -> None:
+    """A run goes on under another lease."""
+    with ledger.write() as connection:
+        values = {"token": token, "status": RUNNING, "ended_ms": None}
+        connection.execute(update(runs).where(runs.c.id == run).values(values))
+
+
+def discard(ledger: Ledger, run: str) -> None:
+    """Takes back the row of a run that turned out to have nothing to do."""
+    with ledger.write() as connection:
+        connection.execute(runs.delete().where(runs.c.id == run))
 
 
 class PendingRuns:
-    """Whole runs on their way into the ledger: what can't be written is kept, and goes with the next. A run whose
-    writing was answered by nothing may be there already, and is there once. Thread-safe."""
+    """Runs that are over, on their way into the ledger: what can't be written is kept, and goes with the next. A run
+    that is there already, as it began or whole, is there once. Thread-safe."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
@@ -102,7 +157,10 @@ class PendingRuns:
         if not going:
             return
         with self._ledger.write() as connection:
-            connection.execute(insert(connection, runs).on_conflict_do_nothing(), [_RUNS.values(run) for run in going])
+            write = insert(connection, runs)
+            how = {name: write.excluded[name] for name in ("status", "ended_ms", "counts", "error")}
+            values = [_RUNS.values(run) for run in going]
+            connection.execute(write.on_conflict_do_update(index_elements=[runs.c.id], set_=how), values)
         with self._lock:
             for run in going:
                 self._runs.pop(run.id, None)
@@ -116,12 +174,6 @@ def finish(
     if counts is not None:
         values["counts"] = json.dumps(counts)
     connection.execute(update(runs).where(runs.c.id == run).values(values))
-
-
-def fail(ledger: Ledger, run: str, error: str, counts: dict[str, Any] | None = None) -> None:
-    """Records that a pass failed."""
-    with ledger.write() as connection:
-        finish(connection, run, FAILED, counts=counts, error=error)
 
 
 def add_slice(connection: Connection, run: str, number: int, counts: dict[str, int]) -> bool:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 import time
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -13,13 +13,14 @@ from emq_ops.ledger.holds import Window
 from emq_ops.ledger.ledger import Ledger
 from emq_ops.passes.acts.deadset import DeadJob
 from emq_ops.passes.acts.sources import FindArchived
+from emq_ops.passes.frame.context import Services
+from emq_ops.passes.frame.stores import NO_STORES, Stores
 from emq_ops.policy.models import DeadPolicy, StalledPolicy, StreamPolicy
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import Server
 
 if TYPE_CHECKING:
-    from emq_archive.local.store import SqlStore
-    from emq_archive.ports import Remote
+    pass
 
 
 class Stopped(BaseException):
@@ -45,8 +46,8 @@ class Ops:
     """What a run works on, opened by its caller: the server, the state database, and what the config says.
 
     `policy`: of a queue; `configured`: the queues that the config names; `windows`: maintenance windows of the config;
-    `archive`: opens the archive's local database and object store, None where no archive is configured; `find`: looks
-    there for a job; `suspects`: for a queue, whether a restart may have killed a job.
+    `stores`: the archive; `find`: looks there for a job; `suspects`: for a queue, whether a restart may have killed a
+    job.
     """
 
     server: Server
@@ -54,9 +55,14 @@ class Ops:
     policy: Callable[[str], QueuePolicy] = lambda _queue: _AS_IT_COMES
     configured: Sequence[str] = ()
     windows: Sequence[Window] = ()
-    archive: Callable[[], AbstractContextManager[tuple[SqlStore, Remote]]] | None = None
+    stores: Stores = NO_STORES
     find: FindArchived | None = None
     suspects: Callable[[str], Callable[[DeadJob], bool]] | None = None
+
+    @functools.cached_property
+    def services(self) -> Services:
+        """What passes run with."""
+        return Services(self.server, self.ledger, self.stores, lambda: self.windows)
 
 
 @dataclass(frozen=True)

@@ -6,13 +6,13 @@ from typing import Any
 
 from emq_ops.ledger.ledger import Ledger
 from emq_ops.passes.lease.queue_lease import QueueLease
-from emq_ops.passes.report import SweepReport
-from emq_ops.passes.sweep.stalled_sweep import sweep
+from emq_ops.passes.sweep.report import SweepReport
 from emq_ops.policy.models import StalledPolicy
 from emq_ops.protocol import ids
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import Server
 from emq_ops.protocol.transitions import claims, enqueue, settle
+from tests.support.passing import sweep
 
 LONG_MS = 3_600_000
 

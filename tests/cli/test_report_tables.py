@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from emq_ops.cli.report_tables import SHOWN, format_ids, format_report
-from emq_ops.passes.report import SweepReport, TrimReport
+from emq_ops.passes.sweep.report import SweepReport
+from emq_ops.passes.trim.report import TrimReport
 from emq_ops.protocol import ids
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import Server

@@ -10,21 +10,23 @@ from typing import Any
 
 import pytest
 
-from emq_ops.daemon.book import Book
-from emq_ops.daemon.dispatch import Dispatcher
+from emq_ops.daemon.dispatch import Dispatcher, Sizes
 from emq_ops.daemon.events import TaskLate
-from emq_ops.daemon.probe import Probe
+from emq_ops.daemon.progress import ProgressBook
 from emq_ops.daemon.requests import serve
-from emq_ops.daemon.tasks import DEAD, STALLED, Task, tasks_of_queue
+from emq_ops.daemon.tasks import Task, tasks_of_queue
 from emq_ops.daemon.timers import Cue
-from emq_ops.daemon.work import Stores, Worker
+from emq_ops.daemon.work import PassRunner
 from emq_ops.ledger import bounds, holds, requests, runs
 from emq_ops.ledger.ledger import Ledger, open_ledger
 from emq_ops.ledger.runs import IdleBook
 from emq_ops.passes.events import nowhere
+from emq_ops.passes.frame.context import Services
+from emq_ops.passes.lease.kept import GivenLease
 from emq_ops.passes.observe.mark_idle import mark_idle_queues
 from emq_ops.policy.models import DeadPolicy
 from emq_ops.policy.rows import as_row
+from emq_ops.protocol.fence import Fence
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import Server
 from emq_ops.protocol.transitions.reads import JobState, job_state
@@ -32,6 +34,7 @@ from tests.daemon.test_daemon import lapsed
 from tests.support.daemons import wait_for
 from tests.support.passing import dead_of, kill_row, leading
 
+STALLED, DEAD = "stalled", "dead"
 KEY = ("orders", STALLED)
 
 
@@ -41,22 +44,29 @@ def ledger(tmp_path: Path) -> Iterator[Ledger]:
         yield opened
 
 
+class Led:
+    """The leases of a daemon that leads this queue."""
+
+    def __init__(self, fence: Fence) -> None:
+        self.fence = fence
+
+    def ready(self, _queue: str) -> bool:
+        return True
+
+    def lease_of(self, _queue: str) -> GivenLease:
+        return GivenLease(self.fence)
+
+
 @pytest.fixture
 def dispatcher(server: Server, ledger: Ledger) -> Iterator[Dispatcher]:
     with leading(server, ledger, "orders") as fence:
         made = Dispatcher(
-            Worker(server, ledger, Stores(None, None), list, nowhere),
-            Probe(server),
-            Book(ledger),
+            PassRunner(Services(server, ledger)),
+            Led(fence),
+            ProgressBook(ledger),
             IdleBook(ledger, "test"),
             nowhere,
-            fence_of=lambda _queue: fence,
-            lost=lambda _fence: None,
-            lease_ms_of=lambda _queue: 30_000,
-            away=lambda _queue: False,
-            threads=1,
-            archive_threads=1,
-            backoff_ms=1_000,
+            Sizes(1, 1, 1_000),
         )
         yield made
         made.end()
@@ -170,8 +180,8 @@ def run_trim(dispatcher: Dispatcher) -> None:
 
 
 def calm(dispatcher: Dispatcher, server: Server, ledger: Ledger) -> None:
-    for queue, sight in mark_idle_queues(server, ledger, ["orders"]).items():
-        dispatcher.probe.swept(queue, sight)
+    for queue, state in mark_idle_queues(server, ledger, ["orders"]).items():
+        dispatcher.probe.found_idle(queue, state)
 
 
 def test_a_trim_without_a_dead_job_is_idle_and_spends_its_list(
@@ -179,7 +189,7 @@ def test_a_trim_without_a_dead_job_is_idle_and_spends_its_list(
 ) -> None:
     bound_to(ledger, 3, ["JOB0SSBKAh61tG"])
     calm(dispatcher, server, ledger)
-    monkeypatch.setattr(dispatcher.worker, "run", None)  # a pass of its own would fail
+    monkeypatch.setattr(dispatcher.runner, "run", None)  # a pass of its own would fail
     run_trim(dispatcher)
     assert bound(ledger) is None
     assert idle_runs(dispatcher, ledger) == 1
@@ -208,11 +218,12 @@ def test_the_list_of_a_held_queue_stays(server: Server, ledger: Ledger, dispatch
     assert bound(ledger) is not None
 
 
-def test_a_list_of_a_later_revision_is_not_spent_by_an_earlier_look(ledger: Ledger, dispatcher: Dispatcher) -> None:
+def test_a_list_of_a_later_revision_is_not_spent_by_an_earlier_look(ledger: Ledger) -> None:
     bound_to(ledger, 3, [])
-    seen = dispatcher.worker.bounded(["orders", "mail"])
+    work = trim_task().what.loaded
+    seen = work.limits(ledger, ["orders", "mail"])
     bound_to(ledger, 4, ["JOB0SSBKAh61tG"])
-    dispatcher.worker.spend(seen.bounds)
+    assert work.settle_idle(ledger, seen, ["orders", "mail"]) == set()
     left = bound(ledger)
     assert left is not None
     assert left.revision == 4
@@ -227,8 +238,7 @@ def test_what_is_asked_for_by_other_bounds_is_not_the_trim_that_was_planned(
     bound_to(ledger, 3, jobs[:1])
     asked = {"policy": as_row(DeadPolicy(keep=0, archive=False)), "applied": applied}
     request = requests.ask(ledger, "trim", "orders", asked, "test")
-    worker, fence_of = dispatcher.worker, dispatcher._fence_of
-    assert serve(ledger, ["orders"], dispatcher, worker, fence_of, lambda _: 30_000) == 1
+    assert serve(ledger, ["orders"], dispatcher, lambda _: 30_000) == 1
     wait_for(lambda: (answer := requests.get(ledger, request)) is not None and answer.report is not None)
     assert dead_of(q) == (jobs[1:] if applied else [])
     assert (bound(ledger) is None) is applied

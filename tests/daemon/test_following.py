@@ -13,10 +13,10 @@ import pytest
 
 from emq_ops.daemon.alerting import Alerting
 from emq_ops.daemon.daemon import Daemon
-from emq_ops.daemon.work import Stores
 from emq_ops.ledger import runs
 from emq_ops.ledger.ledger import host_ms, open_ledger
 from emq_ops.passes.events import Alerted, Event
+from emq_ops.passes.frame.stores import Stores
 from emq_ops.protocol.errors import BadInputError
 from emq_ops.protocol.server import Server, connect
 from tests.support.daemons import Site, site, wait_for

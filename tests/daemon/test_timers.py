@@ -13,6 +13,7 @@ from emq_ops.daemon import clock
 from emq_ops.daemon.tasks import Task
 from emq_ops.daemon.timers import Cue, Timers, due_now
 from emq_ops.ledger.marks import TaskProgress
+from emq_ops.passes.sweep.declared import SWEEP
 from emq_ops.policy.models import StalledPolicy
 from emq_ops.policy.schedule import Schedule
 from emq_ops.policy.triggers import parse_every
@@ -42,7 +43,7 @@ def wall(monkeypatch: pytest.MonkeyPatch) -> Wall:
 
 def task(every: str, queue: str = "q", **options: Any) -> Task:
     schedule = Schedule(parse_every(every), **options)
-    return Task(queue, "stalled", StalledPolicy(), schedule)
+    return Task(queue, SWEEP, StalledPolicy(), schedule)
 
 
 class Told:

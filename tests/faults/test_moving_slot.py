@@ -20,8 +20,6 @@ from emq_ops.passes.acts.act import act
 from emq_ops.passes.acts.selection import DeadSelection
 from emq_ops.passes.acts.targets import choose
 from emq_ops.passes.lease.queue_lease import QueueLease
-from emq_ops.passes.sweep.stalled_sweep import sweep
-from emq_ops.passes.trim.dead_trim import trim
 from emq_ops.policy.models import DeadPolicy, StalledPolicy
 from emq_ops.protocol.errors import SlotMovingError
 from emq_ops.protocol.fence import Fence
@@ -36,7 +34,7 @@ from emq_ops.protocol.transitions.recover import reap
 from tests.archive.folding import Host
 from tests.support.cluster import Cluster, ask
 from tests.support.moving import Move
-from tests.support.passing import add, kill_row, lapse, take
+from tests.support.passing import add, kill_row, lapse, sweep, take, trim
 
 HASTY = ConnectionOptions(patience=0.2)
 

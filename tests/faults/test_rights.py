@@ -10,8 +10,6 @@ from pathlib import Path
 import pytest
 
 from emq_ops.ledger.ledger import Ledger, open_ledger
-from emq_ops.passes.sweep.stalled_sweep import sweep
-from emq_ops.passes.trim.dead_trim import trim
 from emq_ops.policy.models import DeadPolicy, StalledPolicy
 from emq_ops.protocol.conformance.keyspace import instant, load_keyspace
 from emq_ops.protocol.conformance.replay import CALLS, Vector, read_vectors
@@ -22,7 +20,7 @@ from emq_ops.protocol.scripts import load, names
 from emq_ops.protocol.server import Server
 from tests.support.faults import READS
 from tests.support.keyspace import dump, recorded
-from tests.support.passing import dead_of, kill_row, leading, stall
+from tests.support.passing import dead_of, kill_row, leading, stall, sweep, trim
 from tests.support.roles import connect_as, install
 from tests.support.valkey import Valkey
 

@@ -13,13 +13,12 @@ from emq_ops.ledger.interruptions import Contact
 from emq_ops.ledger.ledger import Ledger
 from emq_ops.passes.lease.holder import DAEMON
 from emq_ops.passes.observe.mark_idle import mark_idle_queues
-from emq_ops.passes.sweep.stalled_sweep import sweep
 from emq_ops.policy.models import StalledPolicy
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import Server, connect
 from emq_ops.protocol.transitions.jobs import remove
 from tests.support.passing import add as enqueued
-from tests.support.passing import kill_row, leading, stall, swept, take, trimmed
+from tests.support.passing import kill_row, leading, stall, sweep, swept, take, trimmed
 from tests.support.valkey import Valkey
 
 NAMES = [f"q{n}" for n in range(5)]

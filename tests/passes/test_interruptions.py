@@ -12,7 +12,6 @@ from emq_ops.ledger.ledger import Ledger
 from emq_ops.passes.events import Event
 from emq_ops.passes.observe.interruptions import notice, take_census
 from emq_ops.passes.observe.queue_state import observe, observe_many, restored
-from emq_ops.passes.sweep.stalled_sweep import sweep
 from emq_ops.policy.models import StalledPolicy
 from emq_ops.protocol.errors import DamagedError, EmqError, FenceError
 from emq_ops.protocol.ids import parse
@@ -20,7 +19,7 @@ from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import Server, connect
 from emq_ops.protocol.transitions import settle
 from emq_ops.protocol.transitions.enqueue import enqueue
-from tests.support.passing import add, dead_of, kill_row, lapse, leading, stall, swept, take, until
+from tests.support.passing import add, dead_of, kill_row, lapse, leading, stall, sweep, swept, take, until
 from tests.support.valkey import Valkey
 
 

@@ -18,7 +18,7 @@ from emq_ops.protocol.keyspace import keys_of
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.scripts import load
 from emq_ops.protocol.server import Server, connect
-from tests.support.passing import until
+from tests.support.passing import kept, until
 from tests.support.proxy import RespProxy, scripted
 from tests.support.valkey import Valkey
 
@@ -67,7 +67,7 @@ def test_a_kept_lease_outlives_its_length(server: Server, ledger: Ledger) -> Non
         assert found is not None
         return found
 
-    with QueueLease(server, ledger, "mail", lease_ms=6_000).kept() as fence:
+    with kept(server, ledger, "mail", lease_ms=6_000) as fence:
         taken = now().until_ms
         until(lambda: now().until_ms > taken + 3_000)  # renewed, and renewed again
         assert (now().token, now().stands) == (fence.token, True)

@@ -6,11 +6,10 @@ import pytest
 
 from emq_ops.ledger import deaths
 from emq_ops.ledger.ledger import Ledger
-from emq_ops.passes.trim.dead_trim import trim
 from emq_ops.policy.models import DeadPolicy
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import Server
-from tests.support.passing import dead_of, kill_row, leading
+from tests.support.passing import dead_of, kill_row, leading, trim
 
 
 @pytest.mark.parametrize("count", [20_000, pytest.param(1_000_000, marks=pytest.mark.soak)])

@@ -8,30 +8,29 @@ from typing import Any
 
 import pytest
 
-from emq_ops.ledger import requests
+from emq_ops.ledger import requests, runs
 from emq_ops.ledger.ledger import Ledger
 from emq_ops.ledger.requests import Request
-from emq_ops.passes.frame.once import RequestFailedError, run_once, serve_requests
+from emq_ops.passes.frame.context import Context, Services
+from emq_ops.passes.frame.contract import Order
+from emq_ops.passes.frame.once import Patience, RequestFailedError, run_once
 from emq_ops.passes.lease.holder import DAEMON
 from emq_ops.passes.lease.queue_lease import HeldQueueError, QueueLease
-from emq_ops.passes.report import SweepReport
-from emq_ops.passes.sweep.stalled_sweep import sweep
+from emq_ops.passes.sweep.declared import SWEEP
+from emq_ops.passes.sweep.report import SweepReport
 from emq_ops.policy.models import DeadPolicy, StalledPolicy, StreamPolicy
 from emq_ops.policy.rows import as_row, from_row
 from emq_ops.protocol.errors import BadInputError, EmqError, FenceError
-from emq_ops.protocol.fence import Fence
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import Server
-from tests.support.passing import stall, until
+from tests.support.passing import stall, sweep, until
+from tests.support.serving import serve_requests
+from tests.support.toy_pass import ACT, TOY, ToyPolicy
 
 
-def once(server: Server, ledger: Ledger, **more: Any) -> dict[str, Any]:
-    policy = StalledPolicy(max_stalled=2)
-
-    def run(fence: Fence) -> SweepReport:
-        return sweep(server, "mail", policy, ledger, fence)
-
-    return run_once(server, ledger, "mail", "sweep", run, {"policy": as_row(policy)}, **more)
+def once(server: Server, ledger: Ledger, **patience: Any) -> dict[str, Any]:
+    order = Order("mail", StalledPolicy(max_stalled=2))
+    return run_once(Services(server, ledger), SWEEP, order, Patience(**patience))
 
 
 def test_alone(server: Server, ledger: Ledger, mail: Queue) -> None:
@@ -130,24 +129,20 @@ def test_a_leader_that_is_stopped_in_a_request_puts_it_back(server: Server, ledg
     assert [waiting.id for waiting in requests.waiting(ledger)] == [request]
 
 
+def refused(_context: Context) -> int:
+    raise FenceError("EMQFENCE the lease is of another life of the server")
+
+
 def test_a_pass_that_is_fenced_off_begins_again(server: Server, ledger: Ledger, mail: Queue) -> None:
-    tokens: list[int] = []
-
-    def run(fence: Fence) -> SweepReport:
-        tokens.append(fence.token)
-        if len(tokens) < 3:
-            raise FenceError("EMQFENCE the lease is of another life of the server")
-        return SweepReport("mail")
-
-    assert run_once(server, ledger, "mail", "sweep", run, {})["status"] == "done"
-    assert tokens == [1, 2, 3]
-    tokens.clear()
+    toy = Order("mail", ToyPolicy(toys=5))
+    ACT[:] = [refused, refused]
+    report = run_once(Services(server, ledger), TOY, toy)
+    assert (report["status"], report["toys"], report["tokens"]) == ("done", 5, [1, 2, 3])
+    [run] = runs.latest(ledger)
+    assert (run.id, run.status, run.token, run.counts) == (report["run"], "done", 3, {"toys": 5})
+    ACT[:] = [refused] * 3
     with pytest.raises(FenceError):
-        run_once(server, ledger, "mail", "sweep", lambda _fence: _refused(), {})
-
-
-def _refused() -> SweepReport:
-    raise FenceError("EMQFENCE no")
+        run_once(Services(server, ledger), TOY, toy)
 
 
 @pytest.mark.parametrize("policy", [StalledPolicy(limit=7), DeadPolicy(keep=3, archive=True), StreamPolicy(keep=1)])

@@ -11,8 +11,7 @@ from emq_ops.ledger import deaths, runs
 from emq_ops.ledger import interruptions as book
 from emq_ops.ledger.ledger import Ledger, open_ledger
 from emq_ops.passes.lease.queue_lease import HeldQueueError, QueueLease
-from emq_ops.passes.predict import predict_trim
-from emq_ops.passes.trim.dead_trim import trim
+from emq_ops.passes.trim.predict import predict_trim
 from emq_ops.policy.models import DeadPolicy
 from emq_ops.protocol.ids import mint
 from emq_ops.protocol.keyspace import slot
@@ -20,7 +19,7 @@ from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import Server, connect
 from tests.support import roles
 from tests.support.cluster import Cluster
-from tests.support.passing import dead_of, kill_row, leading, stall, swept
+from tests.support.passing import dead_of, kill_row, leading, stall, swept, trim
 from tests.support.valkey import Valkey
 
 

@@ -9,14 +9,13 @@ from emq_ops.ledger.holds import Window
 from emq_ops.ledger.ledger import Ledger
 from emq_ops.passes.events import Event
 from emq_ops.passes.observe.queue_state import observe
-from emq_ops.passes.sweep.stalled_sweep import sweep
 from emq_ops.policy.models import StalledPolicy
 from emq_ops.protocol.ids import mint
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import Server, connect
 from emq_ops.protocol.transitions import control, jobs, recover
 from tests.support.keyspace import dump, load_live, of_emq
-from tests.support.passing import add, kill_row, lapse, leading, row_of, stall, swept, take, until
+from tests.support.passing import add, kill_row, lapse, leading, row_of, stall, sweep, swept, take, until
 from tests.support.valkey import Valkey
 
 GROUP = "GRP0SSBKAh61tG"

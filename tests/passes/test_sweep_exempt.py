@@ -8,12 +8,11 @@ from emq_ops.ledger import deaths, holds
 from emq_ops.ledger import interruptions as book
 from emq_ops.ledger.holds import Window
 from emq_ops.ledger.ledger import Ledger
-from emq_ops.passes.sweep.stalled_sweep import sweep
 from emq_ops.policy.models import StalledPolicy
 from emq_ops.protocol.ids import mint
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import Server, connect
-from tests.support.passing import add, dead_of, lapse, leading, stall, swept, take, until
+from tests.support.passing import add, dead_of, lapse, leading, stall, sweep, swept, take, until
 from tests.support.valkey import Valkey
 
 

@@ -13,8 +13,7 @@ from emq_ops.ledger import interruptions as book
 from emq_ops.ledger.holds import Hold, Window
 from emq_ops.ledger.ledger import Ledger
 from emq_ops.passes.events import Event
-from emq_ops.passes.predict import predict_sweep
-from emq_ops.passes.sweep.stalled_sweep import sweep
+from emq_ops.passes.sweep.predict import predict_sweep
 from emq_ops.policy.models import StalledPolicy
 from emq_ops.protocol import deadline
 from emq_ops.protocol.errors import BadInputError, DamagedError, DeadlineError, FenceError
@@ -22,7 +21,7 @@ from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import Server
 from emq_ops.protocol.transitions.claims import claim
 from tests.support.keyspace import dump, of_emq
-from tests.support.passing import add, dead_of, lapse, leading, stall, swept, take, until
+from tests.support.passing import add, dead_of, lapse, leading, stall, sweep, swept, take, until
 from tests.support.valkey import Valkey
 
 

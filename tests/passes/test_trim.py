@@ -15,7 +15,7 @@ from emq_ops.ledger.ledger import Ledger
 from emq_ops.ledger.schema import deaths as deaths_table
 from emq_ops.ledger.victims import noted
 from emq_ops.passes.events import Event
-from emq_ops.passes.predict import predict_trim
+from emq_ops.passes.trim.predict import predict_trim
 from emq_ops.policy.models import DeadPolicy
 from emq_ops.protocol.ids import min_id, mint
 from emq_ops.protocol.queue import Queue
@@ -153,7 +153,7 @@ def test_for_any_dead_set_the_survivors_are_exactly_the_right_ones(
 def test_a_death_that_nobody_recorded_is_first_seen_now(server: Server, ledger: Ledger, mail: Queue) -> None:
     """However long ago it was: its age counts from the pass that saw it first, which records it."""
     old = kill_row(mail, 2)
-    assert predict_trim(server, "mail", DeadPolicy(max_age_ms=1000), ledger).victims == []
+    assert predict_trim(server, "mail", DeadPolicy(max_age_ms=1000), ledger).jobs == ()
     report = trimmed(server, ledger, max_age_ms=1000)
     assert (report.removed, report.found_dead) == (0, 2)
     [seen] = {death.first_seen_ms for death in deaths.iterate(ledger, only_open=True)}

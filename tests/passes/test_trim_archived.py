@@ -77,7 +77,7 @@ def test_an_archive_that_fails_trims_nothing(server: Server, ledger: Ledger, mai
 def test_with_an_archive_each_page_is_archived_before_it_goes(
     server: Server, ledger: Ledger, mail: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("emq_ops.passes.trim.dead_trim.ARCHIVE_PAGE", 7)
+    monkeypatch.setattr("emq_ops.passes.trim.removal.ARCHIVE_PAGE", 7)
     dead = kill_row(mail, 40)
 
     class Watching(Shelf):
@@ -96,7 +96,7 @@ def test_with_an_archive_each_page_is_archived_before_it_goes(
 def test_an_archive_that_fails_on_its_way_keeps_what_is_left(
     server: Server, ledger: Ledger, mail: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("emq_ops.passes.trim.dead_trim.ARCHIVE_PAGE", 5)
+    monkeypatch.setattr("emq_ops.passes.trim.removal.ARCHIVE_PAGE", 5)
     dead = kill_row(mail, 20)
 
     class Failing(Shelf):
@@ -115,7 +115,7 @@ def test_an_archive_that_fails_on_its_way_keeps_what_is_left(
 def test_a_lease_that_is_lost_while_the_next_page_is_archived_ends_the_trim(
     server: Server, ledger: Ledger, mail: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("emq_ops.passes.trim.dead_trim.ARCHIVE_PAGE", 5)
+    monkeypatch.setattr("emq_ops.passes.trim.removal.ARCHIVE_PAGE", 5)
     dead = kill_row(mail, 20)
 
     class Losing(Shelf):
@@ -133,7 +133,7 @@ def test_a_lease_that_is_lost_while_the_next_page_is_archived_ends_the_trim(
 def test_of_two_failures_at_once_both_are_told(
     server: Server, ledger: Ledger, mail: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("emq_ops.passes.trim.dead_trim.ARCHIVE_PAGE", 5)
+    monkeypatch.setattr("emq_ops.passes.trim.removal.ARCHIVE_PAGE", 5)
     dead = kill_row(mail, 20)
 
     class Failing(Shelf):

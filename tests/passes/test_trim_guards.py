@@ -10,9 +10,9 @@ from emq_ops.ledger import alerts, holds, runs
 from emq_ops.ledger.holds import Hold
 from emq_ops.ledger.ledger import Ledger
 from emq_ops.passes.events import Event
-from emq_ops.passes.predict import predict_trim
-from emq_ops.passes.report import TrimReport
-from emq_ops.passes.trim.dead_trim import ProtectedError
+from emq_ops.passes.frame.refusal import ProtectedError
+from emq_ops.passes.trim.predict import predict_trim
+from emq_ops.passes.trim.report import TrimReport
 from emq_ops.policy.models import DeadPolicy
 from emq_ops.protocol.errors import BadInputError, DamagedError, EmqError
 from emq_ops.protocol.ids import mint
@@ -135,7 +135,7 @@ def test_a_prediction_comes_true(server: Server, ledger: Ledger, mail: Queue) ->
     assert dump(server) == before
     assert (found.report.status, found.report.removed, found.report.victims) == ("dry", 0, 27)
     report = trimmed(server, ledger, keep=12)
-    assert report.removed_jobs == found.report.victim_jobs == [victim.job for victim in found.victims]
+    assert report.removed_jobs == found.report.victim_jobs == list(found.jobs)
     assert [s.job for s in report.skipped] == [s.job for s in found.report.skipped] == [dead[2]]
     assert report.left == found.report.left == 13
 

@@ -17,8 +17,6 @@ from emq_archive.remote import open_remote
 from emq_ops.cli.main import main
 from emq_ops.ledger import holds, interruptions
 from emq_ops.ledger.ledger import open_ledger
-from emq_ops.passes.lease.queue_lease import QueueLease
-from emq_ops.passes.sweep.stalled_sweep import sweep
 from emq_ops.playbook.context import QueuePolicy
 from emq_ops.playbook.play import shipped
 from emq_ops.playbook.runner import Ended
@@ -27,7 +25,7 @@ from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import connect
 from emq_ops.worker import Consumer, ConsumerSettings
 from tests.playbook.bench import Bench
-from tests.support.passing import add, lapse, take, until
+from tests.support.passing import add, kept, lapse, sweep, take, until
 from tests.support.valkey import Valkey
 
 
@@ -64,8 +62,7 @@ def test_restart_recovery(tmp_path: Path, empty_state: Path) -> None:
         bench.policy = QueuePolicy(stalled=policy)
         q = Queue(server, "orders")
         add(q, 1)
-        leadership = QueueLease(server, ledger, "orders")
-        with leadership.kept() as fence:  # the ledger knows the life before the restart
+        with kept(server, ledger, "orders") as fence:  # the ledger knows the life before the restart
             sweep(server, "orders", policy, ledger, fence)
         add(q, 7)
         killed = take(q, 8, lease_ms=300)
@@ -95,7 +92,7 @@ def test_restart_recovery_says_when_a_job_dies_again(bench: Bench) -> None:
         until(lambda: bench.seen("orders").get("pending"), "requeued")
         take(q, 1)
         lapse(q)
-        with QueueLease(bench.server, bench.ledger, "orders").kept() as fence:
+        with kept(bench.server, bench.ledger, "orders") as fence:
             sweep(bench.server, "orders", StalledPolicy(), bench.ledger, fence)
 
     poison = threading.Thread(target=dies)

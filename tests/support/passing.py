@@ -8,10 +8,19 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from emq_ops.ledger.ledger import Ledger
+from emq_ops.passes.events import nowhere
+from emq_ops.passes.frame.context import Context, Services
+from emq_ops.passes.frame.contract import Order, Pass
+from emq_ops.passes.frame.frame import run_pass
+from emq_ops.passes.frame.record import RunRecord
+from emq_ops.passes.frame.stores import Stores
+from emq_ops.passes.lease.kept import GivenLease, KeptLease
 from emq_ops.passes.lease.queue_lease import QueueLease
-from emq_ops.passes.report import SweepReport, TrimReport
-from emq_ops.passes.sweep.stalled_sweep import sweep
-from emq_ops.passes.trim.dead_trim import trim
+from emq_ops.passes.sweep.declared import SWEEP
+from emq_ops.passes.sweep.report import SweepReport
+from emq_ops.passes.trim.archiver import DeadArchiver
+from emq_ops.passes.trim.declared import TRIM
+from emq_ops.passes.trim.report import TrimReport
 from emq_ops.policy.models import DeadPolicy, StalledPolicy
 from emq_ops.protocol.fence import Fence
 from emq_ops.protocol.ids import mint
@@ -90,6 +99,67 @@ def leading(server: Server, ledger: Ledger, queue: str, lease_ms: int = 30_000) 
         yield fence
     finally:
         leadership.release()
+
+
+def running(server: Server, ledger: Ledger, **more: Any) -> Services:
+    """What passes run with; `archiver`: where trims archive dead jobs to; `windows`, `emit`: as in Services."""
+    if "archiver" in more:
+        more["stores"] = ShelfStores(more.pop("archiver"))
+    if "windows" in more:
+        windows = more["windows"]
+        more["windows"] = lambda: windows
+    return Services(server, ledger, **more)
+
+
+class ShelfStores(Stores):
+    """Stores whose archive of dead jobs is given."""
+
+    def __init__(self, archiver: DeadArchiver | Callable[[Fence], DeadArchiver] | None) -> None:
+        super().__init__(None, None)
+        self._archiver = archiver
+
+    @property
+    def configured(self) -> bool:
+        return self._archiver is not None
+
+    def dead_archive(self, context: Context) -> DeadArchiver:
+        assert self._archiver is not None
+        return self._archiver(context.begin()) if callable(self._archiver) else self._archiver
+
+
+def run_by(what: Pass, server: Server, order: Order, ledger: Ledger, fence: Fence, **more: Any) -> Any:
+    """The report of one run of a pass under a lease that the caller keeps."""
+    return run_pass(running(server, ledger, **more), what, order, GivenLease(fence)).report
+
+
+def sweep(server: Server, queue: str, policy: StalledPolicy, ledger: Ledger, fence: Fence, **more: Any) -> SweepReport:
+    """One sweep under a lease that the caller keeps."""
+    order = Order(queue, policy, trigger=more.pop("trigger", "command"), lease_ms=policy.lease_ms)
+    report: SweepReport = run_by(SWEEP, server, order, ledger, fence, **more)
+    return report
+
+
+def trim(server: Server, queue: str, policy: DeadPolicy, ledger: Ledger, fence: Fence, **more: Any) -> TrimReport:
+    """One trim under a lease that the caller keeps."""
+    given = {name: more.pop(name) for name in ("trigger", "only", "lease_ms") if name in more}
+    order = Order(queue, policy, **{"applied": False, **given})
+    report: TrimReport = run_by(TRIM, server, order, ledger, fence, **more)
+    return report
+
+
+def context_of(server: Server, queue: str, ledger: Ledger, fence: Fence | None, run: str = "") -> Context:
+    """A run of a sweep under way, for parts of passes."""
+    order = Order(queue, StalledPolicy())
+    record = RunRecord(nowhere, SWEEP, order)
+    record.run = run
+    return Context(SWEEP, order, running(server, ledger), server, SweepReport(queue), record, fence)
+
+
+@contextlib.contextmanager
+def kept(server: Server, ledger: Ledger, queue: str, lease_ms: int = 15_000) -> Iterator[Fence]:
+    """The queue's lease for the length of the ``with``, renewed by a thread of its own."""
+    with KeptLease(QueueLease(server, ledger, queue, lease_ms=lease_ms)) as lease:
+        yield lease.hold()
 
 
 def swept(server: Server, ledger: Ledger, queue: str, **policy: Any) -> SweepReport:

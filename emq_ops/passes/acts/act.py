@@ -19,8 +19,8 @@ from emq_ops.passes.acts.report import ActReport, begin_report
 from emq_ops.passes.acts.selection import DeadSelection, nothing
 from emq_ops.passes.acts.targets import Targets
 from emq_ops.passes.events import Emit, PassStarted
+from emq_ops.passes.frame.refusal import ProtectedError
 from emq_ops.passes.observe.reconcile import PAGE, learn
-from emq_ops.passes.trim.dead_trim import ProtectedError
 from emq_ops.protocol.errors import BadInputError, OutcomeUnknownError
 from emq_ops.protocol.keyspace import keys_of
 from emq_ops.protocol.server import Server

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from emq_archive.driver import Driver, Progress
 from emq_archive.local.store import SqlStore
@@ -10,8 +10,15 @@ from emq_archive.model import Policy, Redact, StreamId, Writer
 from emq_archive.ports import Remote
 from emq_archive.reports import Report
 from emq_archive.source import StreamSource
+from emq_archive.write.facts import Facts as StreamFacts
+from emq_ops.passes.archive.report import ArchiveReport
+from emq_ops.passes.frame.context import Context
+from emq_ops.passes.frame.contract import Facts, Glance, Order, Prediction, Work
+from emq_ops.passes.lease.holder import who
 from emq_ops.policy.models import ArchivePolicy, Redaction, StreamPolicy
+from emq_ops.protocol.deadline import deadline
 from emq_ops.protocol.fence import Fence
+from emq_ops.protocol.keyspace import keys_of
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import Server
 
@@ -78,3 +85,80 @@ class StreamArchive:
         """Of the present or last run."""
         ref = self._source.ref
         return self._driver.report if self._driver is not None else Report(ref.queue, ref.stream)
+
+
+@dataclass(frozen=True, slots=True)
+class _Rest:
+    """A stream as a cycle left it with nothing more to do. `unshipped`: what is folded waits to be shipped."""
+
+    facts: StreamFacts
+    policy: StreamPolicy
+    unshipped: bool
+
+
+class StreamPass(Work):
+    """The pass. What is remembered of a stream from run to run lies in the process's memory of passes."""
+
+    def report(self, order: Order) -> ArchiveReport:
+        """An empty report of a run."""
+        return ArchiveReport(order.queue, stream=order.target)
+
+    def run(self, context: Context) -> None:
+        """One cycle. Raises what `Driver.cycle` raises; the report says what was done before."""
+        order, memory = context.order, context.services.memory
+        archive = memory.get(context.memory_key)
+        if not isinstance(archive, StreamArchive) or archive.policy != order.policy:
+            archive = memory[context.memory_key] = _open(context)
+        fence = context.begin(tell=False)
+        try:
+            with deadline(context.budget.left):
+                archive.run(fence, who(), force=order.force, progress=order.progress)
+        finally:
+            context.report.add(archive.report)
+
+    def predict(self, context: Context) -> Prediction:
+        """What a forced run would do."""
+        report = context.report
+        report.add(_open(context).preview())
+        report.status = "dry"
+        return Prediction(report)
+
+    def glance(self, queue: str, target: str) -> Glance:
+        """How the stream stands."""
+        return Glance("stream_facts", (keys_of(queue).stream(target),), StreamFacts.of)
+
+    def due(self, facts: Facts) -> bool:
+        """Whether the stream moved since nothing was left to do, grew old enough to be trimmed, or something that was
+        folded waits to be shipped."""
+        rest, now, policy = facts.rest, facts.now, facts.policy
+        if rest is None or rest.policy != policy or not _unmoved(rest.facts, now):
+            return True
+        if rest.unshipped and facts.rest_s >= policy.archiving.ship_after_ms / 1000:
+            return True
+        age = None if now.first is None else now.now_ms - now.first[0]
+        return policy.max_age_ms is not None and age is not None and age > policy.max_age_ms
+
+    def rest(self, before: StreamFacts | None, report: ArchiveReport, policy: StreamPolicy) -> _Rest | None:
+        """How the stream stood right before a cycle that found nothing to do and left nothing."""
+        if before is None or report.status != "done":
+            return None
+        moved = report.folded or report.shipped or report.trimmed
+        left = report.lag_records or report.refused or report.unstorable
+        over = policy.keep is not None and before.length > policy.keep
+        return None if moved or left or over else _Rest(before, policy, report.unshipped > 0)
+
+
+def _open(context: Context) -> StreamArchive:
+    order, stores = context.order, context.services.stores
+    return StreamArchive(context.server, order.queue, order.target, order.policy, stores.local(), stores.remote())
+
+
+def _unmoved(before: StreamFacts, now: StreamFacts) -> bool:
+    return (before.run_id, before.exists, before.last_generated, before.entries_added, before.length, before.first) == (
+        now.run_id,
+        now.exists,
+        now.last_generated,
+        now.entries_added,
+        now.length,
+        now.first,
+    )

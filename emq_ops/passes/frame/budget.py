@@ -21,6 +21,12 @@ class Budget:
         self._reserve = 0.0 if total is None else min(_RESERVE_SECONDS, _RESERVE_SHARE * total)
 
     @property
+    def left(self) -> float | None:
+        """Seconds left for work, None without a limit."""
+        left = deadline.remaining()
+        return None if left is None else max(0.0, left - self._reserve)
+
+    @property
     def up(self) -> bool:
         """Whether no further slice should be begun."""
         left = deadline.remaining()

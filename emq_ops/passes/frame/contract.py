@@ -6,11 +6,12 @@ Light on purpose: whoever only reads files (the schema, `validate`) pays for no 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
 if TYPE_CHECKING:
+    from emq_ops.ledger.ledger import Ledger
     from emq_ops.passes.frame.context import Context
 
 Protected = Literal["runs", "as applied", "refused"]
@@ -71,7 +72,8 @@ class Order:
     caller's own. `target`: the name below the section where it is a mapping (a stream), else ''. `trigger`: command,
     daemon, playbook, request, once. `only`: ids that bound the run: it may touch fewer, never others. `force`: all that
     may go goes at once. `lease_ms`: the queue's longest job lease. `options`: more that this pass alone understands.
-    `progress`: called with how many of how many.
+    `progress`: called with how many of how many; `failed`: called with the report, as far as it came, of a run that
+    ends with a fault.
     """
 
     queue: str
@@ -84,26 +86,54 @@ class Order:
     lease_ms: int = 30_000
     options: Mapping[str, Any] = field(default_factory=dict)
     progress: Callable[[int, int], None] | None = None
+    failed: Callable[[Any], None] | None = None
 
 
-class Work(Protocol):
+@dataclass(frozen=True, slots=True)
+class Glance:
+    """A cheap look: a read-only script without arguments, its keys, and what makes its reply facts. Many are asked in
+    one flush, each pair of script and keys once."""
+
+    script: str
+    keys: tuple[str, ...]
+    parse: Callable[[Any], Any]
+
+
+class Work:
     """What a pass does. It knows no door, no table and no renderer."""
 
     def report(self, order: Order) -> Any:
-        """An empty report of a run."""
-        ...
+        """Returns an empty report of a run."""
+        raise NotImplementedError
 
-    def run(self, context: Context) -> Any:
-        """Does it; the report is `context.report`. Called again in a new life where a reply was lost."""
-        ...
+    def run(self, context: Context) -> None:
+        """Does it, and tells it in `context.report`. Called again in a new life where a reply was lost."""
+        raise NotImplementedError
 
     def predict(self, context: Context) -> Prediction:
-        """What a run would do now. Changes nothing."""
-        ...
+        """Returns what a run would do now. Changes nothing."""
+        raise NotImplementedError
+
+    def glance(self, queue: str, target: str) -> Glance:
+        """Returns the look that `due` takes its facts from."""
+        raise NotImplementedError
 
     def due(self, facts: Facts) -> bool:
-        """Whether a run would find something to do."""
-        ...
+        """Returns whether a run would find something to do."""
+        return True
+
+    def rest(self, before: Any, report: Any, policy: Any) -> Any:
+        """Returns what to remember of a run that left nothing to do, as `Facts.rest`; else None. `before`: what a
+        glance saw right before it."""
+        return None
+
+    def limits(self, ledger: Ledger, queues: Sequence[str]) -> Any:
+        """Returns what `settle_idle` needs from before the glance."""
+        return None
+
+    def settle_idle(self, ledger: Ledger, limits: Any, idle: Sequence[str]) -> set[str]:
+        """Notes that runs on these queues would find nothing to do; returns those that must run all the same."""
+        return set()
 
 
 def _runs(_policy: Any) -> bool:
@@ -121,7 +151,8 @@ class Pass:
     sentence for help texts.
 
     `observes`: whether a run starts from a look at the queue's jobs and notices interruptions. `needs_stores`: whether
-    a run with this policy may wait for the archive's stores; `runs`: whether the daemon runs it with this policy.
+    a run with this policy may wait for the archive's stores; `runs`: whether the daemon runs it with this policy;
+    `rests`: whether a run is due wherever it is not known how the last one left things.
     """
 
     name: str
@@ -132,6 +163,7 @@ class Pass:
     many: bool = False
     protected: Protected = "runs"
     observes: bool = True
+    rests: bool = True
     needs_stores: Callable[[Any], bool] = _needs_no_stores
     runs: Callable[[Any], bool] = _runs
 
@@ -145,9 +177,9 @@ class Pass:
         """The name of its task of a queue: ``stalled``, ``stream:completions``."""
         return f"{self.section.removesuffix('s')}:{target}" if self.many else self.section
 
-    def run(self, context: Context) -> Any:
+    def run(self, context: Context) -> None:
         """As `Work.run`."""
-        return self.loaded.run(context)
+        self.loaded.run(context)
 
     def predict(self, context: Context) -> Prediction:
         """As `Work.predict`."""

@@ -1,82 +1,78 @@
-"""Running one pass from a command: under a lease of its own, or, beside a live daemon, through it."""
+"""Running one pass from a command or a play: under a lease of its own, or, beside a live daemon, through it."""
 
 from __future__ import annotations
 
-import contextlib
 import time
-from collections.abc import Callable
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import Any
 
 from emq_ops.ledger import requests
-from emq_ops.ledger.ledger import Ledger
 from emq_ops.ledger.requests import Request
-from emq_ops.passes.events import Emit, nowhere
+from emq_ops.passes.frame.context import Services
+from emq_ops.passes.frame.contract import Order, Pass
+from emq_ops.passes.frame.frame import refuse, run_pass
+from emq_ops.passes.frame.refusal import ProtectedError, check_protected
 from emq_ops.passes.lease.holder import DAEMON, who
-from emq_ops.passes.lease.queue_lease import LEASE_MS, WAIT_SECONDS, HeldQueueError, QueueLease
-from emq_ops.protocol.errors import EmqError, FenceError
-from emq_ops.protocol.fence import Fence
-from emq_ops.protocol.server import Server
+from emq_ops.passes.lease.kept import KeptLease
+from emq_ops.passes.lease.queue_lease import LEASE_MS, WAIT_SECONDS, ForeignQueueError, HeldQueueError, QueueLease
+from emq_ops.policy.rows import as_row
+from emq_ops.protocol.errors import EmqError
 
 ANSWER_SECONDS = 300.0
 """How long a command waits for the report of a daemon that goes on living."""
 _POLL_SECONDS = 0.1
-_LIVES = 3
-
-
-class Reported(Protocol):
-    """A report of a pass."""
-
-    def as_row(self) -> dict[str, Any]: ...
 
 
 class RequestFailedError(EmqError):
     """The daemon ran the pass that we asked for, and it failed."""
 
 
-def run_once(
-    server: Server,
-    ledger: Ledger,
-    queue: str,
-    kind: str,
-    run: Callable[[Fence], Reported],
-    options: dict[str, Any],
-    *,
-    wait_seconds: float = WAIT_SECONDS,
-    answer_seconds: float = ANSWER_SECONDS,
-    lease_ms: int = LEASE_MS,
-    emit: Emit = nowhere,
-) -> dict[str, Any]:
-    """The report (as a row) of one pass of `kind` on `queue`: `run` under a lease that is waited for `wait_seconds`, at
-    once where its holder is dead; beside a live daemon of this state a run request with `options`, whose report it is
-    (with ``through`` naming the daemon). A pass that is fenced off (the server restarted) begins again under a new
-    lease. Raises HeldQueueError, ForeignQueueError, RequestFailedError, and what `run` raises."""
-    for life in range(_LIVES):
-        leadership = QueueLease(server, ledger, queue, lease_ms=lease_ms, emit=emit)
-        asked = _lead_or_ask(leadership, kind, options, wait_seconds, answer_seconds)
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """`wait_seconds` for a lease that a command holds, `answer_seconds` for a daemon's report; `lease_ms`: how long our
+    own lease stands."""
+
+    wait_seconds: float = WAIT_SECONDS
+    answer_seconds: float = ANSWER_SECONDS
+    lease_ms: int = LEASE_MS
+
+
+def run_once(services: Services, what: Pass, order: Order, patience: Patience | None = None) -> dict[str, Any]:
+    """The report (as a row) of one run: under a lease that is waited for, at once where its holder is dead; beside a
+    live daemon of this state a run request, whose report it is (with ``through`` naming the daemon). Raises
+    HeldQueueError, ForeignQueueError, RequestFailedError, and what `run_pass` raises."""
+    patience = patience or Patience()
+    lease = QueueLease(services.server, services.state, order.queue, lease_ms=patience.lease_ms, emit=services.emit)
+    with KeptLease(lease) as kept:
+        try:
+            check_protected(what, order)
+            asked = _lead_or_ask(lease, what, order, patience)
+        except (ProtectedError, HeldQueueError, ForeignQueueError) as refusal:
+            refuse(services, what, order, refusal)
+            raise
         if asked is not None:
             return asked
-        try:
-            with leadership.kept() as fence:
-                return run(fence).as_row()
-        except FenceError:
-            if life == _LIVES - 1:
-                raise
-    raise AssertionError("unreachable")
+        row: dict[str, Any] = run_pass(services, what, order, kept).report.as_row()
+        return row
 
 
-def _lead_or_ask(
-    leadership: QueueLease, kind: str, options: dict[str, Any], wait_seconds: float, answer_seconds: float
-) -> dict[str, Any] | None:
+def to_request(order: Order) -> dict[str, Any]:
+    """What of an order goes to the daemon, as JSON takes it."""
+    only = None if order.only is None else list(order.only)
+    return {"policy": as_row(order.policy), "stream": order.target, "applied": order.applied, "only": only}
+
+
+def _lead_or_ask(lease: QueueLease, what: Pass, order: Order, patience: Patience) -> dict[str, Any] | None:
     """None once we lead; else the daemon's report."""
-    ledger, request = leadership.ledger, ""
-    until = time.monotonic() + wait_seconds
+    ledger, request = lease.ledger, ""
+    until = time.monotonic() + patience.wait_seconds
     while True:
         try:
-            leadership.try_acquire()
+            lease.try_acquire()
         except HeldQueueError as held:
             if held.holder.role == DAEMON and not request:
-                request = requests.ask(ledger, kind, leadership.queue, options, who())
-                until = time.monotonic() + answer_seconds
+                request = requests.ask(ledger, what.name, lease.queue, to_request(order), who())
+                until = time.monotonic() + patience.answer_seconds
             found = requests.get(ledger, request) if request else None
             if found is not None and found.over:
                 return _answer_of(found, str(held.holder))
@@ -98,27 +94,3 @@ def _answer_of(request: Request, daemon: str) -> dict[str, Any]:
             request.error or "it was withdrawn", where=request.queue, fix=f"see the log of {daemon}"
         )
     return {**request.report, "through": request.taken_by or daemon}
-
-
-def serve_requests(
-    ledger: Ledger, queues: list[str], run: Callable[[Request], Reported], holder: str | None = None
-) -> int:
-    """One round of a leader: runs what waits for the queues that it leads, one after the other, and leaves each report;
-    answers how many. `run` has the options that the command gave. An EmqError of it is the request's error."""
-    holder = holder or who()
-    served = 0
-    for request in requests.waiting(ledger, queues):
-        if not requests.take(ledger, request.id, holder):
-            continue
-        served += 1
-        try:
-            report = run(request)
-        except EmqError as fault:
-            requests.answer(ledger, request.id, error=str(fault))
-        except BaseException:
-            with contextlib.suppress(EmqError):  # whoever leads next runs it
-                requests.put_back(ledger, request.queue, "")
-            raise
-        else:
-            requests.answer(ledger, request.id, report=report.as_row())
-    return served

@@ -6,10 +6,8 @@ check it in the same step as they write.
 
 from __future__ import annotations
 
-import contextlib
-import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -172,7 +170,7 @@ class QueueLease:
         try:
             self.server.run(load("lease_renew"), [fence.key], [*fence.args, self.lease_ms])
         except FenceError as fault:
-            self.fence = None
+            self.drop(fence)
             self.emit(LeaseLost(self.queue, reason=fault.what))
             raise
         return fence
@@ -183,30 +181,10 @@ class QueueLease:
         if fence is not None:
             self.server.run(load("lease_release"), [fence.key], [fence.state, fence.token])
 
-    @contextlib.contextmanager
-    def kept(self) -> Iterator[Fence]:
-        """Holds the lease for the length of the ``with``, renewed by a thread of its own, given up at the end. When it
-        is lost on the way, the pass's next script is refused."""
-        fence = self.fence or self.acquire()
-        over = threading.Event()
-        keeper = threading.Thread(target=self._keep, args=(over,), name=f"lease {self.queue}", daemon=True)
-        keeper.start()
-        try:
-            yield fence
-        finally:
-            over.set()
-            keeper.join()
-            with contextlib.suppress(EmqError):  # it lapses by itself
-                self.release()
-
-    def _keep(self, over: threading.Event) -> None:
-        while not over.wait(self.lease_ms / 3000):
-            try:
-                self.renew()
-            except FenceError:
-                return
-            except EmqError:
-                continue  # the server may be back in time
+    def drop(self, fence: Fence) -> None:
+        """A script was refused under `fence`: it is in hand no more, unless another was taken meanwhile."""
+        if self.fence is fence:
+            self.fence = None
 
     def _own(self) -> Fence:
         if self.fence is None:

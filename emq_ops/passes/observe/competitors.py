@@ -10,9 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from emq_ops.ledger.alerts import RECOVERER, SWEEPER, Alert, Watched, note_competitor, watch, watched
-from emq_ops.ledger.ledger import Ledger
-from emq_ops.passes.events import Emit, alert, nowhere
+from emq_ops.ledger.alerts import RECOVERER, SWEEPER, Watched, note_competitor, watch, watched
+from emq_ops.passes.frame.context import Context
 from emq_ops.passes.observe.rows import number_of
 from emq_ops.protocol.ids import is_valid
 from emq_ops.protocol.keyspace import keys_of
@@ -57,12 +56,10 @@ def _fates(server: Server, queue: str, jobs: list[str]) -> list[Fate]:
     return [Fate(r[0], number_of(r[1], 0), number_of(r[2], 0), r[3] is not None) for r in rows]
 
 
-def check(
-    server: Server, ledger: Ledger, queue: str, now_ms: int, ours: Iterable[str], run: str | None, emit: Emit = nowhere
-) -> list[str]:
+def check(context: Context, now_ms: int, ours: Iterable[str]) -> list[str]:
     """Looks what became of the last sample and takes a new one; answers the kinds of competitors seen. `ours`: jobs
     that this pass settled. Call it once a pass, at its end."""
-    mine = set(ours)
+    server, ledger, queue, mine = context.server, context.ledger, context.queue, set(ours)
     with ledger.read() as connection:
         sample = watched(connection, queue)
     lapsed = [lease for lease in sample if lease.deadline_ms < now_ms and lease.job not in mine]
@@ -81,7 +78,7 @@ def check(
             watch(connection, queue, fresh)
     for kind in first:
         facts = {"kind": kind, "jobs": seen[kind][:10]}
-        alert(ledger, emit, Alert(queue, "competitor", _TEXTS[kind], now_ms, facts, run))
+        context.alert("competitor", _TEXTS[kind], now_ms, facts)
     return sorted(seen)
 
 

@@ -42,11 +42,13 @@ class QueueState:
         return min(self.now_ms, 1000 * (self.now_ms // 1000 - self.uptime_s + 1))
 
 
-def _keys(k: Keys) -> list[str]:
+def keys_to_observe(k: Keys) -> list[str]:
+    """The keys of ``lua/look.lua``."""
     return [k.lease, k.swept, k.active, k.dead, k.completed, k.failed]
 
 
-def _state_of(queue: str, reply: list[Any]) -> QueueState:
+def queue_state(queue: str, reply: list[Any]) -> QueueState:
+    """The state from the reply of ``lua/look.lua``."""
     run_id, replid, promoted, uptime, now, token, state, due, active, dead, completed, failed, waiting, first = reply
     return QueueState(
         queue,
@@ -69,13 +71,24 @@ def _state_of(queue: str, reply: list[Any]) -> QueueState:
 
 def observe(server: Server, queue: str) -> QueueState:
     """One look, one request. Raises DamagedError where a key is of another type."""
-    return _state_of(queue, server.run(load("look"), _keys(keys_of(queue)), readonly=True))
+    return queue_state(queue, server.run(load("look"), keys_to_observe(keys_of(queue)), readonly=True))
+
+
+def same_life(before: QueueState, now: QueueState) -> bool:
+    """Whether node and dead set are as they were."""
+    return (before.run_id, before.replid, before.promoted, before.dead, before.failed) == (
+        now.run_id,
+        now.replid,
+        now.promoted,
+        now.dead,
+        now.failed,
+    )
 
 
 def observe_many(server: Server, queues: Sequence[str]) -> dict[str, QueueState | EmqError]:
     """Many looks in one flush; in place of a look that failed stands its error."""
-    replies = server.run_many(load("look"), [(_keys(keys_of(q)), ()) for q in queues], readonly=True)
-    return {q: r if isinstance(r, EmqError) else _state_of(q, r) for q, r in zip(queues, replies, strict=True)}
+    replies = server.run_many(load("look"), [(keys_to_observe(keys_of(q)), ()) for q in queues], readonly=True)
+    return {q: r if isinstance(r, EmqError) else queue_state(q, r) for q, r in zip(queues, replies, strict=True)}
 
 
 def restored(server: Server, queue: str) -> bool:

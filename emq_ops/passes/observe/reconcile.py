@@ -10,16 +10,16 @@ from emq_ops.ledger import deaths as book
 from emq_ops.ledger import interruptions as cuts
 from emq_ops.ledger import runs, victims
 from emq_ops.ledger.deaths import NO_ATTEMPTS, Death
-from emq_ops.ledger.interruptions import Contact, Interruption
+from emq_ops.ledger.interruptions import Contact
 from emq_ops.ledger.ledger import Ledger
 from emq_ops.ledger.snapshot import fingerprint_of, pack_row
 from emq_ops.passes.events import Died, Emit, nowhere
 from emq_ops.passes.frame.budget import Budget
+from emq_ops.passes.frame.context import Context
 from emq_ops.passes.observe.queue_state import QueueState
 from emq_ops.passes.observe.rows import flow_parents, number_of, read_dead
-from emq_ops.protocol.fence import Fence
 from emq_ops.protocol.ids import is_valid
-from emq_ops.protocol.keyspace import Keys
+from emq_ops.protocol.keyspace import Keys, keys_of
 from emq_ops.protocol.scripts import load
 from emq_ops.protocol.server import Server
 
@@ -45,41 +45,33 @@ def agreed(contact: Contact | None, sight: QueueState, died: int = 0) -> bool:
     return (contact.agreed_dead + died, contact.agreed_failed + died) == (sight.dead, sight.failed)
 
 
-def reconcile(
-    server: Server,
-    ledger: Ledger,
-    fence: Fence,
-    run: str | None,
-    now_ms: int,
-    newest: Interruption | None = None,
-    emit: Emit = nowhere,
-    budget: Budget | None = None,
-) -> Agreement:
+def reconcile(context: Context, now_ms: int, budget: Budget | None = None) -> Agreement:
     """Brings the ledger in line with the dead set, page by page, as far as the time goes. Rows and logs of new
     deaths are kept with them. All deaths found by one call have one age, so that ties go by mint order."""
-    agreed = Agreement()
+    found = Agreement()
     budget = budget or Budget()
+    server, ledger, keys = context.server, context.ledger, keys_of(context.queue)
     cursor = b"0"
     while True:
         if budget.up:
-            agreed.whole = False
-            return agreed
-        cursor, flat = server.read("ZSCAN", fence.keys.dead, cursor, "COUNT", PAGE)
+            found.whole = False
+            return found
+        cursor, flat = server.read("ZSCAN", keys.dead, cursor, "COUNT", PAGE)
         members = flat[::2]
-        agreed.dead += len(members)
+        found.dead += len(members)
         jobs = [m.decode("ascii") for m in members if is_valid(m)]
-        agreed.malformed += [m.decode("utf-8", "backslashreplace") for m in members if not is_valid(m)]
+        found.malformed += [m.decode("utf-8", "backslashreplace") for m in members if not is_valid(m)]
         for first in range(0, len(jobs), PAGE):  # a small set comes whole, whatever COUNT says
-            agreed.new += learn(server, ledger, fence.keys, jobs[first : first + PAGE], run, now_ms, emit)
+            found.new += learn(server, ledger, keys, jobs[first : first + PAGE], context.run, now_ms, context.emit)
         if cursor == b"0":
             break
     with ledger.read() as connection:
-        known = book.count_open(connection, fence.keys.queue)
-    if known != agreed.dead - len(agreed.malformed):
-        _forget(server, ledger, fence, now_ms, newest, agreed)
+        known = book.count_open(connection, context.queue)
+    if known != found.dead - len(found.malformed):
+        _forget(context, now_ms, found)
     with ledger.write() as connection:
-        _settle_listing(connection, fence.keys.queue)
-    return agreed
+        _settle_listing(connection, context.queue)
+    return found
 
 
 def _settle_listing(connection: Connection, queue: str) -> None:
@@ -150,11 +142,10 @@ def _death(job: str, row: list[bytes], logs: list[bytes], run: str | None, now_m
     )
 
 
-def _forget(
-    server: Server, ledger: Ledger, fence: Fence, now_ms: int, newest: Interruption | None, agreed: Agreement
-) -> None:
+def _forget(context: Context, now_ms: int, found: Agreement) -> None:
     """Closes the deaths of jobs that are dead no more: revived (the row lives), removed, or lost by the server."""
-    queue, keys, after = fence.keys.queue, fence.keys, ""
+    server, ledger, queue, newest = context.server, context.ledger, context.queue, context.newest
+    keys, after = keys_of(queue), ""
     with ledger.read() as connection:
         listing = victims.noted(connection, queue)
     while True:
@@ -180,6 +171,6 @@ def _forget(
         if ends:
             with ledger.write() as connection:
                 for (how, by), jobs in ends.items():
-                    agreed.gone[how] = agreed.gone.get(how, 0) + book.close(connection, queue, jobs, how, now_ms, by)
+                    found.gone[how] = found.gone.get(how, 0) + book.close(connection, queue, jobs, how, now_ms, by)
                     if how == book.VANISHED and newest is not None:
                         cuts.add_vanished(connection, newest.id, jobs, "dead")

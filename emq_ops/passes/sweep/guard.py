@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from emq_ops.ledger.ledger import Ledger
+from emq_ops.passes.frame.context import Context
 from emq_ops.passes.observe.evidence import JudgingContext, Lease
 from emq_ops.passes.observe.rows import number_of, token_of
 from emq_ops.passes.sweep.slices import judge_all
@@ -12,7 +12,6 @@ from emq_ops.policy.models import StalledPolicy
 from emq_ops.protocol.ids import is_valid
 from emq_ops.protocol.keyspace import keys_of
 from emq_ops.protocol.scores import score_ms
-from emq_ops.protocol.server import Server
 
 _PAGE = 1000
 
@@ -25,19 +24,11 @@ def bound(policy: StalledPolicy, active: int) -> int | None:
     return min(bounds, default=None)
 
 
-def would_die(
-    server: Server,
-    ledger: Ledger,
-    queue: str,
-    policy: StalledPolicy,
-    scene: JudgingContext,
-    now_ms: int,
-    *,
-    judged: bool,
-) -> int:
-    """How many of the leases that are due at `now_ms` would be dead-lettered. Changes nothing. `judged`: whether
-    exemptions apply."""
-    keys, dying, seen = keys_of(queue), 0, 0
+def would_die(context: Context, judging: JudgingContext, *, judged: bool) -> int:
+    """How many of the leases that are due would be dead-lettered. Changes nothing. `judged`: whether exemptions
+    apply."""
+    server, policy, now_ms = context.server, context.policy, context.seen.now_ms
+    keys, dying, seen = keys_of(context.queue), 0, 0
     while True:
         flat = server.read("ZRANGEBYSCORE", keys.active, "-inf", now_ms, "WITHSCORES", "LIMIT", seen, _PAGE)
         due = [(m.decode("ascii"), score_ms(s)) for m, s in zip(flat[::2], flat[1::2], strict=True) if is_valid(m)]
@@ -48,8 +39,8 @@ def would_die(
             Lease(job, deadline, token_of(row[1]), (row[2] or b"").decode("utf-8", "replace"))
             for (job, deadline), row in zip(due, rows, strict=True)
         ]
-        with ledger.read() as connection:
-            verdicts = judge_all(connection, scene, leases) if judged else {}
+        with context.ledger.read() as connection:
+            verdicts = judge_all(connection, judging, leases) if judged else {}
         for lease, row, exemptions in zip(leases, rows, spent, strict=True):
             exempt = judged and verdicts[lease.job].exempt and number_of(exemptions, 0) < policy.max_exempt
             dying += not exempt and number_of(row[0], 0) + 1 >= policy.max_stalled

@@ -10,13 +10,14 @@ from emq_ops.database.engine import Connection
 from emq_ops.ledger import interruptions as book
 from emq_ops.ledger import runs, stalls
 from emq_ops.ledger.deaths import NO_ATTEMPTS, STALLED, Death, record
-from emq_ops.ledger.ledger import Ledger
 from emq_ops.ledger.snapshot import fingerprint_of, pack_row
+from emq_ops.passes.frame.context import Context
 from emq_ops.passes.observe.evidence import JudgingContext, Lease, Verdict, judge
 from emq_ops.passes.observe.rows import flow_parents, read_dead, token_of
 from emq_ops.policy.models import StalledPolicy
 from emq_ops.protocol.errors import StateError
 from emq_ops.protocol.fence import Fence
+from emq_ops.protocol.keyspace import keys_of
 from emq_ops.protocol.scores import score_ms
 from emq_ops.protocol.scripts import load
 from emq_ops.protocol.server import Arg, Server
@@ -66,44 +67,40 @@ def _settled(columns: Sequence[bytes]) -> Settled:
     return Settled(lease, _text(outcome), int(stalls), _text(group), int(exemptions))
 
 
-def run_slice(
-    server: Server,
-    fence: Fence,
-    policy: StalledPolicy,
-    run: str,
-    number: int,
-    *,
-    recorded: tuple[str, int] | None,
-    most_deaths: int | None,
-    listed: Sequence[tuple[str, bytes, bytes, bool]] | None = None,
-) -> Slice:
-    """Runs slice `number` of `run`. `recorded`: the slice that the ledger has last. `listed`: (job, score, attempts,
-    exempt) of each lease to settle, None for whatever is due. Raises FenceError, DamagedError."""
+Listed = tuple[str, bytes, bytes, bool]
+"""A lease to settle: job, score, attempts, whether it is exempt."""
+
+
+@dataclass(frozen=True, slots=True)
+class SliceCall:
+    """Slice `number` of `run`. `recorded`: the slice that the ledger has last; `most_deaths`: None for any number;
+    `listed`: the leases to settle, None for whatever is due."""
+
+    run: str
+    number: int
+    recorded: tuple[str, int] | None
+    most_deaths: int | None
+    listed: Sequence[Listed] | None = None
+
+
+def run_slice(server: Server, fence: Fence, policy: StalledPolicy, asked: SliceCall) -> Slice:
+    """Runs a slice. Raises FenceError, DamagedError."""
     k = fence.keys
-    args: list[Arg] = [*fence.args, k.base, run, number, *(recorded or ("", ""))]
-    args += [policy.max_stalled, policy.limit, "" if most_deaths is None else most_deaths, policy.max_exempt]
-    args.append("all" if listed is None else "listed")
-    for job, score, attempts, exempt in listed or ():
+    args: list[Arg] = [*fence.args, k.base, asked.run, asked.number, *(asked.recorded or ("", ""))]
+    most = "" if asked.most_deaths is None else asked.most_deaths
+    args += [policy.max_stalled, policy.limit, most, policy.max_exempt]
+    args.append("all" if asked.listed is None else "listed")
+    for job, score, attempts, exempt in asked.listed or ():
         args += [job, score, attempts, "exempt" if exempt else "count"]
     keys = [fence.key, k.swept, k.exempt, k.active, k.pending, k.dead]
-    return _parse(server.run(load("sweep_pass"), keys, args), run, number)
+    return _parse(server.run(load("sweep_pass"), keys, args), asked.run, asked.number)
 
 
-def native_slice(
-    server: Server,
-    fence: Fence,
-    policy: StalledPolicy,
-    run: str,
-    number: int,
-    *,
-    recorded: tuple[str, int] | None,
-    most_deaths: int | None,
-    listed: Sequence[tuple[str, bytes, bytes, bool]] | None = None,
-) -> Slice:
+def native_slice(server: Server, fence: Fence, policy: StalledPolicy, asked: SliceCall) -> Slice:
     """As `run_slice`, by the module's own command, which judges by epochs alone: `listed` and `most_deaths` are not for
     it. Raises StateError where script claims are seen."""
     k = fence.keys
-    args: list[Arg] = [*fence.args, k.base, run, number, *(recorded or ("", ""))]
+    args: list[Arg] = [*fence.args, k.base, asked.run, asked.number, *(asked.recorded or ("", ""))]
     args += [policy.max_stalled, policy.limit]
     reply = server.run(load("sweep_native"), [fence.key, k.swept, k.active, k.pending, k.dead], args)
     if reply[0] == b"script-claims":
@@ -112,7 +109,7 @@ def native_slice(
             where=k.queue,
             fix="executor: script",
         )
-    return _parse(reply, run, number)
+    return _parse(reply, asked.run, asked.number)
 
 
 def _parse(reply: Any, run: str, number: int) -> Slice:
@@ -123,17 +120,19 @@ def _parse(reply: Any, run: str, number: int) -> Slice:
     return Slice(_text(verdict), _text(facts[0]), int(facts[1]), int(facts[2]), more == 1, tuple(rows))
 
 
-def verdicts_of(connection: Connection, scene: JudgingContext, settled: Sequence[Settled]) -> dict[str, Verdict]:
+def verdicts_of(connection: Connection, judging: JudgingContext, settled: Sequence[Settled]) -> dict[str, Verdict]:
     """Which life each lease was of, with the census entries that this takes."""
-    return judge_all(connection, scene, [s.lease for s in settled])
+    return judge_all(connection, judging, [s.lease for s in settled])
 
 
-def judge_all(connection: Connection, scene: JudgingContext, leases: Sequence[Lease]) -> dict[str, Verdict]:
+def judge_all(connection: Connection, judging: JudgingContext, leases: Sequence[Lease]) -> dict[str, Verdict]:
     """`judge` for many leases, reading the census once."""
     entries: Mapping[str, Any] = {}
-    if scene.interruption is not None and scene.interruption.census_ms is not None:
-        entries = book.census_of(connection, scene.interruption.id, [lease.job for lease in leases])
-    full = JudgingContext(scene.run_id, scene.windows, scene.interruption, scene.epoch_proves, entries, scene.lease_ms)
+    if judging.interruption is not None and judging.interruption.census_ms is not None:
+        entries = book.census_of(connection, judging.interruption.id, [lease.job for lease in leases])
+    full = JudgingContext(
+        judging.run_id, judging.windows, judging.interruption, judging.epoch_proves, entries, judging.lease_ms
+    )
     return {lease.job: judge(lease, full) for lease in leases}
 
 
@@ -155,17 +154,17 @@ class Tally:
         return {name: n for name, n in numbers.items() if n}
 
 
-def record_slice(ledger: Ledger, server: Server, fence: Fence, scene: JudgingContext, done: Slice) -> Tally:
+def record_slice(context: Context, judging: JudgingContext, done: Slice) -> Tally:
     """Puts a slice into the ledger, in one transaction and once: the run's counts, each death with row and logs, what
     it did with leases of an earlier life."""
-    queue = fence.keys.queue
+    queue, keys = context.queue, keys_of(context.queue)
     names: dict[str, list[str]] = {RECOVERED: [], EXEMPT: [], FORCED: [], DEAD: [], GHOST: []}
     for one in done.settled:
         names[one.outcome].append(one.lease.job)
-    rows = read_dead(server, fence.keys, names[DEAD])
-    flows = flow_parents(server, fence.keys, names[DEAD])
-    with ledger.write() as connection:
-        verdicts = verdicts_of(connection, scene, done.settled)
+    rows = read_dead(context.server, keys, names[DEAD])
+    flows = flow_parents(context.server, keys, names[DEAD])
+    with context.ledger.write() as connection:
+        verdicts = verdicts_of(connection, judging, done.settled)
         dying = [one for one in done.settled if one.outcome == DEAD]
         dead = [_death(s, done, verdicts[s.lease.job], rows, flow=s.lease.job in flows) for s in dying]
         back = names[RECOVERED] + names[EXEMPT] + names[FORCED]
@@ -175,14 +174,14 @@ def record_slice(ledger: Ledger, server: Server, fence: Fence, scene: JudgingCon
             return Tally(False, back, names[EXEMPT], names[FORCED], dead, names[GHOST])
         record(connection, queue, dead)
         stalls.note(connection, queue, [_stall(one, done, verdicts[one.lease.job]) for one in done.settled])
-        if scene.interruption is not None:
+        if judging.interruption is not None:
             words = {RECOVERED: "recovered", EXEMPT: "exempted", FORCED: "recovered", DEAD: "died"}
             across = {
                 one.lease.job: words[one.outcome]
                 for one in done.settled
-                if one.outcome in words and verdicts[one.lease.job].interruption == scene.interruption.id
+                if one.outcome in words and verdicts[one.lease.job].interruption == judging.interruption.id
             }
-            book.settle(connection, scene.interruption.id, across)
+            book.settle(connection, judging.interruption.id, across)
     return tally
 
 

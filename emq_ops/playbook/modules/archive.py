@@ -6,22 +6,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from emq_archive.model import Writer
-from emq_archive.write.dead import DeadArchive
-from emq_ops.passes.archive.stream import StreamArchive, archiving
-from emq_ops.passes.frame.once import run_once
-from emq_ops.passes.lease.holder import who
-from emq_ops.passes.predict import predict_trim
-from emq_ops.passes.report import TrimReport
-from emq_ops.passes.trim.dead_trim import check_policy, trim
+from emq_ops.passes.archive.declared import ARCHIVE
+from emq_ops.passes.frame.contract import Order
+from emq_ops.passes.trim.declared import TRIM
 from emq_ops.playbook.context import TaskContext
-from emq_ops.playbook.errors import TaskFailure
-from emq_ops.playbook.modules.recover import NAMED, check_report, with_options
+from emq_ops.playbook.modules.passing import NAMED, carry_out, foretell, order_of, with_options
 from emq_ops.playbook.options import BOOLEAN, COUNT, DURATION, JOBS, TEXT, TEXTS, Option
 from emq_ops.playbook.registry import CHANGE, SAME, Decision, Module, Result
 from emq_ops.policy.models import DeadPolicy, StreamPolicy
-from emq_ops.policy.rows import as_row
-from emq_ops.protocol.fence import Fence
 
 
 class TrimDead(Module):
@@ -51,15 +43,14 @@ class TrimDead(Module):
         if options["keep"] is not None or options["max_age"] is not None:
             bounds = replace(bounds, keep=options["keep"], max_age_ms=options["max_age"])
         policy: DeadPolicy = with_options(bounds, options, {"age_by": "age_by", "archive": "archive"})
-        check_policy(ctx.queue.name, policy, archived=ctx.ops.archive is not None)
         return policy
 
     def inspect(self, ctx: TaskContext, options: dict[str, Any]) -> Decision:
         """Whom the policy lets go."""
         policy = self._policy(ctx, options)
         only = set(options["ids"]) if options["ids"] else None
-        found = predict_trim(ctx.queue.server, ctx.queue.name, policy, ctx.ops.ledger, only=only)
-        ids = [victim.job for victim in found.victims]
+        found = foretell(ctx, TRIM, order_of(ctx, policy, only=only))
+        ids = list(found.jobs)
         returns = self._returns(found.report.as_row()) | {"removed": len(ids), "removed_ids": ids[:NAMED]}
         diff: list[tuple[str, Any, Any]] = [(job, "dead", None) for job in ids[:NAMED]]
         count = len(ids)
@@ -71,21 +62,8 @@ class TrimDead(Module):
 
     def act(self, ctx: TaskContext, options: dict[str, Any], plan: Decision, resumed: bool) -> Result:
         """Runs the pass on exactly those that were listed."""
-        ops, name, policy = ctx.ops, ctx.queue.name, self._policy(ctx, options)
         only = plan.data["ids"]
-
-        def run(fence: Fence) -> TrimReport:
-            if not policy.archive or ops.archive is None:
-                return trim(ops.server, name, policy, ops.ledger, fence, only=only, trigger="playbook")
-            with ops.archive() as (local, remote):
-                writer = Writer(fence.state, fence.token, who())
-                archiver = DeadArchive(ctx.queue, local, remote, archiving(policy.archiving), writer)
-                return trim(
-                    ops.server, name, policy, ops.ledger, fence, archiver=archiver, only=only, trigger="playbook"
-                )
-
-        report = run_once(ops.server, ops.ledger, name, "trim", run, {"policy": as_row(policy), "only": only})
-        check_report(report, name)
+        report = carry_out(ctx, TRIM, order_of(ctx, self._policy(ctx, options), only=only))
         if resumed:
             stayed = ctx.queue.server.read_many([("ZSCORE", ctx.queue.keys.dead, job) for job in only])
             gone = [job for job, score in zip(only, stayed, strict=True) if score is None]
@@ -125,17 +103,20 @@ class ArchiveStreams(Module):
     }
     _sums = ("folded", "shipped", "trimmed", "lag_records")
 
+    @staticmethod
+    def _own_bounds(options: dict[str, Any]) -> bool:
+        return options["keep"] is not None or options["max_age"] is not None
+
+    def _order(self, ctx: TaskContext, options: dict[str, Any], name: str, policy: StreamPolicy) -> Order:
+        return order_of(ctx, policy, name, applied=not self._own_bounds(options))
+
     def _policies(self, ctx: TaskContext, options: dict[str, Any]) -> dict[str, StreamPolicy]:
         known = ctx.policy.streams
         names = options["stream"] or list(known)
         out = {}
         for name in names:
             policy = known.get(name, StreamPolicy())
-            if options["keep"] is not None or options["max_age"] is not None:
-                if ctx.policy.protect:
-                    raise TaskFailure(
-                        "the queue is protected; its streams' bounds stay the config's", where=ctx.queue.name
-                    )
+            if self._own_bounds(options):
                 policy = replace(policy, keep=options["keep"], max_age_ms=options["max_age"])
             out[name] = policy
         return out
@@ -145,13 +126,8 @@ class ArchiveStreams(Module):
         policies = self._policies(ctx, options)
         there = {name: policy for name, policy in policies.items() if self._length(ctx, name)}
         rows: dict[str, dict[str, Any]] = {name: {} for name in policies}
-        if there:
-            if ctx.ops.archive is None:
-                raise TaskFailure("no archive is configured", fix="--local and --remote, or `archive:` in the config")
-            with ctx.ops.archive() as (local, remote):
-                for name, policy in there.items():
-                    one = StreamArchive(ctx.ops.server, ctx.queue.name, name, policy, local, remote)
-                    rows[name] = one.preview().as_row()
+        for name, policy in there.items():
+            rows[name] = foretell(ctx, ARCHIVE, self._order(ctx, options, name, policy)).report.as_row()
         returns = self._returns(rows)
         count = returns["folded"] + returns["trimmed"] + returns["shipped"]
         items = [name for name, row in rows.items() if any(row.get(key) for key in self._sums[:3])]
@@ -177,22 +153,10 @@ class ArchiveStreams(Module):
     def act(self, ctx: TaskContext, options: dict[str, Any], plan: Decision, resumed: bool) -> Result:
         """Runs the pass on each stream that has records."""
         policies = self._policies(ctx, options)
-        ops, queue = ctx.ops, ctx.queue.name
-        if ops.archive is None:
-            raise TaskFailure("no archive is configured", fix="--local and --remote, or `archive:` in the config")
         rows: dict[str, dict[str, Any]] = {}
-        with ops.archive() as (local, remote):
-            for name in plan.data["streams"]:
-                one = StreamArchive(ops.server, queue, name, policies[name], local, remote)
-                rows[name] = run_once(
-                    ops.server,
-                    ops.ledger,
-                    queue,
-                    "archive",
-                    lambda fence, one=one: one.run(fence, who(), force=True),  # type: ignore[misc]  # bound now
-                    {"stream": name, "policy": as_row(policies[name])},
-                )
-                ctx.go_on()
+        for name in plan.data["streams"]:
+            rows[name] = carry_out(ctx, ARCHIVE, self._order(ctx, options, name, policies[name]))
+            ctx.go_on()
         returns = self._returns(rows)
         odd = [f"{name}: record {bad['id']} stays" for name, row in rows.items() for bad in row["unstorable"]]
         changed = plan.verdict == CHANGE if resumed else any(returns[key] for key in self._sums[:3])

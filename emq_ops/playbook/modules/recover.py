@@ -2,31 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any, ClassVar
 
 from emq_ops.ledger import interruptions
-from emq_ops.passes.frame.once import run_once
-from emq_ops.passes.predict import predict_sweep
-from emq_ops.passes.sweep.stalled_sweep import sweep
+from emq_ops.passes.sweep.declared import SWEEP
 from emq_ops.playbook.context import TaskContext
-from emq_ops.playbook.errors import TaskFailure
 from emq_ops.playbook.modules.facts import look
+from emq_ops.playbook.modules.passing import NAMED, carry_out, foretell, order_of, with_options
 from emq_ops.playbook.options import COUNT, GROUP, POSITIVE, SPAN, TEXT, Option
 from emq_ops.playbook.registry import CHANGE, SAME, Decision, Module, Result
 from emq_ops.policy.models import StalledPolicy
-from emq_ops.policy.rows import as_row
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.transitions import recover
 from emq_ops.protocol.transitions.reads import is_there
-
-NAMED = 1000
-
-
-def with_options(policy: Any, options: dict[str, Any], names: dict[str, str]) -> Any:
-    """`policy` with the options that were given over it; `names`: option -> field."""
-    given = {field: options[name] for name, field in names.items() if options[name] is not None}
-    return replace(policy, **given) if given else policy
 
 
 class Sweep(Module):
@@ -68,7 +56,7 @@ class Sweep(Module):
         policy = with_options(ctx.policy.stalled, options, self._fields)
         if not is_there(ctx.queue) and not interruptions.knows(ctx.ops.ledger, ctx.queue.name):
             return Decision(returns=self._returns({}) | {"active": 0})
-        report = predict_sweep(ctx.queue.server, ctx.queue.name, policy, ctx.ops.ledger, windows=ctx.ops.windows)
+        report = foretell(ctx, SWEEP, order_of(ctx, policy)).report
         row = report.as_row()
         count = report.recovered + report.dead + report.ghosts
         diff: list[tuple[str, Any, Any]] = [(job, "active", "pending") for job in report.recovered_jobs]
@@ -82,16 +70,7 @@ class Sweep(Module):
     def act(self, ctx: TaskContext, options: dict[str, Any], plan: Decision, resumed: bool) -> Result:
         """Runs the pass under the queue's lease, or through a live daemon."""
         policy: StalledPolicy = with_options(ctx.policy.stalled, options, self._fields)
-        ops, name = ctx.ops, ctx.queue.name
-        report = run_once(
-            ops.server,
-            ops.ledger,
-            name,
-            "sweep",
-            lambda fence: sweep(ops.server, name, policy, ops.ledger, fence, windows=ops.windows, trigger="playbook"),
-            {"policy": as_row(policy)},
-        )
-        check_report(report, name)
+        report = carry_out(ctx, SWEEP, order_of(ctx, policy, lease_ms=policy.lease_ms))
         count = int(report["recovered"] + report["dead"] + report["ghosts"])
         if resumed and count < plan.count:
             # The rest was done before the interruption, and stands in the ledger.
@@ -113,16 +92,6 @@ def _said(row: dict[str, Any]) -> str:
     parts = [f"{row['recovered']} recovered{uncounted}"] if row["recovered"] else []
     parts += [f"{row[name]} {word}" for name, word in (("dead", "died"), ("ghosts", "without a row")) if row[name]]
     return "; ".join([", ".join(parts) or "no lease lapsed", *row["notes"]])
-
-
-def check_report(report: dict[str, Any], queue: str) -> None:
-    """Raises TaskFailure for a pass that was held, stopped by a guard, or ran out of time."""
-    if report["status"] == "held":
-        raise TaskFailure(f"the queue is held: {'; '.join(report['notes'])}", where=queue, fix="emq-ops release")
-    if report["status"] == "stopped":
-        raise TaskFailure(f"stopped by {report['stopped_by']}: {'; '.join(report['notes'])}", where=queue)
-    if report["more"]:
-        raise TaskFailure("the time ran out with work left", where=queue, fix="run it again")
 
 
 class _Due(Module):

@@ -19,13 +19,14 @@ from emq_archive.model import Policy, Writer
 from emq_archive.remote import open_remote
 from emq_archive.write.dead import DeadArchive
 from emq_ops.ledger.ledger import open_ledger
-from emq_ops.passes.frame.once import run_once
-from emq_ops.passes.sweep.stalled_sweep import sweep
-from emq_ops.passes.trim.dead_trim import trim
+from emq_ops.passes.frame.contract import Order
+from emq_ops.passes.frame.once import Patience, run_once
+from emq_ops.passes.registry import by_name
 from emq_ops.policy.models import DeadPolicy, StalledPolicy
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import connect
 from tests.support.effects import Effects
+from tests.support.passing import running
 
 QUEUE = "mail"
 
@@ -34,13 +35,10 @@ def one_pass(what: str, server: Any, ledger: Any, lease_ms: int = 15_000, archiv
     """The pass that is killed, and the next one. With `archive` (fence -> archiver) the trim archives first."""
     stalled = StalledPolicy(max_stalled=2, limit=2, max_exempt=1)
     dead = DeadPolicy(keep=3, slice=1, archive=archive is not None)
-
-    def run(fence: Any) -> Any:
-        if what == "sweep":
-            return sweep(server, QUEUE, stalled, ledger, fence)
-        return trim(server, QUEUE, dead, ledger, fence, archiver=archive(fence) if archive else None)
-
-    return run_once(server, ledger, QUEUE, what, run, {}, lease_ms=lease_ms)
+    found = by_name(what)
+    assert found is not None
+    order = Order(QUEUE, stalled if what == "sweep" else dead, applied=False)
+    return run_once(running(server, ledger, archiver=archive), found, order, Patience(lease_ms=lease_ms))
 
 
 @contextlib.contextmanager

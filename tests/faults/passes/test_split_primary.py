@@ -12,7 +12,6 @@ from emq_ops.ledger.interruptions import Contact, contact_of
 from emq_ops.ledger.ledger import Ledger
 from emq_ops.ledger.schema import contacts
 from emq_ops.passes.events import PassStarted
-from emq_ops.passes.sweep.stalled_sweep import sweep
 from emq_ops.policy.models import StalledPolicy
 from emq_ops.protocol.errors import ReconnectedError
 from emq_ops.protocol.ids import mint
@@ -20,7 +19,7 @@ from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import connect
 from emq_ops.protocol.transitions.enqueue import enqueue
 from tests.support.cluster import ask, until
-from tests.support.passing import add, lapse, leading, swept, take
+from tests.support.passing import add, lapse, leading, sweep, swept, take
 from tests.support.sentinel import Sentinel
 
 LEASE_MS = 1_500

@@ -18,9 +18,9 @@ from emq_ops.passes.acts.report import preview
 from emq_ops.passes.acts.selection import DeadSelection, EmptySelectionError
 from emq_ops.passes.acts.targets import choose
 from emq_ops.passes.acts.undo import rehydrate_jobs, undo_run
+from emq_ops.passes.frame.refusal import ProtectedError
 from emq_ops.passes.lease.queue_lease import ForeignQueueError, QueueLease
 from emq_ops.passes.observe.reconcile import reconcile
-from emq_ops.passes.trim.dead_trim import ProtectedError
 from emq_ops.protocol import ids
 from emq_ops.protocol.errors import BadInputError
 from emq_ops.protocol.queue import Queue
@@ -29,6 +29,7 @@ from emq_ops.protocol.transitions import claims, enqueue, jobs, recover, settle
 from tests.support.invariants import violations
 from tests.support.keyspace import dump, load_live
 from tests.support.kills import kill_at, moments
+from tests.support.passing import context_of
 from tests.support.proxy import RespProxy, anything
 from tests.support.valkey import Valkey
 from tests.support.zygote import Zygote
@@ -65,7 +66,7 @@ def seed(q: Queue, count: int = 10) -> list[str]:
 def see(server: Server, ledger: Ledger, queue: str = "orders") -> None:
     """The ledger learns of the deaths."""
     leadership = QueueLease(server, ledger, queue)
-    reconcile(server, ledger, leadership.acquire(), None, server.now_ms(queue))
+    reconcile(context_of(server, queue, ledger, leadership.acquire()), server.now_ms(queue))
     leadership.release()
 
 

@@ -22,8 +22,8 @@ EVERY_MS = 10_000
 """How often idle runs are written down."""
 
 
-class Book:
-    """The marks of the queues that this process leads. Thread-safe."""
+class ProgressBook:
+    """The progress of the tasks of the queues that this process leads. Thread-safe."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger

@@ -1,0 +1,149 @@
+"""The frame of every pass: the one function that all doors call, and the only place that knows hold, protect, lease,
+run row, retries of a life, and how a report of several lives is one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from emq_ops.ledger import holds
+from emq_ops.ledger.ledger import Ledger
+from emq_ops.passes.frame.context import Context, Services
+from emq_ops.passes.frame.contract import Order, Pass, Prediction, Work
+from emq_ops.passes.frame.record import RunRecord
+from emq_ops.passes.frame.refusal import OnHoldError, ProtectedError, check_protected
+from emq_ops.passes.lease.holder import DAEMON
+from emq_ops.passes.lease.queue_lease import ForeignQueueError, HeldQueueError
+from emq_ops.passes.observe.interruptions import notice
+from emq_ops.passes.observe.queue_state import QueueState, observe
+from emq_ops.protocol.errors import EmqError, FenceError, OutcomeUnknownError, ReconnectedError
+from emq_ops.protocol.fence import Fence
+from emq_ops.protocol.server import Server
+
+LIVES = 3
+"""How often a run is begun again: where a reply was lost, a connection ended, or a lease."""
+
+
+class Lease(Protocol):
+    """Where a run has its lease from."""
+
+    def hold(self) -> Fence:
+        """The queue's lease. Raises HeldQueueError, ForeignQueueError, FenceError (it is not ours)."""
+        ...
+
+    def lost(self, fence: Fence) -> bool:
+        """A script was refused under this fence: it is in hand no more. Returns whether another may be asked for."""
+        ...
+
+
+@dataclass(slots=True)
+class Outcome:
+    """A run that ended well, or was held. `idle`: there was nothing to do; `before`: the queue as it was seen right
+    before (None: the pass does not observe)."""
+
+    report: Any
+    idle: bool
+    before: QueueState | None = None
+
+
+def run_pass(services: Services, what: Pass, order: Order, lease: Lease) -> Outcome:
+    """One run of a pass on a queue, within the caller's deadline: all its lives are one report and one row of the
+    ledger. A held queue gives a report that says so (``status`` held).
+
+    Raises ProtectedError, HeldQueueError and ForeignQueueError (nothing was begun), FenceError (the lease is lost;
+    nothing more was written), and what server, ledger, archive and the pass raise.
+    """
+    work, ledger = what.loaded, services.state
+    report, record = work.report(order), RunRecord(services.emit, what, order)
+    carried: dict[str, Any] = {}
+    with _accounted(ledger, order, record, report):
+        check_protected(what, order)
+        for life in range(LIVES):
+            last, fence = life == LIVES - 1, None
+            try:
+                fence = lease.hold()
+                report.token = fence.token
+                with _life(services, what, order) as server:
+                    context = Context(what, order, services, server, report, record, fence, life, carried)
+                    return _run(work, context)
+            except FenceError:
+                _forget(services, order.queue)
+                if fence is None or not lease.lost(fence) or last:
+                    raise
+            except (ReconnectedError, OutcomeUnknownError):
+                if last:
+                    raise
+            report.next_life()
+    # Only a hold ends quietly inside: the report says it.
+    return Outcome(report, idle=True)
+
+
+@contextlib.contextmanager
+def _accounted(ledger: Ledger, order: Order, record: RunRecord, report: Any) -> Iterator[None]:
+    """Whatever ends the run is in its row."""
+    try:
+        yield
+    except OnHoldError as held:
+        report.refuse(held.what, held.hold.until_ms)
+        record.refuse(ledger, held.what, report)
+    except (ProtectedError, HeldQueueError, ForeignQueueError) as refusal:
+        record.refuse(ledger, refusal.what, report)
+        raise
+    except EmqError as fault:
+        record.fail(ledger, fault, report)
+        if order.failed is not None:
+            order.failed(report)
+        raise
+
+
+def refuse(services: Services, what: Pass, order: Order, refusal: EmqError) -> None:
+    """Records that a run was not begun, where a door found that out before it had a lease."""
+    RunRecord(services.emit, what, order).refuse(services.state, refusal.what, what.loaded.report(order))
+
+
+def predict_pass(services: Services, what: Pass, order: Order) -> Prediction:
+    """What a run would do now. Takes no lease and changes nothing, neither server nor ledger. Raises what `run_pass`
+    raises of protection and of reading."""
+    check_protected(what, order)
+    work = what.loaded
+    record = RunRecord(services.emit, what, order)
+    return work.predict(Context(what, order, services, services.server, work.report(order), record))
+
+
+@contextlib.contextmanager
+def _life(services: Services, what: Pass, order: Order) -> Iterator[Server]:
+    """The server for one life: where the pass observes, facts and writes are of one life of it."""
+    if not what.observes:
+        yield services.server
+        return
+    with services.server.session(order.queue) as session:
+        yield session
+
+
+def _run(work: Work, context: Context) -> Outcome:
+    """One life. Raises OnHoldError."""
+    queue, server = context.queue, context.server
+    if context.what.observes:
+        context.state = observe(server, queue)
+    context.now_ms = context.state.now_ms if context.state is not None else server.now_ms(queue)
+    with context.ledger.read() as connection:
+        hold = holds.hold_of(connection, queue, context.now_ms)
+    if hold is not None:
+        raise OnHoldError(hold)
+    if context.state is not None:
+        context.newest = notice(server, context.ledger, context.state, context.order.lease_ms, context.emit)
+    work.run(context)
+    report, idle = context.report, context.report.idle
+    if idle and context.order.trigger == DAEMON:
+        context.record.discard(context.ledger)  # the daemon counts its idle runs together
+    context.record.close(context.ledger, report, context.services.unwritten)
+    return Outcome(report, idle, context.state)
+
+
+def _forget(services: Services, queue: str) -> None:
+    """What passes remembered of a queue does not hold under another lease."""
+    for key in [key for key in services.memory if isinstance(key, tuple) and key[1] == queue]:
+        services.memory.pop(key, None)

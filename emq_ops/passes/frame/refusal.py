@@ -1,0 +1,33 @@
+"""Why a pass is not begun, in one form for all doors: a hold, `protect`, a lease of another state or process."""
+
+from __future__ import annotations
+
+from emq_ops.ledger.holds import Hold
+from emq_ops.passes.frame.contract import Order, Pass
+from emq_ops.protocol.errors import EmqError
+
+
+class ProtectedError(EmqError):
+    """The queue is protected: no destructive verb runs on it."""
+
+
+class OnHoldError(EmqError):
+    """An operator holds the queue. `hold`: who, and until when."""
+
+    def __init__(self, hold: Hold) -> None:
+        super().__init__(f"held by {hold.holder}", where=hold.queue, fix=f"emq-ops release {hold.queue}")
+        self.hold = hold
+
+
+def check_protected(what: Pass, order: Order) -> None:
+    """Raises ProtectedError where `protect: true` forbids this run."""
+    if not getattr(order.policy, "protect", False):
+        return
+    if what.protected == "refused":
+        raise ProtectedError("protected: nothing is removed from it", where=order.queue, fix="set protect: false first")
+    if what.protected == "as applied" and not order.applied:
+        raise ProtectedError(
+            "protected: its bounds stay the config's",
+            where=order.queue,
+            fix="take `protect: true` out of the config first",
+        )
