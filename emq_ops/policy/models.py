@@ -60,7 +60,7 @@ def jitter_fault(schedule: Schedule) -> Unfit | None:
 
 
 def _at_most() -> Any:
-    return option(POSITIVE, None, "a run that would remove more stops and raises an alert")
+    return option(COUNT, None, "a run that would remove more stops and raises an alert")
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +128,11 @@ class DeadPolicy(PassPolicy):
     archive: bool = option(SWITCH, False, "into the archive first; left out: true where there is an archive section")
     protect: bool = False
     slice: int = 250
+
+    def __post_init__(self) -> None:
+        check(self)
+        if not 1 <= self.slice <= 1000:
+            raise BadInputError(f"slice is {self.slice}", fix="give a whole number from 1 to 1000")
 
     def unfit(self) -> Unfit | None:
         """As above; and a trim that would never let anything go."""
