@@ -5,7 +5,7 @@ Times are ms, sizes bytes. Each raises BadInputError for a value that can't be m
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from emq_ops.policy.kinds import COUNT, POSITIVE, SECRET, SHARE, SPAN, SWITCH, TEXT, choice, size, whole
@@ -60,7 +60,8 @@ def jitter_fault(schedule: Schedule) -> Unfit | None:
 
 
 def _at_most() -> Any:
-    return option(COUNT, None, "a run that would remove more stops and raises an alert")
+    # A file asks for none by `protect`; a command may.
+    return option(replace(POSITIVE, low=0), None, "a run that would remove more stops and raises an alert")
 
 
 @dataclass(frozen=True, slots=True)

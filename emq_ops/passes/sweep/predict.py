@@ -101,7 +101,9 @@ def _judging(
             begun = [w for w in windows if w.covers(state.queue) and w.start_ms <= state.now_ms]
             return JudgingContext(state.run_id, begun, found, proves, census, policy.lease_ms)
         with ledger.read() as connection:
-            judging = judging_context(connection, state, contact, found, policy.lease_ms, windows)
+            # A sweep's mark is of the earlier life then.
+            before = None if contact is None else replace(contact, swept_ms=0)
+            judging = judging_context(connection, state, before, found, policy.lease_ms, windows)
         return judging if judging.interruption is None else replace(judging, epoch_proves=proves, census=census)
     if ledger is None:
         return JudgingContext(state.run_id, [w for w in windows if w.covers(state.queue)], lease_ms=policy.lease_ms)

@@ -160,7 +160,8 @@ class _Trim:
         self._close(removal, victims, whole=whole)
         if self.bound is not None and not report.more and report.status == "done":
             self.consume_limit()
-            report.notes.append(f"bounded by what the plan of revision {self.bound.revision} listed")
+            report.bounded_by = self.bound.revision
+            report.notes.append(f"bounded by what the plan of revision {report.bounded_by} listed")
 
     def consume_limit(self) -> None:
         """The list of a plan bounded this trim, and it is over: the next ones are free."""

@@ -11,7 +11,8 @@ from emq_ops.passes.report import NAMED, PassReport, Skipped
 class TrimReport(PassReport):
     """A dead trim. `dead_before` in the dead set when it began; `victims`: how many the policy lets go; `removed` of
     them; `skipped`: named, with the reason; `survived`: no longer dead, or dead again, when their turn came;
-    `malformed`: members of the dead set that are no job ids (never touched). `archived`: newly archived records.
+    `malformed`: members of the dead set that are no job ids (never touched). `archived`: newly archived records. `bounded_by`: the revision
+    whose plan listed whom this trim may remove.
     `status`: done, held, stopped (a guard refused; `stopped_by`), dry (nothing was changed). `more`: the time ran out.
     """
 
@@ -29,12 +30,14 @@ class TrimReport(PassReport):
     skipped_count: int = 0
     victim_jobs: list[str] = field(default_factory=list)
     removed_jobs: list[str] = field(default_factory=list)
+    bounded_by: int | None = None
 
     @property
     def idle(self) -> bool:
         """Whether there was nothing to do and nothing to say."""
         counts = (self.removed, self.found_dead, self.archived, self.skipped_count)
-        return self.status == "done" and not any(counts) and not self.notes
+        said = len(self.notes) - (self.bounded_by is not None)
+        return self.status == "done" and not any(counts) and not said
 
     def skip(self, job: str, reason: str) -> None:
         """One more that stays."""
