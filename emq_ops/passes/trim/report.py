@@ -11,9 +11,8 @@ from emq_ops.passes.report import NAMED, PassReport, Skipped
 class TrimReport(PassReport):
     """A dead trim. `dead_before` in the dead set when it began; `victims`: how many the policy lets go; `removed` of
     them; `skipped`: named, with the reason; `survived`: no longer dead, or dead again, when their turn came;
-    `malformed`: members of the dead set that are no job ids (never touched). `archived`: newly archived records. `bounded_by`: the revision
-    whose plan listed whom this trim may remove.
-    `status`: done, held, stopped (a guard refused; `stopped_by`), dry (nothing was changed). `more`: the time ran out.
+    `malformed`: members of the dead set that are no job ids (never touched); `archived`: newly archived records;
+    `bounded_by`: the revision whose plan listed whom this trim may remove.
     """
 
     keep: int | None = None
