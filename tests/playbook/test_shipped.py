@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import shutil
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +15,7 @@ from emq_archive.remote import open_remote
 from emq_ops.cli.main import main
 from emq_ops.ledger import holds, interruptions
 from emq_ops.ledger.ledger import open_ledger
+from emq_ops.passes.frame.stores import Stores
 from emq_ops.playbook.context import QueuePolicy
 from emq_ops.playbook.play import shipped
 from emq_ops.playbook.runner import Ended
@@ -37,16 +36,9 @@ def add_archive(bench: Bench, **policy: Any) -> None:
     """Gives a bench an archive in its folder, and the config's word on it."""
     folder = bench.folder.parent
 
-    @contextlib.contextmanager
-    def archive() -> Iterator[Any]:
-        with open_local(f"sqlite:///{folder}/archive.db") as local:
-            remote = open_remote(f"file:{folder}/bucket")
-            try:
-                yield local, remote
-            finally:
-                remote.close()
-
-    bench.extra_ops["archive"] = archive
+    bench.extra_ops["stores"] = Stores(
+        lambda: open_local(f"sqlite:///{folder}/archive.db"), lambda: open_remote(f"file:{folder}/bucket")
+    )
     bench.policy = QueuePolicy(**policy)
 
 

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from emq_ops.ledger.holds import Hold
 from emq_ops.passes.frame.contract import Order, Pass
-from emq_ops.protocol.errors import EmqError
+from emq_ops.protocol.errors import BadInputError, EmqError
 
 
 class ProtectedError(EmqError):
     """The queue is protected: no destructive verb runs on it."""
+
+
+class ProtectedBoundsError(ProtectedError, BadInputError):
+    """The queue is protected: the pass runs, but by the config's bounds alone."""
 
 
 class OnHoldError(EmqError):
@@ -26,7 +30,7 @@ def check_protected(what: Pass, order: Order) -> None:
     if what.protected == "refused":
         raise ProtectedError("protected: nothing is removed from it", where=order.queue, fix="set protect: false first")
     if what.protected == "as applied" and not order.applied:
-        raise ProtectedError(
+        raise ProtectedBoundsError(
             "protected: its bounds stay the config's",
             where=order.queue,
             fix="take `protect: true` out of the config first",
