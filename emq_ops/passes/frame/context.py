@@ -6,8 +6,7 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import Connection
-
+from emq_ops.database.engine import Connection
 from emq_ops.ledger.alerts import Alert
 from emq_ops.ledger.holds import Window
 from emq_ops.ledger.interruptions import Interruption

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import Connection
-
+from emq_ops.database.engine import Connection
 from emq_ops.ledger import runs
 from emq_ops.ledger.ledger import Ledger
 from emq_ops.ledger.runs import PendingRuns, Run
