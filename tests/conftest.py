@@ -13,7 +13,7 @@ from emq_ops.protocol.server import Server, connect
 from tests.support.postgres import Postgres
 from tests.support.s3 import S3Server
 from tests.support.valkey import Valkey
-from tests.support.zygote import Zygote
+from tests.support.zygote import Zygote, shared
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -76,10 +76,9 @@ def postgres() -> Iterator[Postgres]:
 
 
 @pytest.fixture(scope="session")
-def zygote() -> Iterator[Zygote]:
+def zygote() -> Zygote:
     """Makes processes that cost milliseconds."""
-    with Zygote() as opened:
-        yield opened
+    return shared()
 
 
 @pytest.fixture(scope="session")

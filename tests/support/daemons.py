@@ -7,8 +7,6 @@ import io
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -16,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from emq_ops.cli.main import main
+from tests.support.run_command import start_command
 
 WAIT_SECONDS = 60.0
 
@@ -94,22 +93,14 @@ class Site:
 
 
 class Daemon:
-    """One ``emq-ops up`` process."""
+    """One ``emq-ops up`` process, `process`."""
 
     def __init__(self, site: Site, number: int, words: tuple[str, ...]) -> None:
         self.ready_file = site.folder / f"ready{number}"
         self.log = site.folder / f"daemon{number}.log"
-        command = [sys.executable, "-m", "emq_ops.cli.main", "up", "--log", "json", "--verbose"]
-        command += ["--ready-file", str(self.ready_file), *words]
-        with self.log.open("wb") as out:
-            self.process = subprocess.Popen(
-                command,
-                cwd=site.folder,
-                env={**os.environ, **site.env},
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=out,
-            )
+        self.log.touch()
+        argv = ("up", "--log", "json", "--verbose", "--ready-file", str(self.ready_file), *words)
+        self.process = start_command(*argv, cwd=site.folder, out=self.log, env={**os.environ, **site.env})
 
     def wait_ready(self) -> None:
         """Until it runs, or ended with what it said."""
@@ -125,7 +116,7 @@ class Daemon:
         return [e for e in found if name is None or e["event"] == name]
 
     def signal(self, number: int) -> None:
-        self.process.send_signal(number)
+        self.process.signal(number)
 
     def stop(self, seconds: float = 10.0) -> None:
         """SIGTERM; it must end with 0 in time."""
@@ -134,10 +125,7 @@ class Daemon:
 
     def kill(self) -> None:
         """SIGKILL, and wait until it is gone."""
-        with contextlib.suppress(ProcessLookupError):
-            self.process.send_signal(signal.SIGCONT)
-            self.process.kill()
-        self.process.wait()
+        self.process.kill()
 
 
 @contextlib.contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import os
 import socket
@@ -52,6 +53,7 @@ class S3Server:
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
 
+    @functools.cache  # noqa: B019  # one server a test process, and a client takes longer to make than most tests
     def client(self) -> Any:
         """A plain client, for looking at buckets from outside."""
         return boto3.client(
@@ -66,7 +68,5 @@ class S3Server:
     def bucket(self) -> str:
         """The name of a new, empty bucket."""
         name = f"bucket-{os.getpid()}-{next(self._numbers)}"
-        client = self.client()
-        client.create_bucket(Bucket=name)
-        client.close()
+        self.client().create_bucket(Bucket=name)
         return name

@@ -6,14 +6,17 @@
     assert zygote.run("tests.passes.acts.run_act", kill=["commit", "before", 3], ...) == -signal.SIGKILL
 
 What a child does is a module of the tests: its ``child(spec)``, whose return value is the child's `result`. The parent
-imports it, with all that it imports, before its first fork for it, and calls its ``warm()``, if there is one.
+imports it, with all that it imports, before its first fork for it, and calls its ``warm()``, if there is one. What a
+child had to import beyond that, the parent imports when it ends, for those that come after it.
 
 The parent is a process of its own, since a fork of the test's process would copy the locks of its threads.
 """
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import functools
 import gc
 import importlib
 import json
@@ -126,6 +129,14 @@ class Zygote:
         return reply
 
 
+@functools.cache
+def shared() -> Zygote:
+    """The one of this test process; gone when it ends."""
+    zygote = Zygote().__enter__()
+    atexit.register(zygote.__exit__)
+    return zygote
+
+
 class _Parent:
     """The parent's own side."""
 
@@ -135,7 +146,7 @@ class _Parent:
         os.dup2(2, 1)
         self._modules: dict[str, Any] = {}
         self._gates: dict[int, int] = {}
-        self._alive: set[int] = set()
+        self._told: dict[int, Path] = {}
 
     def serve(self) -> None:
         for line in sys.stdin:
@@ -146,15 +157,18 @@ class _Parent:
                 reply = os.write(gate := self._gates.pop(request["go"]), b"x")
                 os.close(gate)
             else:
-                self._alive.discard(request["reap"])
-                reply = os.waitstatus_to_exitcode(os.waitpid(request["reap"], 0)[1])
+                reply = self._reap(request["reap"])
             print(reply, file=self._out)
-        for pid in self._alive:
+        for pid in self._told:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
 
     def _fork(self, request: dict[str, Any]) -> int:
-        module = self._prepared(request["fork"])
+        name, told = request["fork"], Path(request["told"])
+        if name not in self._modules:
+            self._modules[name] = importlib.import_module(name)
+            getattr(self._modules[name], "warm", lambda: None)()
+            self._settle(name)
         opened, gate = os.pipe()
         pid = os.fork()
         if pid == 0:
@@ -162,39 +176,50 @@ class _Parent:
             os.close(gate)
             os.open(os.devnull, os.O_RDONLY)
             os.read(opened, 1)
-            _run(module, request["spec"], Path(request["told"]))
+            _run(self._modules[name], request["spec"], told)
         os.close(opened)
         self._gates[pid] = gate
-        self._alive.add(pid)
+        self._told[pid] = told
         return pid
 
-    def _prepared(self, name: str) -> Any:
-        if name not in self._modules:
-            module = importlib.import_module(name)
-            getattr(module, "warm", lambda: None)()
-            tasks = [task for task in Path("/proc/self/task").iterdir() if task.name != str(os.getpid())]
-            threads = [(task / "comm").read_text().strip() for task in tasks]
-            assert set(threads) <= FORK_SAFE, f"{name} began threads, whose locks a fork would copy: {threads}"
-            gc.collect()
-            gc.freeze()  # or each child's first collection would copy all that is shared
-            self._modules[name] = module
-        return self._modules[name]
+    def _reap(self, pid: int) -> int:
+        code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        told = self._told.pop(pid)
+        needed = json.loads(told.read_text())["imported"] if told.exists() else []
+        for name in needed:
+            with contextlib.suppress(ImportError):  # a part of a module that takes its place by itself
+                importlib.import_module(name)
+        if needed:
+            self._settle(f"one of {needed}")
+        return code
+
+    @staticmethod
+    def _settle(what: str) -> None:
+        """After imports: nothing that a fork must not copy, nothing that it would copy for nothing."""
+        tasks = [task for task in Path("/proc/self/task").iterdir() if task.name != str(os.getpid())]
+        threads = [(task / "comm").read_text().strip() for task in tasks]
+        assert set(threads) <= FORK_SAFE, f"{what} began threads, whose locks a fork would copy: {threads}"
+        gc.collect()
+        gc.freeze()  # or each child's first collection would copy all that is shared
 
 
 def _run(module: Any, spec: dict[str, Any], told: Path) -> None:
     """The child's side; does not return."""
-    code = RAISED
+    code, said, before = RAISED, dict[str, Any](), set(sys.modules)
     try:
-        result = module.child(spec)
-        told.write_text(json.dumps({"result": result}))
+        said["result"] = module.child(spec)
         code = 0
     except SystemExit as ended:
+        said["result"] = None
         code = ended.code if isinstance(ended.code, int) else 0 if ended.code is None else 1
-        told.write_text(json.dumps({"result": None}))
     except BaseException:
         traceback.print_exc()
-        told.write_text(json.dumps({"traceback": traceback.format_exc()}))
+        said["traceback"] = traceback.format_exc()
     finally:
+        said["imported"] = sorted(sys.modules.keys() - before)
+        part = told.with_suffix(".part")
+        part.write_text(json.dumps(said))
+        part.rename(told)
         with contextlib.suppress(Exception):
             sys.stdout.flush()
             sys.stderr.flush()
