@@ -12,7 +12,7 @@ from emq_ops.audit.doctor.consult import consult, treat
 from emq_ops.audit.doctor.mend import may_mend
 from emq_ops.cli.context import CommandContext
 from emq_ops.cli.deploying import ask
-from emq_ops.cli.exits import EXIT_CHANGES
+from emq_ops.cli.exits import EXIT_CHANGES, EXIT_UNREACHABLE
 from emq_ops.cli.options import new_app
 from emq_ops.cli.output import emit_one, emit_rows, say
 from emq_ops.cli.queues import chosen
@@ -59,7 +59,7 @@ def doctor(
     """Find what no transition repairs, and with --fix mend what is safe.
 
     Reads by bounded scans, beside running workers; each finding is confirmed in one script. Exit 0: nothing is left to
-    mend; 2: something is.
+    mend; 2: something is; 3: nothing is, but for queues whose slot a Cluster is moving, which are not judged.
     """
     context = CommandContext.of(ctx)
     if kinds:
@@ -77,7 +77,7 @@ def doctor(
             emit_one(document, "json")
         _show(diagnosis, context.output, asked)
         if not acting:
-            raise typer.Exit(EXIT_CHANGES if diagnosis.findings else 0)
+            raise typer.Exit(_code(diagnosis))
         if context.output == "json":  # one document: what was found, and what became of it
             for row in map(as_row, mendable):
                 say(f"{row['queue']} {row['kind']} {row['subject']}: {row['mending']}")
@@ -96,7 +96,13 @@ def doctor(
             document | {"mended": list(map(_outcome, outcomes)), "left": _document(left, asked)["findings"]}, "json"
         )
     say(f"{len(left.findings)} left" if left.findings else "healthy now")
-    raise typer.Exit(EXIT_CHANGES if left.findings else 0)
+    raise typer.Exit(_code(left))
+
+
+def _code(diagnosis: Diagnosis) -> int:
+    if diagnosis.findings:
+        return EXIT_CHANGES
+    return EXIT_UNREACHABLE if diagnosis.unjudged else 0
 
 
 def _agreed(count: int, yes: bool, also: frozenset[str]) -> bool:
@@ -114,7 +120,8 @@ def _document(diagnosis: Diagnosis, also: frozenset[str]) -> dict[str, Any]:
     """An examination as one JSON object."""
     rows = [as_row(finding, also) for finding in diagnosis.findings]
     unlisted = [{"queue": q, "kind": kind, "more": n} for (q, kind), n in sorted(diagnosis.unlisted.items())]
-    return {"queues": diagnosis.queues, "findings": rows, "unlisted": unlisted, "notes": diagnosis.notes}
+    told = {"queues": diagnosis.queues, "findings": rows, "unlisted": unlisted, "notes": diagnosis.notes}
+    return {**told, "unjudged": diagnosis.unjudged}
 
 
 def _show(diagnosis: Diagnosis, output: str, also: frozenset[str]) -> None:

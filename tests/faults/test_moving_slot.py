@@ -23,6 +23,7 @@ from emq_ops.passes.lease.queue_lease import QueueLease
 from emq_ops.policy.models import DeadPolicy, StalledPolicy
 from emq_ops.protocol.errors import SlotMovingError
 from emq_ops.protocol.fence import Fence
+from emq_ops.protocol.ids import mint
 from emq_ops.protocol.keyspace import keys_of, slot
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.scripts import load
@@ -33,6 +34,7 @@ from emq_ops.protocol.transitions.leases import keep
 from emq_ops.protocol.transitions.recover import reap
 from tests.archive.folding import Host
 from tests.support.cluster import Cluster, ask
+from tests.support.daemons import site
 from tests.support.moving import Move
 from tests.support.passing import add, kill_row, lapse, sweep, take, trim
 
@@ -63,7 +65,7 @@ class Half:
     """A queue of every kind of job, its lease and a stream, and what was on the nodes before anything was tried."""
 
     def __init__(self, cluster: Cluster, server: Server, ledger: Ledger, folder: Path) -> None:
-        self.cluster, self.server, self.ledger, self.folder = cluster, server, ledger, folder
+        self.cluster, self.server, self.ledger, self.folder, self.state = cluster, server, ledger, folder, ""
         self.name = next(f"q{n}" for n in range(200) if cluster.owner(slot(keys_of(f"q{n}").base)) is cluster.nodes[1])
         self.q = Queue(server, self.name)
         add(self.q, 3)
@@ -100,8 +102,9 @@ class Half:
 
 
 @pytest.fixture
-def half(cluster: Cluster, patient: Server, ledger: Ledger, tmp_path: Path) -> Iterator[Half]:
+def half(cluster: Cluster, patient: Server, ledger: Ledger, state: str, tmp_path: Path) -> Iterator[Half]:
     made = Half(cluster, patient, ledger, tmp_path)
+    made.state = state
     yield made
     made.move.forget()
 
@@ -159,6 +162,56 @@ def test_a_move_that_was_given_up_half_way_is_found_out(half: Half, hasty: Serve
     assert half.digests() == before
     half.move.begin().turn_back()
     assert examine(hasty, [half.name], settle=0).findings == []
+
+
+def test_the_doctor_examines_and_mends_the_other_queues(half: Half, hasty: Server) -> None:
+    first = half.cluster.nodes[0]
+    other = next(f"q{n}" for n in range(200) if half.cluster.owner(slot(keys_of(f"q{n}").base)) is first)
+    hasty.write("ZADD", keys_of(other).active, hasty.now_ms(other), mint())
+    hasty.write("ZADD", half.q.keys.active, hasty.now_ms(other), mint())
+    both = examine(hasty, [half.name, other], settle=0)
+    assert sorted((f.queue, f.kind) for f in both.findings) == sorted((q, "ghost") for q in (half.name, other))
+    half.split("sets")
+    before = half.digests()
+    found = examine(hasty, [half.name, other], settle=0)
+    assert [(f.queue, f.kind) for f in found.findings] == [(other, "ghost")]
+    assert found.unjudged == [half.name]
+    # What was found before the move began is left alone too.
+    outcomes = {(m.finding.queue, m.outcome) for m in mend(hasty, both.findings)}
+    assert outcomes == {(half.name, "left"), (other, "mended")}
+    assert half.digests()[1:] == before[1:]
+    half.move.finish()
+    assert [m.outcome for m in mend(hasty, examine(hasty, [half.name, other], settle=0).findings)] == ["mended"]
+
+
+COMMANDS = [
+    ("doctor", "--fix"),
+    ("doctor", "{q}", "--fix"),
+    ("sweep", "{q}"),
+    ("trim", "{q}", "--keep", "0"),
+    ("audit", "dead", "{q}"),
+    ("audit", "dead", "{q}", "--remove", "--yes"),
+    ("archive", "fold", "{q}", "completions"),
+    ("worker", "enqueue", "{q}", "x"),
+]
+
+
+def test_every_command_says_so_and_exits_3(half: Half, tmp_path: Path) -> None:
+    config = f"""
+server: {{url: "{half.cluster.url}?patience=0.2"}}
+state: {{url: "{half.state}"}}
+archive: {{local: "sqlite:///archive.db", remote: {{url: "file:bucket"}}}}
+queues: {{{half.name}: {{dead: {{keep: 1}}, streams: {{completions: {{keep: 1}}}}}}}}
+"""
+    half.lease.release()
+    half.split("sets")
+    before = half.digests()
+    with site(tmp_path / "s", config) as here:
+        for words in COMMANDS:
+            said = here.run(*[word.format(q=half.name) for word in words], code=3)
+            assert "the Cluster is moving this slot" in said.stderr, words
+            assert "Traceback" not in said.stderr
+    assert half.digests() == before
 
 
 @pytest.mark.parametrize("end", ["finish", "turn_back"])

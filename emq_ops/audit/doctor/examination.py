@@ -6,12 +6,13 @@ The second look comes after a moment, for what others do in several steps (a ded
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from emq_ops.audit.doctor.finding import Finding
 from emq_ops.audit.doctor.queue_examination import MAX_FLIGHTS, QueueExamination
 from emq_ops.protocol import keyspace
+from emq_ops.protocol.errors import SlotMovingError
 from emq_ops.protocol.keyspace import EVERY_KEY, keys_of
 from emq_ops.protocol.server import Server
 
@@ -21,42 +22,55 @@ SETTLE_SECONDS = 0.2
 @dataclass(slots=True)
 class Diagnosis:
     """What an examination found. `notes`: what an operator should know, without anything to mend; `unlisted`: how many
-    more of a kind there are than were listed, by queue and kind; `looked`: keys seen."""
+    more of a kind there are than were listed, by queue and kind; `looked`: keys seen; `unjudged`: queues whose slot the
+    Cluster moves, of which nothing is said."""
 
     findings: list[Finding] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     unlisted: dict[tuple[str, str], int] = field(default_factory=dict)
     queues: list[str] = field(default_factory=list)
     looked: int = 0
+    unjudged: list[str] = field(default_factory=list)
 
     @property
     def healthy(self) -> bool:
-        return not self.findings
+        return not self.findings and not self.unjudged
 
 
 def examine(
     server: Server, queues: Sequence[str], *, settle: float = SETTLE_SECONDS, max_flights: int = MAX_FLIGHTS
 ) -> Diagnosis:
-    """Looks at every key of `queues` (names). Changes nothing. Raises what the server raises."""
+    """Looks at every key of `queues` (names). Changes nothing. A queue whose slot is moving is left out, and told.
+    Raises what the server raises, SlotMovingError where there is no other queue."""
     out = Diagnosis(queues=sorted(queues))
     examined = {name: QueueExamination(server, keys_of(name), max_flights) for name in out.queues}
-    for one in examined.values():
-        one.check_types()
+
+    def guarded(name: str, step: Callable[[QueueExamination], None]) -> None:
+        try:
+            step(examined[name])
+        except SlotMovingError as fault:
+            if len(out.queues) == 1:
+                raise
+            del examined[name]
+            out.unjudged.append(name)
+            out.notes.append(f"{name}: not judged: {fault.what}")
+
+    for name in out.queues:
+        guarded(name, QueueExamination.check_types)
     for key in _keys(server, out.queues):
         out.looked += 1
-        name = keyspace.queue_of_key(key)
-        if name in examined:
-            examined[name].take(key)
-    suspects: list[Finding] = []
+        queue = keyspace.queue_of_key(key)
+        if queue in examined:
+            guarded(queue, lambda one, key=key: one.take(key))  # type: ignore[misc]  # bound as it is now
+    for name in list(examined):
+        guarded(name, QueueExamination.finish)
+    if any(one.suspects for one in examined.values()) and settle > 0:
+        time.sleep(settle)
+    for name in list(examined):
+        guarded(name, lambda one: out.findings.extend(one.confirmed()))
     for one in examined.values():
-        one.finish()
-        suspects += one.suspects
         out.notes += one.notes
         out.unlisted |= {(one.keys.queue, kind): n for kind, n in one.unlisted.items()}
-    if suspects and settle > 0:
-        time.sleep(settle)
-    for one in examined.values():
-        out.findings += one.confirmed()
     _fence_notes(server, out)
     return out
 

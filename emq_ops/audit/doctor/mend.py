@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from emq_ops.audit.doctor.finding import KEY, LANE, Finding
-from emq_ops.protocol.errors import ServerError, WireError
+from emq_ops.protocol.errors import ServerError, SlotMovingError, WireError
 from emq_ops.protocol.keyspace import keys_of
 from emq_ops.protocol.scripts import load
 from emq_ops.protocol.server import Arg, Server
@@ -32,14 +32,22 @@ def may_mend(finding: Finding, also: frozenset[str] = frozenset()) -> bool:
 
 def mend(server: Server, findings: Iterable[Finding], *, also: frozenset[str] = frozenset()) -> Iterator[Mended]:
     """Mends the findings, one script each, and yields what became of each. `also`: kinds to mend though they are not
-    safe by themselves. Raises what the server raises, but for refusals of single things, which are ``left``."""
+    safe by themselves. Raises what the server raises, but for refusals of single things, and for queues whose slot is
+    moving, which are ``left``."""
+    moving: dict[str, str] = {}
     for finding in sorted(findings, key=_order):
         if not may_mend(finding, also):
             why = "only a person can decide this" if finding.about.mending is None else "not safe unless asked for"
             yield Mended(finding, "left", why)
             continue
+        if finding.queue in moving:
+            yield Mended(finding, "left", moving[finding.queue])
+            continue
         try:
             outcome = _OUTCOMES[int(_run(server, finding))]
+        except SlotMovingError as fault:
+            moving[finding.queue] = fault.what
+            yield Mended(finding, "left", fault.what)
         except (WireError, ServerError) as fault:
             yield Mended(finding, "left", str(fault))
         else:
