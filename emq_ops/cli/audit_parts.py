@@ -17,6 +17,7 @@ from emq_ops.ledger import interruptions
 from emq_ops.ledger.ledger import Ledger
 from emq_ops.passes.acts.report import WHY_LEFT, ActReport
 from emq_ops.protocol.errors import BadInputError, one_line
+from emq_ops.protocol.files import written
 from emq_ops.protocol.server import Server
 
 if TYPE_CHECKING:
@@ -74,10 +75,8 @@ def put_page(page: str, target: str) -> None:
     if target == "-":
         sys.stdout.write(page)
         return
-    try:
-        Path(target).write_text(page, "utf-8")
-    except OSError as fault:
-        raise BadInputError(f"can't write the page: {fault.strerror}", where=target) from None
+    with written(Path(target)) as file:
+        file.write(page)
     say(f"page: {target}")
 
 

@@ -19,6 +19,7 @@ from emq_ops.config.policies import dead_policy, stalled_policy, stream_policy
 from emq_ops.config.wiring import Wiring
 from emq_ops.policy.models import DeadPolicy, StalledPolicy, StreamPolicy
 from emq_ops.protocol.errors import BadInputError
+from emq_ops.protocol.files import share_with
 from emq_ops.protocol.server import Server
 
 if TYPE_CHECKING:
@@ -86,7 +87,9 @@ class CommandContext:
         state = options.state
         if state is None and not loaded.sources and options.local is not None:
             state = options.local
-        return wiring.with_urls(server=options.url, state=state, local=options.local, remote=options.remote)
+        wiring = wiring.with_urls(server=options.url, state=state, local=options.local, remote=options.remote)
+        share_with(wiring.group)
+        return wiring
 
     @property
     def names_server(self) -> bool:

@@ -14,6 +14,7 @@ from emq_ops.cli.values import file_of
 from emq_ops.deploy.importer import as_yaml, read_queues
 from emq_ops.policy.secrets import hide
 from emq_ops.protocol.errors import BadInputError
+from emq_ops.protocol.files import create_privately
 
 app = new_app()
 
@@ -45,7 +46,7 @@ def import_(
         sys.stdout.write(text)
         return
     try:
-        with file_of(out).open("x", encoding="utf-8") as file:
+        with open(create_privately(file_of(out)), "w", encoding="utf-8") as file:
             file.write(text)
     except OSError as fault:
         raise BadInputError(f"can't write: {fault.strerror}", where=out, fix="name a new file") from None

@@ -115,6 +115,7 @@ class StateSection(Section):
 
     url: str = option(URL, "sqlite:///.emq/state.db", "sqlite:/// or postgresql://")
     retain: int = option(duration(3_600_000), 90 * 86_400_000, "how long runs and deaths are kept")
+    group: str | None = option(TEXT, None, "a group of this host that may read and write all files, beside their owner")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -177,6 +177,11 @@ class Wiring:
         return self._url("state.url", str(self.state["url"]), database_faults)
 
     @property
+    def group(self) -> str | None:
+        """The group of this host that may read and write what is made, beside its owner."""
+        return self._optional(self.state, "state", "group")
+
+    @property
     def archive_local(self) -> str | None:
         """Resolved, absolute; None without an archive."""
         if self.archive is None:

@@ -7,7 +7,7 @@ import os
 import socket
 from pathlib import Path
 
-from emq_ops.config import files
+from emq_ops.protocol import files
 from emq_ops.protocol.errors import BadInputError
 
 

@@ -6,6 +6,7 @@ A writing transaction takes the write lock when it begins, so that it can't fail
 from __future__ import annotations
 
 import contextlib
+import os
 import sqlite3
 import time
 from collections.abc import Callable, Iterator
@@ -18,6 +19,7 @@ from sqlalchemy.engine import URL
 from emq_ops.database import faults
 from emq_ops.database.errors import DatabaseError
 from emq_ops.database.profile import Profile, shown
+from emq_ops.protocol import files
 from emq_ops.protocol.deadline import within
 from emq_ops.protocol.errors import EmqError
 
@@ -31,10 +33,12 @@ def open_sqlite(url: URL, profile: Profile) -> Engine:
     if "uri" not in url.query:  # with it the database is a file: URI, for SQLite alone to read
         path = Path(str(url.database)).expanduser()
         try:
-            path.absolute().parent.mkdir(parents=True, exist_ok=True)
+            files.make_private(path.absolute().parent)
         except OSError as fault:
             told = f"can't make the folder: {fault.strerror}"
             raise DatabaseError(told, where=str(path.parent), fix="check the path and rights") from fault
+        with contextlib.suppress(OSError):  # it is there, or SQLite says what is wrong
+            os.close(files.create_privately(path))
         url = url.set(database=str(path))
     engine = create_engine(url, connect_args={"timeout": profile.busy, "check_same_thread": False})
     busy_ms = int(1000 * profile.busy)

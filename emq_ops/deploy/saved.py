@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from emq_ops.config import files
 from emq_ops.deploy.document import Document
 from emq_ops.deploy.model import Plan, Proposal
 from emq_ops.deploy.render import as_json, value
+from emq_ops.protocol import files
 from emq_ops.protocol.errors import BadInputError, EmqError
 
 FORMAT, VERSION = "emq-ops/saved-plan", 1
@@ -77,7 +77,7 @@ def save(path: Path, proposal: Proposal, *, server: str, state: str) -> None:
         "plan": as_json(plan),
     }
     body["seal"] = _seal(body)
-    with files.written(path, mode=0o644) as file:
+    with files.written(path) as file:
         file.write(json.dumps(body, indent=1) + "\n")
 
 

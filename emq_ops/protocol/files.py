@@ -1,34 +1,86 @@
-"""Files that nobody else is to read: private whatever the umask, and never written through a planted link."""
+"""Files that nobody else is to read: private whatever the umask, and never written through a planted link.
+
+`share_with` lets a group read and write them, for the whole process: what one command makes is alike.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import pathlib
+import stat
 import tempfile
+from collections.abc import Iterator
+from typing import IO
 
-PRIVATE_FOLDER, PRIVATE_FILE = 0o700, 0o600
+from emq_ops.protocol.errors import BadInputError, one_line
+
+Path = str | os.PathLike[str]
+_group: list[int] = []
 
 
-def make_private(folder: str | os.PathLike[str], mode: int = PRIVATE_FOLDER) -> None:
-    """Makes a folder, and those above it that are missing, with exactly `mode`. One that is there stays as it is."""
+def share_with(group: str | None) -> None:
+    """Lets a group (a name or a number) read and write what is made from now on; None: nobody but ourselves. Raises
+    BadInputError for a group that is not there."""
+    _group.clear()
+    if group is None:
+        return
+    if group.isdecimal():
+        _group.append(int(group))
+        return
+    import grp  # and the system's databases of users: hardly anybody asks for it
+
+    try:
+        _group.append(grp.getgrnam(group).gr_gid)
+    except KeyError:
+        raise BadInputError(f"no group '{one_line(group)}'", where="state.group", fix="a group of this host") from None
+
+
+def settle(fd_or_path: int | Path, *, folder: bool = False, mode: int | None = None) -> None:
+    """Gives what was just made its mode, whatever the umask: for us alone, or for the group too; or exactly `mode`.
+    Raises OSError."""
+    if mode is None:
+        mode = (0o770 if folder else 0o660) if _group else (0o700 if folder else 0o600)
+    if _group:
+        os.chown(fd_or_path, -1, _group[0])
+    os.chmod(fd_or_path, mode)
+
+
+def make_private(folder: Path) -> list[str]:
+    """Makes a folder, and those above it that are missing; one that is there stays as it is. Returns the folders that
+    were made, the uppermost first. Raises OSError."""
     path = os.path.abspath(folder)
     missing = []
     while not os.path.lexists(path):
         missing.append(path)
         path = os.path.dirname(path)
-    for one in reversed(missing):
+    missing.reverse()
+    for one in missing:
         with contextlib.suppress(FileExistsError):  # somebody made it meanwhile
             os.mkdir(one, 0o700)
-            os.chmod(one, mode)
+            settle(one, folder=True)
+    return missing
 
 
-def write_privately(path: str | os.PathLike[str], data: bytes, mode: int = PRIVATE_FILE) -> None:
-    """Replaces a file as a whole, with exactly `mode`. A link is replaced, not followed. Raises OSError."""
-    # Of the same folder, by O_EXCL and O_NOFOLLOW, with a name that nobody can guess.
-    fd, part = tempfile.mkstemp(dir=os.path.dirname(os.path.abspath(path)), prefix=".emq-")
+def create_privately(path: Path) -> int:
+    """Makes a new, empty file and returns its descriptor. Raises OSError; FileExistsError for a link, too."""
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    settle(fd)
+    return fd
+
+
+def temporary_beside(path: Path) -> tuple[int, str]:
+    """Makes a file in the folder of `path` under a name that nobody can guess; returns its descriptor and path. It is
+    to be renamed to `path`, or removed. Raises OSError."""
+    return tempfile.mkstemp(dir=os.path.dirname(os.path.abspath(path)), prefix=".emq-")  # O_EXCL, O_NOFOLLOW, 0600
+
+
+def write_privately(path: Path, data: bytes) -> None:
+    """Replaces a file as a whole. A link is replaced, not followed. Raises OSError."""
+    fd, part = temporary_beside(path)
     try:
         with open(fd, "wb") as file:
-            os.fchmod(fd, mode)
+            settle(fd)
             file.write(data)
             file.flush()
             os.fsync(fd)
@@ -39,9 +91,50 @@ def write_privately(path: str | os.PathLike[str], data: bytes, mode: int = PRIVA
         raise
 
 
-def create_privately(path: str | os.PathLike[str], mode: int = PRIVATE_FILE) -> int:
-    """Makes a new, empty file with exactly `mode` and returns its descriptor. Raises FileExistsError (also for a link)
-    and other OSErrors."""
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    os.fchmod(fd, mode)
-    return fd
+def regular(path: pathlib.Path) -> pathlib.Path:
+    """Where a file at `path` goes, symbolic links followed. Raises BadInputError for what is there and is no regular
+    file: it must not be replaced."""
+    real = pathlib.Path(os.path.realpath(path))
+    try:
+        kind = os.stat(real).st_mode
+    except OSError:
+        return real
+    if stat.S_ISREG(kind):
+        return real
+    what = "a folder" if stat.S_ISDIR(kind) else "a device or a pipe"
+    raise BadInputError(f"this is {what}, no file", where=str(path), fix="name a file")
+
+
+@contextlib.contextmanager
+def written(path: pathlib.Path, *, mode: int | None = None) -> Iterator[IO[str]]:
+    """A text file that appears whole, and on the disk, at the end of the block; nothing where the block fails. It is
+    private, unless `mode` says otherwise. A device or a pipe (``/dev/stdout``) is written to as it is. Raises
+    BadInputError."""
+    try:
+        if _stream(path):
+            with path.open("w", encoding="utf-8") as file:
+                yield file
+            return
+        real = regular(path)
+        fd, part = temporary_beside(real)
+        try:
+            with open(fd, "w", encoding="utf-8") as file:
+                settle(fd, mode=mode)
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(part, real)
+        finally:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(part)
+    except OSError as fault:
+        what = f"can't write: {fault.strerror}"
+        raise BadInputError(what, where=str(path), fix="check the path and rights") from None
+
+
+def _stream(path: pathlib.Path) -> bool:
+    try:
+        kind = path.stat().st_mode
+    except OSError:
+        return False
+    return stat.S_ISCHR(kind) or stat.S_ISFIFO(kind)

@@ -13,7 +13,7 @@ from typing import Literal
 from urllib.parse import SplitResult, unquote
 
 from emq_archive.errors import ArchiveError, DiskFullError, StoreRefusedError, StoreUnreachableError
-from emq_ops.protocol import deadline
+from emq_ops.protocol import deadline, files
 from emq_ops.protocol.errors import BadInputError
 
 _TEMP = ".emq-temp"
@@ -118,7 +118,7 @@ class DirectoryRemote:
         self._folder(self.root / _TEMP)
         path = self.root / _TEMP / uuid.uuid4().hex
         try:
-            with open(path, "xb") as out:
+            with open(files.create_privately(path), "wb") as out:
                 if isinstance(body, Path):
                     with open(body, "rb") as source:
                         while block := source.read(_BLOCK):
@@ -134,15 +134,8 @@ class DirectoryRemote:
         return path
 
     def _folder(self, folder: Path) -> list[Path]:
-        """Makes `folder`; answers which existing folders got a new entry by that."""
-        missing: list[Path] = []
-        at = folder
-        while not at.exists():
-            missing.append(at)
-            at = at.parent
-        for path in reversed(missing):
-            path.mkdir(exist_ok=True)
-        return [path.parent for path in missing]
+        """Makes `folder`; returns which folders got a new entry by that."""
+        return [Path(made).parent for made in files.make_private(folder)]
 
     def get(self, key: str) -> bytes | None:
         """See `ports.Remote.get`."""

@@ -15,13 +15,29 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from emq_ops.protocol import ids
+from emq_ops.protocol import files, ids
+from emq_ops.protocol.errors import BadInputError
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import Server
 from emq_ops.protocol.transitions.enqueue import NewJob, enqueue_many
 
 QUEUES = ("orders", "mail")
+MARK = ".emq-ops-demo"
+"""Stands in a folder that a demo made, and may make anew."""
 LANES = [f"GRP{ids.encode62(n)}" for n in (1, 2, 3)]
+
+
+def _empty(folder: Path) -> None:
+    """Removes the folder of an earlier demo. Raises BadInputError for one that holds anything else."""
+    if not os.path.lexists(folder):
+        return
+    if folder.is_symlink() or not folder.is_dir():
+        raise BadInputError("not a folder", where=str(folder), fix="--folder with the name of a new one")
+    if any(folder.iterdir()) and not (folder / MARK).is_file():
+        raise BadInputError(
+            "not empty, and of no earlier demo", where=str(folder), fix="--folder with the name of a new one"
+        )
+    shutil.rmtree(folder)
 
 
 class Stage:
@@ -29,8 +45,9 @@ class Stage:
 
     def __init__(self, folder: Path, config: Path | None) -> None:
         self.folder = folder
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir(parents=True)
+        _empty(folder)
+        files.make_private(folder)
+        (folder / MARK).touch()
         overlay = resources.files("emq_ops.cli.demo").joinpath("overlay.yaml").read_text("utf-8")
         self.files = []
         if config is not None:

@@ -16,13 +16,13 @@ from typing import IO, Any
 
 from sqlalchemy import Connection, MetaData, Table, func, insert, inspect, select, text
 
-from emq_ops.config import files
 from emq_ops.database.errors import DatabaseError
 from emq_ops.deploy.store.lock import StateLock
 from emq_ops.ledger import schema
 from emq_ops.ledger.deploy_schema import revisions, state_lock
 from emq_ops.ledger.ledger import STATE, Ledger
 from emq_ops.ledger.schema import deaths, runs
+from emq_ops.protocol import files
 from emq_ops.protocol.errors import BadInputError
 
 FORMAT, VERSION = "emq-ops/state", 1
@@ -169,15 +169,18 @@ def backup(ledger: Ledger, path: Path) -> None:
         _export(ledger, path)
         return
     real = files.regular(path)
-    part = real.with_name(f"{real.name}.{os.getpid()}.part")
+    part = None
     try:
-        with contextlib.suppress(FileNotFoundError):
-            part.unlink()
-        os.close(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+        fd, part = files.temporary_beside(real)
+        files.settle(fd)
+        os.close(fd)
         with contextlib.closing(sqlite3.connect(part)) as copy, ledger.read() as connection:
             raw = connection.connection.driver_connection
             assert isinstance(raw, sqlite3.Connection)
             raw.backup(copy, pages=2000)
-        part.replace(real)
+        os.replace(part, real)
     except (OSError, sqlite3.Error) as fault:
+        if part is not None:
+            with contextlib.suppress(OSError):
+                os.unlink(part)
         raise BadInputError(f"can't write the backup: {fault}", where=str(path)) from None

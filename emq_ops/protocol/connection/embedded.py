@@ -105,7 +105,9 @@ class Embedded(Topology):
     def _join(self) -> Address:
         reap()
         try:
-            make_private(self._folder)
+            make_private(os.path.dirname(self._folder))
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(self._folder, 0o700)  # for us alone, whoever may read the rest
             self._check_folder()
             with self._starting():
                 if self._users is None:

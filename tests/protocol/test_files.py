@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from emq_ops.config.files import regular, written
+from emq_ops.protocol.files import regular, written
 from emq_ops.daemon.notify import ReadyFile
 from emq_ops.deploy.store import transfer
 from emq_ops.ledger.ledger import open_ledger
