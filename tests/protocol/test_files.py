@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from emq_ops.protocol.files import regular, written
 from emq_ops.daemon.notify import ReadyFile
 from emq_ops.deploy.store import transfer
 from emq_ops.ledger.ledger import open_ledger
 from emq_ops.protocol.errors import BadInputError
+from emq_ops.protocol.files import regular, written
 
 
 @pytest.fixture
