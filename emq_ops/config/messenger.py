@@ -7,7 +7,7 @@ from typing import Any
 
 
 def messenger_of(url: str) -> Any:
-    """What sends to `url` (``notify(title=..., body=...)`` answers whether it was taken), or None where apprise knows
+    """What sends to `url` (``notify(title=..., body=...)`` returns whether it was taken), or None where apprise knows
     none. Takes a moment: the library is heavy, and most have no alerts."""
     import apprise
 

@@ -106,7 +106,7 @@ class Preflight:
     # -- values --------------------------------------------------------------------------------------------------------
 
     def _evaluate(self, play: Play, task: Task, queue: str) -> set[str]:
-        """Evaluates what can be; answers the names that were read."""
+        """Evaluates what can be; returns the names that were read."""
         used: set[str] = set()
 
         def scope(names: Mapping[str, Any]) -> _Early:

@@ -124,7 +124,7 @@ class Runner:
                 raise
 
     def _play(self, play: Play, names: list[str], pool: ThreadPoolExecutor) -> tuple[set[str], bool]:
-        """Runs one play; answers the queues that failed, and whether the run ends with it."""
+        """Runs one play; returns the queues that failed, and whether the run ends with it."""
         failed: set[str] = set()
         batches = list(split(names, play.serial))
         for number, batch in enumerate(batches, 1):

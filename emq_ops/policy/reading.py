@@ -11,7 +11,7 @@ from dataclasses import MISSING, dataclass
 from typing import Any, Literal, TypeVar
 
 from emq_ops.policy.kinds import Kind, Refused
-from emq_ops.policy.options import Key, Listed, Named, Nested, Shape, build, keys
+from emq_ops.policy.options import Key, Listed, Nested, Shape, build, keys
 from emq_ops.policy.references import ReferenceFault, has_reference, resolve
 from emq_ops.protocol.errors import BadInputError
 
@@ -127,15 +127,3 @@ class Reader:
 def keys_with(kind: type[Any], beside: type[Any] | None = None) -> dict[str, Key]:
     """The keys of a type and of the one that may stand beside it."""
     return keys(kind) if beside is None else keys(beside) | keys(kind)
-
-
-def shape_at(path: Path, root: Shape) -> Shape | None:
-    """What may stand at a path below `root`; None where nothing may."""
-    here: Shape | None = root
-    for part in path:
-        if isinstance(here, Nested):
-            key = keys_with(here.of, here.beside).get(str(part))
-            here = key.shape if key is not None else None
-        else:
-            here = here.item if isinstance(here, Listed | Named) else None
-    return here

@@ -112,7 +112,7 @@ class _Due(Module):
         return min(int(count), options["limit"] or int(count)), [i.decode("utf-8", "replace") for i in ids]
 
     def move(self, q: Queue, options: dict[str, Any], limit: int) -> int:
-        """Moves up to `limit`; answers how many."""
+        """Moves up to `limit`; returns how many."""
         raise NotImplementedError
 
     def inspect(self, ctx: TaskContext, options: dict[str, Any]) -> Decision:

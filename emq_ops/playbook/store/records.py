@@ -74,7 +74,7 @@ Retry = Callable[[RunRecord], tuple[set[StepKey], set[StepKey]]]
 def begin(
     ledger: Ledger, playbook: str, sha256: str, options: dict[str, Any], queues: dict[str, list[str]]
 ) -> RunRecord:
-    """Records a new run and answers it."""
+    """Records a new run and returns it."""
     record = RunRecord(mint("RUN"), playbook, sha256, options, queues, 1, {})
     with ledger.write() as connection:
         connection.execute(
