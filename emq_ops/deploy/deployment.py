@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 
 from emq_ops.config.effective import Layers
@@ -14,11 +15,12 @@ from emq_ops.deploy.apply import Applied, Watch, apply
 from emq_ops.deploy.document import Document
 from emq_ops.deploy.live import read_live
 from emq_ops.deploy.model import Drift, Interrupted, Plan, Proposal
-from emq_ops.deploy.planner import drift_of, plan
+from emq_ops.deploy.planner import Options, drift_of, plan
 from emq_ops.deploy.store import journal, revisions
 from emq_ops.deploy.store.lock import Owner, owner_of
 from emq_ops.deploy.store.revisions import Revision
-from emq_ops.ledger.ledger import Ledger, host_ms
+from emq_ops.deploy.variables import Digests
+from emq_ops.ledger.ledger import Ledger, host_ms, secret_key
 from emq_ops.protocol.errors import BadInputError
 from emq_ops.protocol.server import Server
 from emq_ops.syntax.errors import SourceError
@@ -30,8 +32,12 @@ class Deployment:
     def __init__(self, server: Server, ledger: Ledger, wiring: Wiring) -> None:
         self.server, self.ledger, self.env = server, ledger, wiring.env
         self.where = server.where
-
         self._current: Revision | None = None
+
+    @cached_property
+    def digests(self) -> Digests:
+        """Digests with the key of this state."""
+        return Digests(secret_key(self.ledger, "digests"))
 
     def current(self) -> Revision | None:
         """The revision in force."""
@@ -65,7 +71,8 @@ class Deployment:
                 path=f"queues.{selector}",
                 fix=_near(selector, known) + "`optional: true` in it, if that is right",
             )
-        return Document.of(loaded, layers, queues), [s for s in layers.patterns if not layers.takes_any(s, queues)]
+        document = self.digests.noted(Document.of(loaded, layers, queues), self.env)
+        return document, [s for s in layers.patterns if not layers.takes_any(s, queues)]
 
     def propose(
         self, loaded: Loaded, revert: Sequence[str] = (), *, as_of: Mapping[str, int] | None = None
@@ -79,6 +86,7 @@ class Deployment:
 
     def propose_document(self, document: Document, kind: str) -> Proposal:
         """The plan to a given document: that of an earlier revision (``rollback``), or an empty one (``destroy``)."""
+        document = self.digests.noted(document, self.env)
         return Proposal(self._plan(document, kind, (), []), document)
 
     def _plan(
@@ -99,10 +107,11 @@ class Deployment:
                 cut = journal.interrupted(connection)
         else:
             cut, owner = self.standing()
-        before = applied.document if applied else None
+        before = self.digests.as_applied(applied.document, self.env) if applied else None
         live = read_live(self.server, self.ledger, document, before, self.env, cut, as_of)
         live.unmatched_optional = unmatched
-        made = plan(document, before, live, env=self.env, revert=revert, kind=kind)
+        options = Options(self.env, revert, kind, self.digests)
+        made = plan(document, before, live, options)
         made.base, made.made_ms = applied.number if applied else None, host_ms()
         if owner is not None and owner.held:
             made.warnings.append(f"an apply is under way: {owner}")
@@ -114,8 +123,9 @@ class Deployment:
         if applied is None:
             return []
         cut, _ = self.standing()
-        live = read_live(self.server, self.ledger, applied.document, applied.document, self.env, cut)
-        return drift_of(applied.document, live, self.env)
+        document = self.digests.as_applied(applied.document, self.env)
+        live = read_live(self.server, self.ledger, document, document, self.env, cut)
+        return drift_of(document, live, Options(self.env, digests=self.digests))
 
     def apply(
         self, proposal: Proposal, *, allow_loss: bool = False, why: str = "", watch: Watch | None = None

@@ -5,11 +5,23 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from emq_ops.deploy.variables import Past
 from emq_ops.policy.references import ReferenceFault, has_reference, resolve
 from emq_ops.policy.scalars import parse_duration
+from emq_ops.syntax.core import scalar
 
 Json = dict[str, Any]
 Env = Mapping[str, str]
+
+
+def told(value: Any, env: Env) -> Any:
+    """A value as what it says now: a number, a switch or text."""
+    if not has_reference(value):
+        return value
+    try:
+        return scalar(resolve(value, env))
+    except ReferenceFault:
+        return value
 
 
 def number(value: Any, env: Env) -> int | None:
@@ -27,7 +39,10 @@ def number(value: Any, env: Env) -> int | None:
 
 
 def switch(value: Any, env: Env) -> bool:
-    """A switch that may be a reference."""
+    """A switch that may be a reference. One that said something else before is taken for true: what it guards is
+    asked about rather than lost."""
+    if isinstance(value, Past):
+        return True
     if has_reference(value):
         try:
             return resolve(value, env) == "true"
@@ -41,10 +56,13 @@ def lowered(name: str, before: Json | None, after: Json, env: Env) -> str | None
     new = number(after.get(name), env)
     if new is None:
         return None
-    old = number((before or {}).get(name), env)
+    given = (before or {}).get(name)
+    if isinstance(given, Past):  # what it said then is not known
+        return f"{name} goes from {given} to {told(after[name], env)}"
+    old = number(given, env)
     if old is None:
         return f"{name} {after[name]} is new"
-    return f"{name} goes from {(before or {})[name]} to {after[name]}" if new < old else None
+    return f"{name} goes from {given} to {after[name]}" if new < old else None
 
 
 def of_dead(before: Json | None, after: Json | None, env: Env) -> list[str]:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from emq_ops.deploy import loss, settings
 from emq_ops.deploy.document import GLOBALS, Document
 from emq_ops.deploy.effects import dead_effect, stalled_effect, stream_effect
 from emq_ops.deploy.model import Drift, Field, Live, LiveQueue, Op, Plan, Step, Write
+from emq_ops.deploy.variables import Digests, Past, canonical
 from emq_ops.passes.registry import PASSES
+from emq_ops.policy.references import resolve
 from emq_ops.protocol import globs
 from emq_ops.protocol.errors import BadInputError
 
@@ -17,22 +20,28 @@ Env = Mapping[str, str]
 Json = dict[str, Any]
 
 
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How a plan is made. `env`: where references are looked up; `revert`: addresses, queues or ``all``: drift that is
+    to be put back; `kind`: apply, rollback, destroy; `digests`: tell what references gave when they were applied."""
+
+    env: Env
+    revert: Sequence[str] = ()
+    kind: str = "apply"
+    digests: Digests = field(default_factory=lambda: Digests(b""))
+
+
 def plan(
     desired: Document,
     applied: Document | None,
     live: Live,
-    *,
-    env: Env,
-    revert: Sequence[str] = (),
-    kind: str = "apply",
+    options: Options,
 ) -> Plan:
-    """The steps from `applied` (and from what is `live`) to `desired`.
-
-    `revert`: addresses, queues or ``all``: drift that is to be put back. Raises BadInputError for a name among them
-    that nothing drifted under, and for a reference in a setting that does not resolve.
-    """
+    """The steps from `applied` (with `Past` where a variable changed) and from what is `live` to `desired`. Raises
+    BadInputError for a name to revert that nothing drifted under, and for a reference in a setting that does not
+    resolve."""
     before = applied or Document.empty()
-    work = _Planner(desired, before, live, env, revert, kind)
+    work = _Planner(desired, before, live, options)
     for queue in sorted({*desired.queues, *before.queues, *(queue for queue, _ in live.left)}):
         work.queue(queue)
     work.globs()
@@ -43,18 +52,26 @@ def plan(
     for number, step in enumerate(steps, 1):
         step.number = number
     warnings = [*work.warnings, *_unmatched(live)]
-    return Plan(steps, work.drift, warnings, work.refusals, live.interrupted, kind)
+    return Plan(steps, work.drift, warnings, work.refusals, live.interrupted, options.kind)
 
 
 def _unmatched(live: Live) -> list[str]:
     return [f"'{selector}' takes no queue yet" for selector in live.unmatched_optional]
 
 
-def changed(before: Json | None, after: Json | None) -> list[Field]:
-    """The fields that differ, in the order of the later one."""
+def changed(before: Json | None, after: Json | None, env: Env) -> list[Field]:
+    """The fields that differ, in the order of the later one. A reference that gives something else now is told with
+    what it gives."""
     old, new = before or {}, after or {}
     names = [*new, *(name for name in old if name not in new)]
-    return [Field(name, old.get(name), new.get(name)) for name in names if old.get(name) != new.get(name)]
+    out = []
+    for name in names:
+        was, will = old.get(name), new.get(name)
+        if isinstance(was, Past):
+            out.append(Field(name, str(was), loss.told(will, env)))
+        elif was != will:
+            out.append(Field(name, was, will))
+    return out
 
 
 def _op(before: Any, after: Any) -> Op:
@@ -66,11 +83,9 @@ _ABSENT = object()
 
 
 class _Planner:
-    def __init__(
-        self, desired: Document, applied: Document, live: Live, env: Env, revert: Sequence[str], kind: str
-    ) -> None:
-        self.desired, self.applied, self.live, self.env = desired, applied, live, env
-        self.kind = kind
+    def __init__(self, desired: Document, applied: Document, live: Live, options: Options) -> None:
+        self.desired, self.applied, self.live, self.env = desired, applied, live, options.env
+        self.kind, self._digests = options.kind, options.digests
         self.steps: list[Step] = []
         self.drift: list[Drift] = []
         self.warnings: list[str] = []
@@ -78,7 +93,7 @@ class _Planner:
         self._flat = settings.Flattened()
         self._diffs: dict[tuple[int, int], list[Field]] = {}
         self._left = live.left
-        self._revert = list(revert)
+        self._revert = list(options.revert)
         self._reverted: set[str] = set()
 
     def queue(self, queue: str) -> None:
@@ -154,9 +169,13 @@ class _Planner:
         # Queues that one glob takes share their fields, and so what differs in them.
         key = (id(before), id(after))
         if key not in self._diffs:
-            self._diffs[key] = changed(before, after)
+            self._diffs[key] = changed(before, after, self.env)
         step = Step(0, _op(before, after), f"{queue}/{path}", queue, kind, self._diffs[key])
         self.steps.append(step)
+        same = (
+            one for name, one in (before or {}).items() if isinstance(one, Past) and str(one) == (after or {}).get(name)
+        )
+        step.notes += dict.fromkeys(one.why for one in same)
         return step
 
     def _settings(self, queue: str, before: Json, after: Json, facts: LiveQueue) -> None:
@@ -171,16 +190,27 @@ class _Planner:
         had, has = old is not _ABSENT, new is not _ABSENT
         address = f"{queue}/{path}"
         nothing = settings.unset(path)
-        was = settings.resolved(path, old, self.env) if had else nothing
-        will = settings.resolved(path, new, self.env) if has else nothing
         known = path in facts.settings
         now = facts.settings.get(path, nothing)
+        past = _past(old)
+        if past and has and old == new:  # both as it was applied: what is asked is what moved since
+            if known and not self._as_applied(path, old, now):
+                self._moved(queue, path, address, _plain(old), now)
+            return
+        will = settings.resolved(path, new, self.env) if has else nothing
+        if past:
+            was = now if self._as_applied(path, old, now) else old
+        else:
+            was = settings.resolved(path, old, self.env) if had else nothing
         if had and has and old == new:
             if known and now != will:
                 self._moved(queue, path, address, will, now)
             return
         op: Op = "update" if had and has else "create" if has else "delete"
-        step = Step(0, op, address, queue, "setting", [Field(path, old if had else None, new if has else None)])
+        told = (
+            Field(path, _plain(was), will) if past and has else Field(path, old if had else None, new if has else None)
+        )
+        step = Step(0, op, address, queue, "setting", [told], notes=list(dict.fromkeys(one.why for one in past)))
         self.steps.append(step)
         if self.kind == "destroy":
             step.notes.append(f"stays {_said(now)} on the server, managed no more")
@@ -199,6 +229,14 @@ class _Planner:
                 step.notes.append(f"was moved to {_said(now)} by hand")
             elif not had and known and now != nothing:
                 step.notes.append(f"is {_said(now)} on the server")
+
+    def _as_applied(self, path: str, old: Any, now: Any) -> bool:
+        """Whether the live value is what was applied, though a reference in it gives something else now."""
+        if isinstance(old, dict):
+            return isinstance(now, dict) and all(self._as_applied(path, old[name], now.get(name)) for name in old)
+        if isinstance(old, Past):
+            return self._digests.was(self.applied, old, now)
+        return canonical(resolve(str(old), self.env)) == canonical(str(now))
 
     def _by_us(self, queue: str, path: str, now: Any) -> bool:
         """Whether an apply that did not end left the setting at `now`."""
@@ -233,7 +271,7 @@ class _Planner:
             return
         old = {"windows" if name == "maintenance" else name: before} if isinstance(before, list) else before
         new = {"windows" if name == "maintenance" else name: after} if isinstance(after, list) else after
-        step = Step(0, _op(before or None, after or None), name, None, name, changed(old, new))
+        step = Step(0, _op(before or None, after or None), name, None, name, changed(old, new, self.env))
         if name == "archive" and self.kind != "destroy":
             step.loss = loss.of_archive(before, after)
             if before and after and (before.get("remote") or {}).get("url") != (after.get("remote") or {}).get("url"):
@@ -254,6 +292,19 @@ class _Planner:
                 )
 
 
+def _plain(value: Any) -> Any:
+    """A setting with its references as text."""
+    if isinstance(value, dict):
+        return {name: _plain(below) for name, below in value.items()}
+    return str(value) if isinstance(value, Past) else value
+
+
+def _past(value: Any) -> list[Past]:
+    """The references in a setting that give something else than when it was applied."""
+    parts = value.values() if isinstance(value, dict) else [value]
+    return [part for part in parts if isinstance(part, Past)]
+
+
 _AT_START = ("server", "http")
 """Sections that a running daemon does not follow."""
 
@@ -262,6 +313,6 @@ def _said(value: Any) -> str:
     return "unset" if value is None else "true" if value is True else "false" if value is False else str(value)
 
 
-def drift_of(applied: Document, live: Live, env: Env) -> list[Drift]:
-    """Where the live server is not what was applied."""
-    return plan(applied, applied, live, env=env).drift
+def drift_of(applied: Document, live: Live, options: Options) -> list[Drift]:
+    """Where the live server is not what was applied (with `Past` where a variable changed)."""
+    return plan(applied, applied, live, options).drift

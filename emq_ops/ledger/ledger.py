@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import time
 
 from sqlalchemy import Engine, select, update
@@ -9,6 +10,7 @@ from sqlalchemy import Engine, select, update
 from emq_ops.database.engine import Database, open_database
 from emq_ops.database.migrations import Migrations
 from emq_ops.database.profile import Profile
+from emq_ops.database.statements import insert
 from emq_ops.ledger import schema
 
 PROFILE = Profile(
@@ -54,6 +56,19 @@ def adopt_state(ledger: Ledger, state: str) -> bool:
         connection.execute(update(schema.identity).where(schema.identity.c.name == "state").values(value=state))
     ledger.state = state
     return True
+
+
+def secret_key(ledger: Ledger, name: str) -> bytes:
+    """The key of the state that goes by `name`, made at first use; it goes where the state goes, and nowhere else."""
+    named = select(schema.identity.c.value).where(schema.identity.c.name == name)
+    with ledger.read() as connection:
+        found = connection.execute(named).scalar()
+    if found is None:
+        with ledger.write() as connection:
+            made = insert(connection, schema.identity).values(name=name, value=secrets.token_hex(32))
+            connection.execute(made.on_conflict_do_nothing())
+            found = connection.execute(named).scalar_one()
+    return bytes.fromhex(found)
 
 
 def host_ms() -> int:

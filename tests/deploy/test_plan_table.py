@@ -12,7 +12,7 @@ from emq_ops.config.effective import Layers
 from emq_ops.config.loader import load
 from emq_ops.deploy.document import Document
 from emq_ops.deploy.model import SIGNS, DeadFacts, Interrupted, Live, LiveQueue, Plan, Step, StreamFacts
-from emq_ops.deploy.planner import plan
+from emq_ops.deploy.planner import Options, plan
 from emq_ops.deploy.render import value
 from emq_ops.protocol.errors import BadInputError
 
@@ -55,7 +55,7 @@ def made(case: dict[str, Any], folder: Path) -> Plan:
     given = case["applied"]
     applied = None if given is None else desired if given == "same" else document(given, folder)
     kind = case.get("kind", "apply")
-    return plan(desired, applied, live_of(case), env={}, revert=case.get("revert", ()), kind=kind)
+    return plan(desired, applied, live_of(case), Options({}, case.get("revert", ()), kind))
 
 
 def seen(step: Step, expected: dict[str, Any]) -> dict[str, Any]:
@@ -107,6 +107,6 @@ def test_a_revision_of_an_earlier_version_tells_nothing_of_globs(tmp_path: Path)
     config = {"queues": {"m-*": {"stalled": {}}}}
     desired = document(config, tmp_path)
     earlier = Document({name: value for name, value in desired.data.items() if name != "globs"})
-    assert plan(desired, earlier, Live(), env={}).empty
+    assert plan(desired, earlier, Live(), Options({})).empty
     assert Document.from_text(earlier.text).globs is None
     assert Document.from_text(desired.text).data == desired.data

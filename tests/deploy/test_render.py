@@ -10,7 +10,7 @@ import pytest
 
 from emq_ops.deploy import render
 from emq_ops.deploy.model import DeadFacts, Interrupted, Live, LiveQueue, Plan, StreamFacts
-from emq_ops.deploy.planner import plan
+from emq_ops.deploy.planner import Options, plan
 from tests.deploy.test_plan_table import DATA, document
 
 GOLDEN = DATA / "golden"
@@ -66,7 +66,7 @@ def sample(folder: Path) -> Plan:
     }
     live.interrupted = Interrupted(7, "ops@host:4711", 1_772_000_000_000, 2, 5, {("orders", "concurrency"): (None, 40)})
     live.unmatched_optional = ["bulk-*"]
-    made = plan(document(DESIRED, folder), document(APPLIED, folder), live, env={})
+    made = plan(document(DESIRED, folder), document(APPLIED, folder), live, Options({}))
     made.base, made.made_ms = 3, 1_772_000_100_000
     return made
 
@@ -95,7 +95,7 @@ def test_strangers_can_not_steer_a_terminal_or_a_page(tmp_path: Path) -> None:
 
 def test_nothing_to_do_is_one_line(tmp_path: Path) -> None:
     same = document(DESIRED, tmp_path)
-    made = plan(same, same, Live(), env={})
+    made = plan(same, same, Live(), Options({}))
     made.warnings.clear()
     assert render.text(made) == "Nothing to do.\n"
     assert render.as_json(made)["changes"] is False
