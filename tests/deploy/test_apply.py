@@ -133,7 +133,7 @@ def test_the_dead_that_were_listed_bound_the_first_pass(desk: Desk) -> None:
         bound = bounds.of(connection, "q")
         assert bound is not None
         assert (bound.revision, bound.ids) == (1, frozenset(jobs[1:4]))
-        bounds.spend(connection, bound)
+        bounds.consume_plan_limit(connection, bound)
         assert bounds.of(connection, "q") is None
 
 
