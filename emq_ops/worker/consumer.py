@@ -18,7 +18,7 @@ from emq_ops.protocol.queue import Queue, positive
 from emq_ops.protocol.transitions.claims import Claim
 from emq_ops.worker import events
 from emq_ops.worker.events import ConsumerReport, LeaseLost, Listener, Signalled, Started
-from emq_ops.worker.handlers import AsyncLoop, Handler, Pool, call
+from emq_ops.worker.handlers import AsyncLoop, Handler, Pool, ThreadEndedError, call
 from emq_ops.worker.held_jobs import HeldJob, HeldJobs, lease_clock
 from emq_ops.worker.idle_timeout import IdleTimeout
 from emq_ops.worker.job import Job
@@ -27,7 +27,7 @@ from emq_ops.worker.listener import CancelListener
 from emq_ops.worker.maintainer import Maintainer
 from emq_ops.worker.retrying_task import RetryingTask
 from emq_ops.worker.settings import ConsumerSettings
-from emq_ops.worker.settle import Settler
+from emq_ops.worker.settle import Settler, failure_of
 from emq_ops.worker.sources import Sources
 from emq_ops.worker.tally import Tally
 
@@ -153,6 +153,7 @@ class Consumer:
             self._listener.ready.wait(1)  # so that the first jobs can be cancelled; a dead channel holds up nothing
 
     def _turn(self, until_idle: bool) -> None:
+        self._settle_ended()
         if time.monotonic() >= self._next_beat:
             self._next_beat = time.monotonic() + self._settings.beat / 1000 * random.uniform(0.9, 1.1)
             if self._maintainer.beat():
@@ -205,6 +206,7 @@ class Consumer:
 
     def _drain(self) -> None:
         while self._held and (left := self._until - time.monotonic()) > 0:
+            self._settle_ended()
             try:
                 self._finished.get(timeout=min(left, 1.0))
             except queue_module.Empty:
@@ -218,15 +220,33 @@ class Consumer:
         self._pool.close()
         self._async.stop()
 
+    def _settle_ended(self) -> None:
+        """Jobs whose handler ended its thread have failed; another thread says so."""
+        for held in self._pool.ended():
+            held.thread = None
+            held.ended = True
+            self._pool.submit(held)
+
     # One job, on a thread of the pool.
 
     def _work(self, held: HeldJob) -> None:
+        gone = True
+        try:
+            gone = self._handle(held)
+        finally:
+            # Also where a fault of ours came in between: the lease lapses, and another takes it up.
+            if gone:
+                self._held.drop(held)
+            self._finished.put(None)
+
+    def _handle(self, held: HeldJob) -> bool:
+        """Calls the handler and settles. False: it could not be settled before the end."""
+        if held.ended:
+            return self._settler.settle(held, failure_of(ThreadEndedError("the handler ended its thread")))
         claim = held.claim
         self._emit(Started(self._queue.name, claim.job, claim.token, claim.group))
         verdict = call(self._handler, Job(self._queue, held, self._executor, self._lose), held, self._async)
-        if verdict is None or self._settler.settle(held, verdict):
-            self._held.drop(held)
-        self._finished.put(None)
+        return verdict is None or self._settler.settle(held, verdict)
 
     # What the other parts tell us.
 

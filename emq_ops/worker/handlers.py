@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import importlib
 import inspect
+import logging
 import queue
 import sys
 import threading
@@ -14,10 +15,13 @@ from typing import Any
 
 from emq_ops.protocol.errors import BadInputError, StaleTokenError
 from emq_ops.worker.cancel import Cancelled, JobCancelled
-from emq_ops.worker.held_jobs import HeldJob
+from emq_ops.worker.held_jobs import HeldJob, is_running
 from emq_ops.worker.job import Job
 from emq_ops.worker.settle import HandlerResult, failure_of, verdict_of
 
+LOOK_SECONDS = 0.5
+"""How often a thread that waits for the event loop looks whether it lives."""
+_log = logging.getLogger("emq_ops.worker")
 Handler = Callable[[Job], Any]
 """Takes a Job; returns None, bytes, text, anything that JSON can say, or Cancelled. May be async."""
 
@@ -30,7 +34,7 @@ def load_handler(name: str) -> Handler:
         raise BadInputError(f"'{name}' names no handler", fix="module:function, such as shop.jobs:handle")
     here = str(Path.cwd())
     if here not in sys.path:
-        sys.path.insert(0, here)
+        sys.path.append(here)  # last: a file of this folder hides no module that is installed
     try:
         found: Any = importlib.import_module(module_name)
         for part in attribute.split("."):
@@ -45,37 +49,68 @@ def load_handler(name: str) -> Handler:
     return found  # type: ignore[no-any-return]  # callable is all that can be known
 
 
+class ThreadEndedError(Exception):
+    """A handler ended the thread that worked it."""
+
+
 class AsyncLoop:
-    """One event loop on a thread of its own, started when the first async handler needs it."""
+    """One event loop on a thread of its own, started when the first async handler needs it, and anew when a handler
+    ended it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._ended = threading.Event()
 
     def run(self, awaitable: Awaitable[Any]) -> Any:
-        """The result of `awaitable`; the calling thread waits for it."""
+        """Returns the result of `awaitable`; the calling thread waits for it. Raises what it raises, and
+        ThreadEndedError where the loop ended under it."""
+        loop, thread = self._running()
+        waiting = asyncio.run_coroutine_threadsafe(_outcome(awaitable), loop)
+        while True:
+            try:
+                returned, fault = waiting.result(LOOK_SECONDS)
+                break
+            except TimeoutError:
+                if not is_running(thread):
+                    raise ThreadEndedError("the handler ended the event loop's thread") from None
+        if fault is not None:
+            raise fault
+        return returned
+
+    def _running(self) -> tuple[asyncio.AbstractEventLoop, threading.Thread]:
         with self._lock:
-            if self._loop is None:
+            if self._loop is None or self._thread is None or not is_running(self._thread):
                 self._loop = asyncio.new_event_loop()
-                threading.Thread(target=_serve, args=(self._loop,), name="emq-async", daemon=True).start()
-        return asyncio.run_coroutine_threadsafe(_awaited(awaitable), self._loop).result()
+                self._thread = threading.Thread(target=self._serve, args=(self._loop,), name="emq-async", daemon=True)
+                self._thread.start()
+            return self._loop, self._thread
 
     def stop(self) -> None:
         """Ends the loop; what still runs on it is left where it is."""
         with self._lock:
+            self._ended.set()
             if self._loop is not None:
                 self._loop.call_soon_threadsafe(self._loop.stop)
                 self._loop = None
 
+    def _serve(self, loop: asyncio.AbstractEventLoop) -> None:
+        while not self._ended.is_set():
+            try:
+                loop.run_forever()  # ends early where a handler stops it, or a task of its own raises SystemExit
+            except BaseException as fault:  # noqa: BLE001  # told to the handler that awaits the task
+                _log.debug("the event loop goes on after %r", fault)
+        if not asyncio.all_tasks(loop):
+            loop.close()
 
-def _serve(loop: asyncio.AbstractEventLoop) -> None:
-    loop.run_forever()
-    if not asyncio.all_tasks(loop):
-        loop.close()
 
-
-async def _awaited(awaitable: Awaitable[Any]) -> Any:
-    return await awaitable
+async def _outcome(awaitable: Awaitable[Any]) -> tuple[Any, BaseException | None]:
+    """What came of it, as a value: some exceptions would end the loop, others be taken for a cancellation of ours."""
+    try:
+        return await awaitable, None
+    except BaseException as fault:  # noqa: BLE001  # raised again in the handler's thread
+        return None, fault
 
 
 def call(handler: Handler, job: Job, held: HeldJob, loop: AsyncLoop) -> HandlerResult | None:
@@ -107,28 +142,47 @@ class Pool:
         self._work = work
         self._name = name
         self._queue: queue.SimpleQueue[HeldJob | None] = queue.SimpleQueue()
-        self._threads: list[threading.Thread] = []
+        self._threads: dict[threading.Thread, HeldJob | None] = {}
         self._busy = 0
         self._lock = threading.Lock()
 
     def submit(self, held: HeldJob) -> None:
         with self._lock:
             self._busy += 1
-            if self._busy > len(self._threads) and len(self._threads) < self._size:
-                thread = threading.Thread(target=self._run, name=f"{self._name}-{len(self._threads)}", daemon=True)
-                self._threads.append(thread)
-                thread.start()
+            self._fill()
         self._queue.put(held)
+
+    def ended(self) -> list[HeldJob]:
+        """Returns the jobs whose threads are gone, each once; other threads take their places."""
+        with self._lock:
+            gone = [thread for thread in self._threads if not is_running(thread)]
+            found = [held for thread in gone if (held := self._threads.pop(thread)) is not None]
+            self._busy -= len(found)
+            self._fill()
+        return found
 
     def close(self) -> None:
         """Ends the threads that are not busy."""
         for _ in self._threads:
             self._queue.put(None)
 
+    def _fill(self) -> None:
+        while len(self._threads) < min(self._busy, self._size):
+            thread = threading.Thread(target=self._run, name=f"{self._name}-{len(self._threads)}", daemon=True)
+            self._threads[thread] = None
+            thread.start()
+
     def _run(self) -> None:
+        thread = threading.current_thread()
         while (held := self._queue.get()) is not None:
+            held.thread = thread
+            with self._lock:
+                self._threads[thread] = held
             try:
                 self._work(held)
+            except BaseException:  # noqa: BLE001  # whatever it was, the thread goes on
+                _log.exception("%s: a job was let go of", held.claim.job)
             finally:
                 with self._lock:
+                    self._threads[thread] = None
                     self._busy -= 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from dataclasses import dataclass, field
@@ -21,7 +22,8 @@ def lease_clock() -> float:
 class HeldJob:
     """One claim in hand. `safe_until` (lease clock): until then the lease stands for certain, since the server began to
     count it later than we did. `sign`: when it last gave a sign of life (`began`'s clock). `settling`: the handler is
-    done, and its settlement is on the way."""
+    done, and its settlement is on the way. `thread`: the one that works it, once there is one; `ended`: its handler
+    ended that thread."""
 
     claim: Claim
     safe_until: float
@@ -29,11 +31,22 @@ class HeldJob:
     began: float = field(default_factory=time.monotonic)
     sign: float = field(default_factory=time.monotonic)
     settling: bool = False
+    thread: threading.Thread | None = None
+    ended: bool = False
     lost: bool = False
 
     @property
     def took_ms(self) -> int:
         return round((time.monotonic() - self.began) * 1000)
+
+
+def is_running(thread: threading.Thread) -> bool:
+    """Returns whether a thread lives, for the operating system too: one that a handler ended below Python's feet counts
+    as alive with Python for ever."""
+    if not thread.is_alive():
+        return False
+    tasks = f"/proc/self/task/{thread.native_id}"
+    return os.path.exists(tasks) or not os.path.exists("/proc/self/task")
 
 
 class HeldJobs:

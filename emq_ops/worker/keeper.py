@@ -9,7 +9,7 @@ from emq_ops.protocol.errors import EmqError
 from emq_ops.protocol.native import Executor
 from emq_ops.protocol.queue import Queue
 from emq_ops.worker.events import Listener, Trouble
-from emq_ops.worker.held_jobs import HeldJob, HeldJobs, lease_clock
+from emq_ops.worker.held_jobs import HeldJob, HeldJobs, is_running, lease_clock
 from emq_ops.worker.retrying_task import patience
 from emq_ops.worker.settings import ConsumerSettings
 
@@ -75,8 +75,8 @@ class Keeper:
         now = lease_clock()
         kept = []
         for held in self._held.all():
-            if held.lost:
-                continue
+            if held.lost or (held.thread is not None and not is_running(held.thread)):
+                continue  # nobody works on it: its lease is left to lapse, unless the consumer settles it first
             if now < held.safe_until:
                 kept.append(held)
             else:

@@ -59,9 +59,14 @@ def verdict_of(returned: Any) -> HandlerResult:
 
 
 def failure_of(fault: BaseException) -> Failed:
-    """An exception as an error text: its type and message, at most MAX_ERROR_BYTES."""
-    text = str(fault)
-    whole = f"{type(fault).__name__}: {text}" if text else type(fault).__name__
+    """Returns an exception as an error text: its type and message, at most MAX_ERROR_BYTES; the type alone where it
+    has no message, or one that can't be said."""
+    name = str(type(fault).__name__)
+    try:
+        text = "".join(str(fault))  # a plain text, whatever subclass of one it is
+    except BaseException:  # noqa: BLE001  # an exception of the user's may do anything when it is asked
+        text = ""
+    whole = f"{name}: {text}" if text else name
     return Failed(whole.encode("utf-8", "backslashreplace")[:MAX_ERROR_BYTES].decode("utf-8", "ignore").encode("utf-8"))
 
 
