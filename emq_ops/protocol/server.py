@@ -31,7 +31,14 @@ from emq_ops.protocol.connection.subscription import Subscription
 from emq_ops.protocol.connection.tls import check_files
 from emq_ops.protocol.connection.topology import Standalone, Topology
 from emq_ops.protocol.connection.url import parse
-from emq_ops.protocol.errors import EmqError, IncompatibleError, ReconnectedError, UnreachableError, one_line
+from emq_ops.protocol.errors import (
+    EmqError,
+    IncompatibleError,
+    ReconnectedError,
+    ServerError,
+    UnreachableError,
+    one_line,
+)
 from emq_ops.protocol.scripts import Script
 
 __all__ = ["Arg", "ConnectionOptions", "Server", "ServerSession", "connect", "reply_error"]
@@ -166,8 +173,14 @@ class Server:
 
     def claim_version(self, version: str = OUR_VERSION) -> str:
         """Writes the wire version where none stands; returns the one that stands then. For workers that are told to:
-        nothing else here writes it. Raises IncompatibleError when another version came first."""
-        self.write("SET", keyspace.VERSION_KEY, version, "NX")
+        nothing else here writes it. A user who may only read it leaves it to others. Raises IncompatibleError when
+        another version came first."""
+        if self.version() is None:
+            try:
+                self.write("SET", keyspace.VERSION_KEY, version, "NX")
+            except ServerError as fault:
+                if fault.code != "NOPERM":
+                    raise
         found = self.version() or version
         _accept(found, self._options, self.where)
         return found
