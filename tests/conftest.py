@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,13 +14,45 @@ from emq_ops.ledger.ledger import Ledger, open_ledger
 from emq_ops.protocol.server import Server, connect
 from tests.support.postgres import Postgres
 from tests.support.s3 import S3Server
+from tests.support.shards import Shard
 from tests.support.valkey import Valkey
 from tests.support.zygote import Zygote, shared
 
+MEMORY = Path("/dev/shm")
+ROOM = 2 * 2**30
+"""Bytes that a run may need: its databases, buckets and append-only files, all at once."""
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--shard", type=Shard.parse, help="K/N: only the K-th of N parts of what is selected")
+
+
+def pytest_configure() -> None:
+    """Temporary folders lie in memory where there is room: no test pulls the plug, so none need wait for the disk."""
+    if "TMPDIR" not in os.environ and MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > ROOM:
+        os.environ["TMPDIR"] = str(MEMORY)  # what is started from here has it too
+        tempfile.tempdir = None
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """The long ones begin first: at the end every worker still has something short to do."""
     items.sort(key=lambda item: item.get_closest_marker("long") is None)
+
+
+@pytest.hookimpl(trylast=True, specname="pytest_collection_modifyitems")
+def pytest_take_shard(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leaves out what is not of the shard, once all marks are set and `-m` has chosen."""
+    shard: Shard | None = config.getoption("--shard")
+    if shard is not None:
+        mine = shard.of({item.nodeid: minutes(item) for item in items})
+        config.hook.pytest_deselected(items=[item for item in items if item.nodeid not in mine])
+        items[:] = [item for item in items if item.nodeid in mine]
+
+
+def minutes(item: pytest.Item) -> float:
+    """What the mark of a soak test says that it takes."""
+    mark = item.get_closest_marker("soak")
+    return float(mark.kwargs.get("minutes", 0)) if mark else 0.0
 
 
 @pytest.fixture(scope="session")

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.keyspace import recorded
+from tests.support.run_command import run_command
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
@@ -30,12 +31,7 @@ def commands() -> list[str]:
 def test_every_command_of_the_readme_works(tmp_path: Path) -> None:
     shutil.copy(ROOT / "config.yaml", tmp_path)
     shutil.copy(recorded("transitions.json"), tmp_path)
-    tool = tmp_path / "bin" / "emq-ops"
-    tool.parent.mkdir()
-    tool.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m emq_ops.cli.main "$@"\n')
-    tool.chmod(0o755)
-    env = {k: v for k, v in os.environ.items() if k != "EMQ_URL"}
-    env |= {"PATH": f"{tool.parent}:{os.environ['PATH']}", "HOME": str(tmp_path)}
+    env = {k: v for k, v in os.environ.items() if k != "EMQ_URL"} | {"HOME": str(tmp_path)}
     # One user of the embedded server for the whole of it, as a shell with `emq-ops up` beside it would be.
     code = (
         "import sys; from emq_ops.protocol.server import connect; connect('embedded').now_ms('q'); print(1, flush=True)"
@@ -53,21 +49,29 @@ def test_every_command_of_the_readme_works(tmp_path: Path) -> None:
         found = commands()
         assert len(found) > 25
         for line in found:
-            assert line.startswith("emq-ops "), line
-            done = subprocess.run(
-                ["sh", "-c", line],
-                cwd=tmp_path,
-                env=env,
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                check=False,
-            )
-            allowed = (0, 2) if line.split()[1] in CHANGES_PENDING else (0,)
-            assert done.returncode in allowed, f"{line}: exit {done.returncode}\n{done.stdout}\n{done.stderr}"
-            assert "Traceback" not in done.stderr
+            argv, stdin, out = parsed(line)
+            done = run_command(*argv, cwd=tmp_path, stdin=stdin and tmp_path / stdin, env=env)
+            allowed = (0, 2) if argv[0] in CHANGES_PENDING else (0,)
+            assert done.code in allowed, f"{line}: exit {done.code}\n{done.out}\n{done.err}"
+            assert "Traceback" not in done.err
+            if out:
+                (tmp_path / out).write_text(done.out)
     finally:
         holder.communicate(timeout=30)
+
+
+def parsed(line: str) -> tuple[list[str], str | None, str | None]:
+    """What a shell makes of a line: the command's arguments, the file that it reads, the file that it writes."""
+    lexer = shlex.shlex(line, posix=True, punctuation_chars=True)
+    lexer.whitespace_split = True
+    tool, *words = lexer
+    assert tool == "emq-ops", line
+    files = {sign: words[words.index(sign) + 1] for sign in "<>" if sign in words}
+    for sign, name in files.items():
+        words.remove(sign)
+        words.remove(name)
+    assert not {"|", ";", "&", "&&", "||", "(", ")", ">>"} & {*words}, f"{line}: only a shell can run this"
+    return words, files.get("<"), files.get(">")
 
 
 @pytest.mark.parametrize("target", sorted(set(re.findall(r"(?:`|^)make (\w+)", README, re.MULTILINE))))

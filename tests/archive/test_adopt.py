@@ -101,7 +101,7 @@ class Counting:
         return call if callable(real) else real
 
 
-@pytest.mark.parametrize("commits", [25, 65, pytest.param(1_005, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("commits", [25, 65, pytest.param(1_005, marks=pytest.mark.soak(minutes=1))])
 def test_the_head_of_a_long_log_takes_as_many_requests_as_that_of_a_short_one(tmp_path: Path, commits: int) -> None:
     """At most 5, and one for each commit since the last checkpoint."""
     remote = open_remote(f"file:{tmp_path}/bucket")

@@ -42,7 +42,7 @@ def test_minutes_of_light_traffic(server: Server, tmp_path: Path, keep: int) -> 
     host.close()
 
 
-@pytest.mark.soak
+@pytest.mark.soak(minutes=4)
 @pytest.mark.parametrize("keep", [100, 0])
 def test_a_day_of_light_traffic(server: Server, tmp_path: Path, keep: int) -> None:
     host = live(server, tmp_path, 24 * HOUR_MS, keep=keep)

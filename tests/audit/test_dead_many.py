@@ -105,7 +105,7 @@ def test_a_list_of_several_pages(server: Server, valkey: Valkey) -> None:
         assert listed(output, "--cause", "flow", code=4) == ""  # refused before a word is written
 
 
-@pytest.mark.soak
+@pytest.mark.soak(minutes=3)
 def test_a_million_dead(server: Server, valkey: Valkey, tmp_path: Path) -> None:
     """A command's peak memory is that of a hundredth of it, and a bit for the server's pages."""
     q = Queue(server, "orders")

@@ -164,7 +164,7 @@ def test_check_mode_predicts(name: str, server: Server, empty_state: Path) -> No
     examples()
 
 
-@pytest.mark.soak
+@pytest.mark.soak(minutes=1)
 @pytest.mark.parametrize("name", TASKS)
 def test_check_mode_predicts_long(name: str, server: Server, empty_state: Path) -> None:
     @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))

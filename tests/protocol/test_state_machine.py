@@ -211,7 +211,7 @@ def test_random_transitions_keep_every_invariant(server: Server) -> None:
         )
 
 
-@pytest.mark.soak
+@pytest.mark.soak(minutes=3)
 def test_random_transitions_for_long(server: Server) -> None:
     with machine_on(server) as machine:
         run_state_machine_as_test(

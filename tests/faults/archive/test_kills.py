@@ -97,7 +97,7 @@ def test_seeded_moments(local: str, remote: str, make: Make, zygote: Zygote) -> 
     bench.try_all(chosen, zygote)
 
 
-@pytest.mark.soak
+@pytest.mark.soak(minutes=4)
 @pytest.mark.parametrize(("local", "remote"), [("sqlite", "directory"), *PAIRS])
 def test_the_other_moments(local: str, remote: str, make: Make, zygote: Zygote) -> None:
     bench = make(local, remote)

@@ -150,7 +150,7 @@ def test_two_drivers_at_once_from_two_hosts(in_s3: World, zygote: Zygote) -> Non
         in_s3.converged(host)
 
 
-@pytest.mark.parametrize("kills", [6, pytest.param(60, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("kills", [6, pytest.param(60, marks=pytest.mark.soak(minutes=1))])
 def test_killed_again_and_again_beside_a_writer(kills: int, in_folder: World, zygote: Zygote) -> None:
     moments = random.Random(kills)
     over = threading.Event()

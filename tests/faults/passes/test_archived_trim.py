@@ -56,7 +56,7 @@ def archived(folder: Path) -> dict[bytes, tuple[Any, ...]]:
     return found
 
 
-@pytest.mark.parametrize("most", [14, pytest.param(10_000, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("most", [14, pytest.param(10_000, marks=pytest.mark.soak(minutes=2))])
 def test_killed_anywhere_nothing_is_lost_and_the_next_pass_ends_alike(
     most: int, server: Server, valkey: Valkey, zygote: Zygote, tmp_path: Path
 ) -> None:
