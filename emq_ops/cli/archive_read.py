@@ -24,7 +24,7 @@ from emq_ops.cli.output import say
 from emq_ops.cli.passing import warn_of_absence
 from emq_ops.cli.progress import bar
 from emq_ops.cli.values import now_ms
-from emq_ops.ledger.ledger import adopt_state
+from emq_ops.ledger.ownership import Lineage
 from emq_ops.passes.archive.stream import driver_policy
 from emq_ops.protocol import ids
 from emq_ops.protocol.errors import BadInputError
@@ -150,7 +150,7 @@ def restore(
 ) -> None:
     """Make the local database anew from the remote alone. Run again, it goes on where it ended.
 
-    A state database that never led a queue takes over the state that the archive belongs to.
+    It changes nothing about whose the archive is: `emq-ops state take-over` does.
     """
     context = CommandContext.of(ctx)
     ref = ref_of(queue, stream)
@@ -158,10 +158,10 @@ def restore(
         done = restore_archive(local, remote, ref, now_ms=now_ms(), dry_run=dry_run, progress=progress)
         if done.state is not None and not dry_run:
             with context.ledger() as ledger:
-                if ledger.state != done.state and not adopt_state(ledger, done.state):
+                if done.state not in Lineage(ledger).states:
                     say(
                         f"emq-ops: this archive belongs to state {done.state}, and the state here is {ledger.state}: "
-                        "only to be read from here (to fold on, restore into a state database that never led a queue)"
+                        f"only to be read from here (if that one is gone: emq-ops state take-over {done.state})"
                     )
     context.emit_one(done.as_row())
 

@@ -13,11 +13,11 @@ from emq_ops.cli.output import say
 from emq_ops.ledger import acts, runs
 from emq_ops.ledger.ledger import Ledger
 from emq_ops.passes.acts.act import act, check_protect, preview_resume, resume
-from emq_ops.passes.acts.lives import check_owner
 from emq_ops.passes.acts.options import ActOptions
 from emq_ops.passes.acts.report import ActReport, preview
 from emq_ops.passes.acts.targets import Targets, note_flow_parents
 from emq_ops.passes.events import Event, PassStarted
+from emq_ops.passes.lease.owner import check_owner
 from emq_ops.protocol.errors import BadInputError
 from emq_ops.protocol.server import Server
 

@@ -10,7 +10,8 @@ from emq_ops.cli.context import CommandContext
 from emq_ops.cli.options import new_app
 from emq_ops.cli.output import say
 from emq_ops.ledger import holds
-from emq_ops.passes.lease.queue_lease import QueueLease, lease_info
+from emq_ops.passes.lease.owner import lease_info
+from emq_ops.passes.lease.queue_lease import QueueLease
 from emq_ops.protocol.errors import BadInputError
 from emq_ops.protocol.keyspace import queue_name
 

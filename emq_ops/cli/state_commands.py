@@ -15,7 +15,7 @@ from emq_ops.deploy.store.journal import interrupted
 from emq_ops.deploy.store.lock import owner_of
 from emq_ops.deploy.store.lock import unlock as unlock_state
 from emq_ops.deploy.store.revisions import current_number
-from emq_ops.passes.lease.queue_lease import lease_info
+from emq_ops.passes.lease.owner import lease_info
 from emq_ops.protocol.errors import EmqError, UnreachableError
 
 app = new_app("The state: its lock, its journal, and moving it.")

@@ -291,6 +291,7 @@ class Daemon:
             self.ledger,
             marks.Living(who(), self._started_ms, clock.now_ms(), self.revision.number, self.leads.led, facts),
         )
+        self.leads.refresh()
 
     def _flush(self) -> None:
         self.book.flush({key: clock.ms_of(fires) for key, (_, fires) in self.timers.times().items()})

@@ -13,7 +13,8 @@ from emq_ops.ledger.ledger import Ledger
 from emq_ops.passes.events import Emit
 from emq_ops.passes.frame.frame import Lease
 from emq_ops.passes.lease.lease_set import LeaseSet
-from emq_ops.passes.lease.queue_lease import ForeignQueueError, HeldQueueError
+from emq_ops.passes.lease.owner import ForeignQueueError
+from emq_ops.passes.lease.queue_lease import HeldQueueError
 from emq_ops.protocol.errors import (
     DeadlineError,
     EmqError,
@@ -145,6 +146,10 @@ class Leads:
             del self._away[queue]
         if back:
             self._emit(ServerBack("*", queues=len(back)))
+
+    def refresh(self) -> None:
+        """So that a copy of the state database is known as one. Raises what the ledger raises."""
+        self._leases.refresh()
 
     def stop(self) -> None:
         """Ends the renewing; the leases stand until `release`."""

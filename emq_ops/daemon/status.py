@@ -13,7 +13,7 @@ from emq_ops.deploy.model import instant
 from emq_ops.deploy.store.revisions import Revision
 from emq_ops.ledger import marks
 from emq_ops.ledger.ledger import Ledger
-from emq_ops.passes.lease.queue_lease import lease_info_of
+from emq_ops.passes.lease.owner import lease_info_of
 from emq_ops.policy.triggers import Cron
 from emq_ops.protocol.errors import EmqError
 from emq_ops.protocol.keyspace import keys_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import time
 
-from sqlalchemy import Engine, select, update
+from sqlalchemy import Engine, select
 
 from emq_ops.database.engine import Database, open_database
 from emq_ops.database.migrations import Migrations
@@ -27,11 +27,13 @@ STATE = Migrations("emq_ops.ledger", "ledger_version", 7_305_601_119, schema.met
 
 
 class Ledger(Database):
-    """One state. `state` is its UUID, which stands in the lease of each queue it owns."""
+    """One state. `state` is its UUID, which stands in the lease of each queue it owns; `database_id`: see `ownership`,
+    None until somebody asked."""
 
     def __init__(self, engine: Engine, profile: Profile, state: str) -> None:
         super().__init__(engine, profile)
         self.state = state
+        self.database_id: str | None = None
 
 
 def open_ledger(url: str, profile: Profile = PROFILE) -> Ledger:
@@ -45,17 +47,6 @@ def open_ledger(url: str, profile: Profile = PROFILE) -> Ledger:
     except BaseException:
         database.close()
         raise
-
-
-def adopt_state(ledger: Ledger, state: str) -> bool:
-    """Makes this the database of `state`, whose own was lost. Only a database that never led a queue can be: False
-    (and nothing changed) otherwise."""
-    with ledger.write() as connection:
-        if connection.execute(select(schema.tokens.c.queue).limit(1)).first() is not None:
-            return False
-        connection.execute(update(schema.identity).where(schema.identity.c.name == "state").values(value=state))
-    ledger.state = state
-    return True
 
 
 def secret_key(ledger: Ledger, name: str) -> bytes:

@@ -31,6 +31,16 @@ identity = Table(
     Column("value", Text, nullable=False),
 )
 
+lives = Table(
+    "state_lives",
+    metadata,
+    # Of a SQLite file: a row wherever it was opened to lead, see `ownership`.
+    Column("life", String(32), primary_key=True),
+    Column("count", BigInteger, nullable=False),
+    Column("place", String(128), nullable=False),
+    Column("since_ms", BigInteger, nullable=False),
+)
+
 tokens = Table(
     "fencing_tokens",
     metadata,

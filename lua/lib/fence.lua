@@ -3,9 +3,11 @@
 --
 -- The lease is a hash, `emq-ops:{q}:lease`: state (UUID of the database that owns the queue), token (never repeats), run
 -- (run id of the server's life it was taken under), until (server clock, ms; 0 = given up), ms (its length), and of the
--- holder: role, host, machine, pid, start, nonce. It is never deleted, so that the state and the highest token stay known.
+-- holder: role, host, machine, pid, start, nonce. Of the database that took it: db (PostgreSQL's), or life and count (of a
+-- SQLite file). It is never deleted, so that the state and the highest token stay known.
 
-local LEASE_FIELDS = { 'state', 'token', 'run', 'until', 'ms', 'role', 'host', 'machine', 'pid', 'start', 'nonce' }
+local LEASE_FIELDS = { 'state', 'token', 'run', 'until', 'ms', 'role', 'host', 'machine', 'pid', 'start', 'nonce', 'db',
+  'life', 'count' }
 
 local function run_id()
   return string.match(redis.call('INFO', 'server'), 'run_id:(%x+)')

@@ -12,7 +12,8 @@ import pytest
 from emq_ops.ledger.ledger import Ledger, open_ledger
 from emq_ops.passes.events import Event
 from emq_ops.passes.lease.holder import Holder, start_of, who
-from emq_ops.passes.lease.queue_lease import ForeignQueueError, HeldQueueError, LeaseInfo, QueueLease, lease_info
+from emq_ops.passes.lease.owner import ForeignQueueError, LeaseInfo, lease_info
+from emq_ops.passes.lease.queue_lease import HeldQueueError, QueueLease
 from emq_ops.protocol.errors import FenceError, OutcomeUnknownError, ServerError
 from emq_ops.protocol.keyspace import keys_of
 from emq_ops.protocol.queue import Queue

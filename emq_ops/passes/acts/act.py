@@ -13,13 +13,14 @@ from emq_ops.database.statements import pages
 from emq_ops.ledger import acts, runs
 from emq_ops.ledger.ledger import Ledger, host_ms
 from emq_ops.passes.acts import slices
-from emq_ops.passes.acts.lives import accounted, check_dead, check_owner, start, take_over
+from emq_ops.passes.acts.lives import accounted, check_dead, start, take_over
 from emq_ops.passes.acts.options import RATE, SLICE, ActOptions, RateLimiter
 from emq_ops.passes.acts.report import ActReport, begin_report
 from emq_ops.passes.acts.selection import DeadSelection, nothing
 from emq_ops.passes.acts.targets import Targets
 from emq_ops.passes.events import Emit, PassStarted
 from emq_ops.passes.frame.refusal import ProtectedError
+from emq_ops.passes.lease.owner import check_owner
 from emq_ops.passes.observe.reconcile import PAGE, learn
 from emq_ops.protocol.errors import BadInputError, OutcomeUnknownError
 from emq_ops.protocol.keyspace import keys_of

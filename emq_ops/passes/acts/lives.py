@@ -13,9 +13,7 @@ from emq_ops.passes.acts.options import ActOptions
 from emq_ops.passes.acts.report import ActReport
 from emq_ops.passes.events import Emit, PassEnded
 from emq_ops.passes.lease.holder import Holder, who
-from emq_ops.passes.lease.queue_lease import ForeignQueueError, lease_info
 from emq_ops.protocol.errors import BadInputError, EmqError
-from emq_ops.protocol.server import Server
 
 
 def start(ledger: Ledger, kind: str, queue: str, options: ActOptions, policy: Mapping[str, Any]) -> str:
@@ -44,13 +42,6 @@ def accounted(ledger: Ledger, report: ActReport, emit: Emit) -> Iterator[None]:
     with ledger.write() as connection:
         runs.finish(connection, run, runs.DONE, counts=counts)
     emit(PassEnded(report.queue, run, kind=report.kind, status=runs.DONE, counts=counts))
-
-
-def check_owner(server: Server, queue: str, ledger: Ledger) -> None:
-    """Raises ForeignQueueError where another state owns the queue: its ledger would not know what we do."""
-    found = lease_info(server, queue)
-    if found is not None and found.state and found.state != ledger.state:
-        raise ForeignQueueError(queue, ledger.state, found.state, found.holder)
 
 
 def check_dead(found: runs.Run) -> None:

@@ -11,12 +11,13 @@ from collections.abc import Sequence
 from emq_ops.ledger import acts, deaths, runs
 from emq_ops.ledger.ledger import Ledger, host_ms
 from emq_ops.ledger.runs import Run
-from emq_ops.passes.acts.lives import check_dead, check_owner, start, take_over
+from emq_ops.passes.acts.lives import check_dead, start, take_over
 from emq_ops.passes.acts.options import SLICE, ActOptions
 from emq_ops.passes.acts.report import ActReport
 from emq_ops.passes.acts.restore import Restoration
 from emq_ops.passes.acts.slices import settle_acted
 from emq_ops.passes.acts.sources import FindArchived, NamedJobs, RemovedByAct, RemovedByTrim
+from emq_ops.passes.lease.owner import check_owner
 from emq_ops.passes.report import name_some
 from emq_ops.protocol.errors import BadInputError
 from emq_ops.protocol.ids import job_id

@@ -16,7 +16,8 @@ from emq_ops.passes.frame.contract import Order, Pass, Prediction, Work
 from emq_ops.passes.frame.record import RunRecord
 from emq_ops.passes.frame.refusal import OnHoldError, ProtectedError, check_protected
 from emq_ops.passes.lease.holder import DAEMON
-from emq_ops.passes.lease.queue_lease import ForeignQueueError, HeldQueueError
+from emq_ops.passes.lease.owner import ForeignQueueError
+from emq_ops.passes.lease.queue_lease import HeldQueueError
 from emq_ops.passes.observe.interruptions import notice
 from emq_ops.passes.observe.queue_state import QueueState, observe
 from emq_ops.protocol.errors import EmqError, FenceError, OutcomeUnknownError, ReconnectedError

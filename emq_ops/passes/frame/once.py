@@ -14,7 +14,8 @@ from emq_ops.passes.frame.frame import refuse, run_pass
 from emq_ops.passes.frame.refusal import ProtectedError, check_protected
 from emq_ops.passes.lease.holder import DAEMON, who
 from emq_ops.passes.lease.kept import KeptLease
-from emq_ops.passes.lease.queue_lease import LEASE_MS, WAIT_SECONDS, ForeignQueueError, HeldQueueError, QueueLease
+from emq_ops.passes.lease.owner import ForeignQueueError
+from emq_ops.passes.lease.queue_lease import LEASE_MS, WAIT_SECONDS, HeldQueueError, QueueLease
 from emq_ops.policy.rows import as_row
 from emq_ops.protocol.errors import EmqError
 

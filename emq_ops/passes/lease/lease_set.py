@@ -7,30 +7,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 
 from emq_ops.ledger import interruptions as sights
 from emq_ops.ledger import tokens
 from emq_ops.ledger.ledger import Ledger
+from emq_ops.ledger.ownership import Stamp, raise_stamp
 from emq_ops.passes.events import Emit, LeaseLost, LeaseTaken, nowhere
 from emq_ops.passes.lease.holder import DAEMON, Holder
-from emq_ops.passes.lease.queue_lease import LEASE_MS, ForeignQueueError, HeldQueueError, lease_info_of
+from emq_ops.passes.lease.owner import LeaseInfo, foreign_queues, lease_infos
+from emq_ops.passes.lease.queue_lease import LEASE_MS, HeldQueueError
 from emq_ops.protocol.deadline import deadline
 from emq_ops.protocol.errors import EmqError, FenceError
 from emq_ops.protocol.fence import Fence
 from emq_ops.protocol.keyspace import keys_of
 from emq_ops.protocol.scripts import load
-from emq_ops.protocol.server import Server
+from emq_ops.protocol.server import Arg, Server
 
 _TRIES = 3
-
-
-@dataclass(slots=True)
-class _Wish:
-    """One queue that we ask for: the token of its lease as last seen, and of a holder known to be dead."""
-
-    seen: int = 0
-    dead: str = ""
 
 
 class LeaseSet:
@@ -41,21 +34,28 @@ class LeaseSet:
         self.me = Holder.me(DAEMON)
         self._quick = server.hurried(lease_ms / 6000)
         self.fences: dict[str, Fence] = {}
+        self._stamp = Stamp()
 
     def acquire(self, queues: Iterable[str]) -> dict[str, EmqError]:
         """Asks for the leases that are not in hand; answers why some were not given (HeldQueueError,
         ForeignQueueError, what the server raised). Raises what the ledger raises."""
-        wishes = {queue: _Wish() for queue in queues if queue not in self.fences}
+        wanted = [queue for queue in queues if queue not in self.fences]
         refused: dict[str, EmqError] = {}
         for _ in range(_TRIES):
-            if not wishes:
+            if not wanted:
                 break
-            wishes = self._ask(wishes, refused)
-        for queue in wishes:
+            wanted = self._ask(wanted, refused)
+        for queue in wanted:
             refused[queue] = EmqError(
                 "the lease changed hands while we asked for it", where=queue, fix="it is asked for again"
             )
         return refused
+
+    def refresh(self) -> None:
+        """Raises the count of our database's life, which the next renewals write into the leases: so a copy of the
+        database that was made meanwhile is known as one. Raises what the ledger raises."""
+        with self.ledger.write() as connection:
+            self._stamp = raise_stamp(self.ledger, connection)
 
     def renew(self) -> dict[str, EmqError]:
         """Renews every lease in hand; answers the faults. A lease that stands no more is in hand no more."""
@@ -79,7 +79,8 @@ class LeaseSet:
     def _renew(self, queues: Sequence[str]) -> dict[str, EmqError]:
         """The queues of one node, within a sixth of the lease."""
         held = [(queue, fence) for queue in queues if (fence := self.fences.get(queue)) is not None]
-        calls = [([fence.key], (*fence.args, self.lease_ms)) for _, fence in held]
+        count = self._stamp.count or ""
+        calls = [([fence.key], (*fence.args, self.lease_ms, count)) for _, fence in held]
         with deadline(self.lease_ms / 6000):
             replies = self._quick.run_many(load("lease_renew"), calls)
         faults: dict[str, EmqError] = {}
@@ -98,37 +99,53 @@ class LeaseSet:
         going = [self.fences.pop(queue) for queue in names]
         self.server.run_many(load("lease_release"), [([f.key], [f.state, f.token]) for f in going])
 
-    def _ask(self, wishes: Mapping[str, _Wish], refused: dict[str, EmqError]) -> dict[str, _Wish]:
-        """One round; answers what is to be asked again."""
-        given = tokens.next_tokens(self.ledger, {queue: wish.seen for queue, wish in wishes.items()})
-        me = self.me
+    def _ask(self, queues: Sequence[str], refused: dict[str, EmqError]) -> list[str]:
+        """One round; returns what is to be asked again."""
+        # Looked at first, so that whoever waits for a lease uses up no tokens.
+        looked = lease_infos(self._quick, queues)
+        leases = {queue: found for queue, found in looked.items() if isinstance(found, LeaseInfo)}
+        refused |= {queue: found for queue, found in looked.items() if isinstance(found, EmqError)}
+        refused |= foreign_queues(self.ledger, leases)
+        dead: dict[str, str] = {}
+        for queue, found in leases.items():
+            if queue not in refused and found.stands and found.holder.nonce != self.me.nonce:
+                if found.holder.surely_dead:
+                    dead[queue] = str(found.token)
+                else:
+                    refused[queue] = HeldQueueError(queue, found.holder, found.left_ms)
+        wanted = [queue for queue in queues if queue not in refused]
+        return self._take(wanted, leases, dead, refused) if wanted else []
+
+    def _take(
+        self,
+        queues: Sequence[str],
+        leases: Mapping[str, LeaseInfo],
+        dead: Mapping[str, str],
+        refused: dict[str, EmqError],
+    ) -> list[str]:
+        """Asks for leases that were looked at; `dead`: the tokens of holders that are surely dead."""
+        seen = {queue: leases[queue].token if queue in leases else 0 for queue in queues}
+        given, self._stamp = tokens.next_tokens(self.ledger, seen)
+        me, stamp = self.me, self._stamp
         holder = (me.role, me.host, me.machine, me.pid, me.start, me.nonce)
-        calls = [
-            ([keys_of(q).lease], (self.ledger.state, given[q], self.lease_ms, *holder, wish.dead, ""))
-            for q, wish in wishes.items()
-        ]
-        again: dict[str, _Wish] = {}
+        calls: list[tuple[list[str], tuple[Arg, ...]]] = []
+        for queue in queues:
+            before = leases[queue].state if queue in leases else ""
+            asked = (self.ledger.state, given[queue], self.lease_ms, *holder, dead.get(queue, ""), before)
+            calls.append(([keys_of(queue).lease], (*asked, seen[queue] or "", stamp.db, stamp.life, stamp.count)))
+        again: list[str] = []
         taken: dict[str, int] = {}
-        for (queue, wish), reply in zip(
-            wishes.items(), self._quick.run_many(load("lease_acquire"), calls), strict=True
-        ):
+        for queue, reply in zip(queues, self._quick.run_many(load("lease_acquire"), calls), strict=True):
             if isinstance(reply, EmqError):
                 refused[queue] = reply
-                continue
-            if reply[0] == b"taken":
+            elif reply[0] == b"taken":
                 self.fences[queue] = Fence(keys_of(queue), self.ledger.state, given[queue], reply[1].decode("ascii"))
-                taken[queue] = int(reply[2]) if reply[2].isdigit() else 0
-                self.emit(LeaseTaken(queue, token=given[queue], took_over=wish.dead or None))
-                continue
-            found = lease_info_of(reply[2], int(reply[1]))
-            if reply[0] == b"foreign":
-                refused[queue] = ForeignQueueError(queue, self.ledger.state, found.state, found.holder)
-            elif reply[0] == b"held" and (not found.holder.surely_dead or wish.dead):
-                refused[queue] = HeldQueueError(queue, found.holder, max(0, found.until_ms - found.now_ms))
+                taken[queue] = seen[queue]
+                self.emit(LeaseTaken(queue, token=given[queue], took_over=dead.get(queue)))
             else:
-                again[queue] = _Wish(found.token, str(found.token) if reply[0] == b"held" else wish.dead)
+                again.append(queue)
         if taken:
             with self.ledger.write() as connection:
-                for queue, before in sorted(taken.items()):  # in one order everywhere
-                    sights.note_token(connection, queue, given[queue], before)
+                for queue, before_token in sorted(taken.items()):  # in one order everywhere
+                    sights.note_token(connection, queue, given[queue], before_token)
         return again

@@ -7,15 +7,13 @@ check it in the same step as they write.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
 
 from emq_ops.ledger import interruptions as sights
 from emq_ops.ledger import tokens
 from emq_ops.ledger.ledger import Ledger
 from emq_ops.passes.events import Emit, LeaseLost, LeaseTaken, nowhere
 from emq_ops.passes.lease.holder import Holder
+from emq_ops.passes.lease.owner import LeaseInfo, foreign_queues, lease_info
 from emq_ops.protocol.errors import EmqError, FenceError, OutcomeUnknownError
 from emq_ops.protocol.fence import Fence
 from emq_ops.protocol.keyspace import keys_of
@@ -39,63 +37,6 @@ class HeldQueueError(EmqError):
             fix="wait for it, end it, or ask it to run the pass",
         )
         self.holder, self.for_ms = holder, for_ms
-
-
-class ForeignQueueError(EmqError):
-    """Another state owns the queue. `state`: its UUID; `holder`: who held the lease last."""
-
-    def __init__(self, queue: str, ours: str, state: str, holder: Holder) -> None:
-        super().__init__(
-            f"the queue belongs to state {state} (last held by {holder}); ours is {ours}",
-            where=queue,
-            fix=f"use that state's database, or, if it is lost: emq-ops release {queue} --disown {state}",
-        )
-        self.state, self.holder = state, holder
-
-
-@dataclass(frozen=True, slots=True)
-class LeaseInfo:
-    """A lease as it was found. `until_ms` 0: given up. `now_ms`: the server's clock then."""
-
-    state: str
-    token: int
-    run: str
-    until_ms: int
-    length_ms: int
-    now_ms: int
-    holder: Holder
-
-    @property
-    def stands(self) -> bool:
-        """Whether it is in force: not given up, not run out."""
-        return self.now_ms < self.until_ms <= self.now_ms + self.length_ms
-
-
-def _number(text: str) -> int:
-    return int(text) if text.isdigit() else 0
-
-
-def lease_info_of(flat: Sequence[bytes], now_ms: int) -> LeaseInfo:
-    """A lease from its fields (name, value ...) and the server's clock (unix ms)."""
-    texts = [value.decode("utf-8", "replace") for value in flat]
-    f = dict(zip(texts[::2], texts[1::2], strict=True))
-    holder = Holder(
-        f.get("role", ""),
-        f.get("host", ""),
-        f.get("machine", ""),
-        _number(f.get("pid", "")),
-        f.get("start", ""),
-        f.get("nonce", ""),
-    )
-    until, length = _number(f.get("until", "")), _number(f.get("ms", ""))
-    return LeaseInfo(f.get("state", ""), _number(f.get("token", "")), f.get("run", ""), until, length, now_ms, holder)
-
-
-def lease_info(server: Server, queue: str) -> LeaseInfo | None:
-    """The lease of a queue as it stands, None where nobody ever took it."""
-    now = server.now_ms(queue)
-    flat = server.read("HGETALL", keys_of(queue).lease)
-    return lease_info_of(flat, now) if flat else None
 
 
 class QueueLease:
@@ -123,34 +64,41 @@ class QueueLease:
         `disown`: the UUID of a state whose lease may be replaced where it does not stand any more. Raises
         HeldQueueError, ForeignQueueError, and what server and ledger raise.
         """
-        seen, dead_token = 0, ""
-        found = lease_info(self.server, self.queue)
-        if found is not None:
-            # Looked at first, so that whoever waits for a lease uses up no tokens.
-            seen = found.token
-            if found.state not in ("", self.ledger.state):
-                if found.stands or found.state != disown:
-                    raise ForeignQueueError(self.queue, self.ledger.state, found.state, found.holder)
-            elif found.stands and found.holder.nonce != self.me.nonce:
-                dead_token = self._past(found)
+        lost: OutcomeUnknownError | None = None
         for _ in range(_TOKEN_TRIES):
-            token = tokens.next_token(self.ledger, self.queue, seen)
-            token, reply = self._ask(token, dead_token, disown)
+            # Looked at first, so that whoever waits for a lease uses up no tokens.
+            found = lease_info(self.server, self.queue)
+            dead_token = ""
+            if found is not None:
+                self._check(found, disown)
+                if found.stands and found.holder.nonce != self.me.nonce:
+                    if not found.holder.surely_dead:
+                        raise HeldQueueError(self.queue, found.holder, found.left_ms)
+                    dead_token = str(found.token)
+            seen = found.token if found is not None else 0
+            before = found.state if found is not None else ""  # ours, or one that may be replaced
+            given, stamp = tokens.next_tokens(self.ledger, {self.queue: seen})
+            me = self.me
+            holder = (me.role, me.host, me.machine, me.pid, me.start, me.nonce)
+            ours = (self.ledger.state, given[self.queue], self.lease_ms, *holder, dead_token, before)
+            args = (*ours, seen or "", stamp.db, stamp.life, stamp.count)
+            try:
+                reply = self.server.run(load("lease_acquire"), [self.keys.lease], args)
+            except OutcomeUnknownError as fault:
+                # If it was taken, it is ours by the nonce, and a higher token takes it again.
+                lost = fault
+                continue
             if reply[0] == b"taken":
-                return self._taken(token, reply[1].decode("ascii"), _number(reply[2].decode("ascii")), dead_token)
-            found = lease_info_of(reply[2], int(reply[1]))
-            if reply[0] == b"foreign":
-                raise ForeignQueueError(self.queue, self.ledger.state, found.state, found.holder)
-            if reply[0] == b"held":
-                dead_token = self._past(found)
-            seen = found.token
+                return self._taken(given[self.queue], reply[1].decode("ascii"), seen, dead_token)
+        if lost is not None:
+            raise lost
         raise EmqError("the lease changed hands too often while we asked for it", where=self.queue, fix="try again")
 
-    def _past(self, found: LeaseInfo) -> str:
-        """The token of a holder that is surely dead; raises HeldQueueError for any other."""
-        if not found.holder.surely_dead:
-            raise HeldQueueError(self.queue, found.holder, max(0, found.until_ms - found.now_ms))
-        return str(found.token)
+    def _check(self, found: LeaseInfo, disown: str) -> None:
+        """Raises ForeignQueueError for a lease that this database may not replace."""
+        fault = foreign_queues(self.ledger, {self.queue: found}).get(self.queue)
+        if fault is not None and (found.stands or found.state != disown):
+            raise fault
 
     def acquire(self, wait_seconds: float = WAIT_SECONDS) -> Fence:
         """As `try_acquire`, waiting for a holder to give it up or to lapse."""
@@ -190,20 +138,6 @@ class QueueLease:
         if self.fence is None:
             raise FenceError("EMQFENCE we do not lead this queue", where=self.queue)
         return self.fence
-
-    def _ask(self, token: int, dead_token: str, disown: str) -> tuple[int, Any]:
-        me = self.me
-        holder = (me.role, me.host, me.machine, me.pid, me.start, me.nonce)
-        for last in (False, True):
-            args = (self.ledger.state, token, self.lease_ms, *holder, dead_token, disown)
-            try:
-                return token, self.server.run(load("lease_acquire"), [self.keys.lease], args)
-            except OutcomeUnknownError:
-                # If it was taken, it is ours by the nonce, and a higher token takes it again.
-                if last:
-                    raise
-                token = tokens.next_token(self.ledger, self.queue, token)
-        raise AssertionError("unreachable")
 
     def _taken(self, token: int, run: str, before: int, dead_token: str) -> Fence:
         self.fence = Fence(self.keys, self.ledger.state, token, run)

@@ -19,7 +19,8 @@ from emq_ops.passes.acts.selection import DeadSelection, EmptySelectionError
 from emq_ops.passes.acts.targets import choose
 from emq_ops.passes.acts.undo import rehydrate_jobs, undo_run
 from emq_ops.passes.frame.refusal import ProtectedError
-from emq_ops.passes.lease.queue_lease import ForeignQueueError, QueueLease
+from emq_ops.passes.lease.owner import ForeignQueueError
+from emq_ops.passes.lease.queue_lease import QueueLease
 from emq_ops.passes.observe.reconcile import reconcile
 from emq_ops.protocol import ids
 from emq_ops.protocol.errors import BadInputError
