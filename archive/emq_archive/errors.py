@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from emq_ops.protocol.errors import DeadlineError, EmqError, UnreachableError
+from emq_ops.protocol.errors import DeadlineError, EmqError, FenceError, UnreachableError
 
 __all__ = [
     "ArchiveError",
@@ -58,5 +58,6 @@ class LostRaceError(ArchiveError):
     """Another writer committed the number that we were about to: re-read the log and go on from its head."""
 
 
-class DeposedError(ArchiveError):
-    """The log's head carries a higher fencing token than ours: somebody else leads this queue now."""
+class DeposedError(ArchiveError, FenceError):
+    """The log's head carries a higher fencing token than ours: somebody else leads this queue now, or our database or
+    the server went back in time. `above`: that token."""

@@ -205,8 +205,10 @@ class Policy:
 @dataclass(frozen=True, slots=True)
 class Writer:
     """Who writes the log: `state` is the UUID of the state that owns the queue, `token` its fencing token (0 for
-    one-shot use without a lease), `name` the host and process, for people."""
+    one-shot use without a lease), `name` the host and process, for people. `former`: other states whose archives this
+    one goes on with, each under the id that its log began with."""
 
     state: str
     token: int = 0
     name: str = ""
+    former: frozenset[str] = frozenset()

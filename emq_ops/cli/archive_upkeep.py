@@ -23,8 +23,10 @@ from emq_ops.cli.output import say
 from emq_ops.cli.progress import bar
 from emq_ops.cli.values import duration_ms, now_ms
 from emq_ops.config.policies import dead_policy
+from emq_ops.ledger.ownership import states_of
 from emq_ops.passes.archive.stream import archiving, driver_policy
 from emq_ops.passes.lease.holder import who
+from emq_ops.passes.lease.owner import check_owner
 from emq_ops.protocol.errors import BadInputError, DamagedError, UnreachableError
 from emq_ops.protocol.keyspace import keys_of
 from emq_ops.protocol.queue import Queue
@@ -43,7 +45,11 @@ def _shipper(context: CommandContext, ref: StreamRef, *, destructive: bool = Fal
     if destructive and protect:
         raise BadInputError(f"queue {ref.queue} is protected", fix="take `protect: true` out of the config first")
     with context.ledger() as ledger, context.local() as local, context.remote() as remote:
-        yield LogShipper(local, remote, ref, policy, Writer(ledger.state, 0, who()))
+        if context.names_server:
+            # Without a lease the log alone does not tell a copy of its owner's database.
+            with contextlib.suppress(UnreachableError), context.server("archive") as server:
+                check_owner(server, ref.queue, ledger)
+        yield LogShipper(local, remote, ref, policy, Writer(ledger.state, 0, who(), states_of(ledger)))
 
 
 def _policy(context: CommandContext, ref: StreamRef) -> tuple[Policy, bool]:

@@ -13,6 +13,7 @@ from emq_ops.cli.values import duration_ms
 from emq_ops.ledger import holds
 from emq_ops.ledger.holds import Hold
 from emq_ops.passes.lease.holder import who
+from emq_ops.passes.lease.owner import check_owner
 from emq_ops.protocol.errors import BadInputError
 from emq_ops.protocol.keyspace import queue_name
 
@@ -38,6 +39,7 @@ def hold(
     if not ms:
         raise BadInputError("for how long?", where="hold", fix="--for 2h")
     with context.server("hold") as server, context.ledger() as ledger:
+        check_owner(server, queue, ledger)
         warn_of_absence(context, server, queue)
         now = server.now_ms(queue)
         wanted = Hold(queue, now, now + ms, who(), why)

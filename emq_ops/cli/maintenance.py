@@ -14,10 +14,12 @@ from emq_ops.cli.values import duration_ms
 from emq_ops.config.windows import windows
 from emq_ops.ledger import holds
 from emq_ops.ledger.holds import Window
+from emq_ops.ledger.ledger import Ledger
 from emq_ops.passes.lease.holder import who
+from emq_ops.passes.lease.owner import LeaseInfo, foreign_queues, lease_infos
 from emq_ops.protocol.errors import BadInputError
 from emq_ops.protocol.globs import is_glob, literal, select
-from emq_ops.protocol.keyspace import queue_name
+from emq_ops.protocol.keyspace import EVERY_LEASE, queue_name, queue_of_lease
 from emq_ops.protocol.server import Server
 
 app = new_app("Windows in which lapsed leases are recovered without counting: deploys, migrations.")
@@ -36,6 +38,18 @@ def _checked(server: Server, selector: str, named: Sequence[str]) -> str:
     elif selector != "*" and not select(selector, sorted({*server.queues(), *named})):
         raise BadInputError(f"no queue matches '{selector}'", where="--queues", fix="see which queues there are")
     return selector
+
+
+def _check_owners(server: Server, ledger: Ledger, selector: str) -> None:
+    """Raises ForeignQueueError where none of the queues is ours; says which are not."""
+    names = {queue for key in server.scan(EVERY_LEASE) if (queue := queue_of_lease(key)) is not None}
+    wanted = select(selector, sorted(names)) if is_glob(selector) else sorted(names & {literal(selector)})
+    leases = {queue: found for queue, found in lease_infos(server, wanted).items() if isinstance(found, LeaseInfo)}
+    foreign = foreign_queues(ledger, leases)
+    if foreign and len(foreign) == len(leases):
+        raise next(iter(foreign.values()))
+    for fault in foreign.values():
+        say(f"emq-ops: the window does not hold there: {fault}")
 
 
 def _now(server: Server) -> int:
@@ -57,10 +71,9 @@ def start(
         raise BadInputError("for how long?", where="maintenance start", fix="--for 5m")
     with context.server("maintenance") as server, context.ledger() as ledger:
         now = _now(server)
-        window = holds.open_window(
-            ledger,
-            Window(_checked(server, queues, context.layers.literals), now, now + ms, holder=who(), why=why),
-        )
+        selector = _checked(server, queues, context.layers.literals)
+        _check_owners(server, ledger, selector)
+        window = holds.open_window(ledger, Window(selector, now, now + ms, holder=who(), why=why))
     context.emit_one(_row(window, now))
 
 

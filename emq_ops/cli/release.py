@@ -1,4 +1,4 @@
-"""``emq-ops release``: ends a hold; with ``--disown``, takes a queue from a state whose database is lost."""
+"""``emq-ops release``: ends a hold; with ``--disown``, as ``emq-ops state take-over``."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import typer
 from emq_ops.cli.context import CommandContext
 from emq_ops.cli.options import new_app
 from emq_ops.cli.output import say
+from emq_ops.cli.take_over import take_over_state
 from emq_ops.ledger import holds
-from emq_ops.passes.lease.owner import lease_info
-from emq_ops.passes.lease.queue_lease import QueueLease
+from emq_ops.passes.lease.owner import check_owner, lease_info
 from emq_ops.protocol.errors import BadInputError
 from emq_ops.protocol.keyspace import queue_name
 
@@ -24,27 +24,22 @@ def release(
     queue: Annotated[str, typer.Argument(help="The queue.")],
     disown: Annotated[
         str | None,
-        typer.Option(help="The state that owns the queue and is lost; ours takes its place.", metavar="UUID"),
+        typer.Option(help="The state that owns the queue and is lost: all of it is taken over.", metavar="UUID"),
     ] = None,
 ) -> None:
-    """End the hold of a queue.
-
-    With --disown, this state takes over a queue whose state database is gone for good. It is refused while a process
-    of that state still leads the queue.
-    """
+    """End the hold of a queue. With --disown, as `emq-ops state take-over`."""
     context, queue = CommandContext.of(ctx), queue_name(queue)
-    with context.server("release") as server, context.ledger() as ledger:
-        if disown is None:
-            released = holds.release(ledger, queue)
-            context.emit_one({"queue": queue, "released": released})
-            if not released:
-                say(f"emq-ops: {queue}: was not held (`emq-ops hold` lists what is)")
-            return
-        found = lease_info(server, queue)
+    if disown is not None:
+        with context.server("release") as server:
+            found = lease_info(server, queue)
         if found is None or found.state != disown:
             owner = f"state {found.state}" if found is not None else "nobody"
             raise BadInputError(f"the queue belongs to {owner}, not to {disown}", where=queue)
-        leadership = QueueLease(server, ledger, queue)
-        fence = leadership.try_acquire(disown=disown)
-        leadership.release()
-    context.emit_one({"queue": queue, "state": ledger.state, "was": disown, "token": fence.token})
+        take_over_state(context, disown, yes=True)
+        return
+    with context.server("release") as server, context.ledger() as ledger:
+        check_owner(server, queue, ledger)
+        released = holds.release(ledger, queue)
+    context.emit_one({"queue": queue, "released": released})
+    if not released:
+        say(f"emq-ops: {queue}: was not held (`emq-ops hold` lists what is)")

@@ -8,6 +8,7 @@ from emq_ops.cli.context import CommandContext
 from emq_ops.cli.deploying import deployment_of, ledger_of
 from emq_ops.cli.options import new_app
 from emq_ops.cli.output import say
+from emq_ops.cli.take_over import take_over_state
 from emq_ops.cli.values import file_of
 from emq_ops.deploy.model import instant
 from emq_ops.deploy.store import transfer
@@ -100,6 +101,20 @@ def backup(ctx: typer.Context, file: str = typer.Argument(..., metavar="FILE", h
     with ledger_of(context) as ledger:
         transfer.backup(ledger, file_of(file))
     context.emit_one({"file": file, "state": ledger.state})
+
+
+@app.command("take-over")
+def take_over(
+    ctx: typer.Context,
+    state: str | None = typer.Argument(None, metavar="STATE", help="The state whose database is gone."),
+    yes: bool = typer.Option(False, "--yes", "-y", help="Don't ask."),
+) -> None:
+    """Put this database in the place of one that is gone for good: its state's id, leases and archives.
+
+    It is refused while a process of that database leads a queue. Before or after `archive restore`, and as often as
+    one likes.
+    """
+    take_over_state(CommandContext.of(ctx), state, yes=yes)
 
 
 def _no_daemon(context: CommandContext) -> None:

@@ -27,13 +27,14 @@ STATE = Migrations("emq_ops.ledger", "ledger_version", 7_305_601_119, schema.met
 
 
 class Ledger(Database):
-    """One state. `state` is its UUID, which stands in the lease of each queue it owns; `database_id`: see `ownership`,
-    None until somebody asked."""
+    """One state. `state` is its UUID, which stands in the lease of each queue it owns; `database_id`, `states`: see
+    `ownership`, None until somebody asked."""
 
     def __init__(self, engine: Engine, profile: Profile, state: str) -> None:
         super().__init__(engine, profile)
         self.state = state
         self.database_id: str | None = None
+        self.states: frozenset[str] | None = None
 
 
 def open_ledger(url: str, profile: Profile = PROFILE) -> Ledger:

@@ -111,6 +111,14 @@ class Lineage:
         return bool(stamp.life) and 0 < self._lives.get(stamp.life, 0) < stamp.count
 
 
+def states_of(ledger: Ledger) -> frozenset[str]:
+    """The ids that this database may write archives of, see `Lineage.states`. Asked once: a take-over is refused while
+    another process of the database leads."""
+    if ledger.states is None:
+        ledger.states = Lineage(ledger).states
+    return ledger.states
+
+
 def note_older(ledger: Ledger, queue: str, holder: str) -> None:
     """Notes for good that a later database than this one led a queue: counting on must not hide it."""
     with ledger.write() as connection:
@@ -133,4 +141,4 @@ def become(ledger: Ledger, state: str, former: Iterable[str] = ()) -> None:
         if not ledger.shared:
             newest = connection.execute(select(lives.c.since_ms).order_by(lives.c.since_ms.desc()).limit(1)).scalar()
             _new_life(connection, _place(ledger), newest or 0)
-    ledger.state = state
+    ledger.state, ledger.states = state, None

@@ -114,9 +114,10 @@ class DamagedError(WireError):
 
 class FenceError(WireError):
     """``EMQFENCE`` (ours): the queue's lease is not ours any more: absent, expired, another token or another
-    life of the server. Nothing was written."""
+    life of the server. Nothing was written. `above`: a token that ours must exceed, 0 where none is told."""
 
     code = "EMQFENCE"
+    above = 0
 
 
 class IncompatibleError(EmqError):

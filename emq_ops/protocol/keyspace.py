@@ -17,6 +17,8 @@ from emq_ops.protocol.ids import group_id, is_valid, job_id, require
 VERSION_KEY = "{emq}:version"
 EVERY_KEY = "emq:{*}:*"
 """The SCAN pattern of every queue's keys."""
+EVERY_LEASE = "emq-ops:{*}:lease"
+"""The SCAN pattern of every queue's lease of ours."""
 MAX_QUEUE_BYTES = 200
 JOB_BOOKS = ("logs", "lock", "dependencies", "processed", "failed", "unsuccessful")
 """Suffixes of the keys that may stand beside a row."""
@@ -243,6 +245,15 @@ def queue_of_key(key: bytes) -> str | None:
         return None
     try:
         return queue_name(match[1])
+    except BadInputError:
+        return None
+
+
+def queue_of_lease(key: bytes) -> str | None:
+    """The queue whose lease `key` is, or None where it is none."""
+    match = re.fullmatch(r"emq-ops:\{([^{}]+)\}:lease", key.decode("utf-8", "replace"), re.DOTALL)
+    try:
+        return queue_name(match[1]) if match else None
     except BadInputError:
         return None
 

@@ -110,12 +110,14 @@ def test_nothing_to_verify_is_said(run: Run) -> None:
 def test_an_archive_of_another_state_is_restored_to_be_read(run: Run, server: Server) -> None:
     run("archive", "fold", "q", "--keep", "5")
     server.write("DEL", "emq-ops:{q}:lease")
-    run("archive", "fold", "q", local="sqlite:///other.db")  # refused, and it led the queue by then
     code, _, err = run("archive", "restore", "q", local="sqlite:///other.db")
-    assert (code, "never led a queue" in err) == (0, True)
+    assert (code, "emq-ops state take-over" in err) == (0, True)
+    code, _, err = run("archive", "fold", "q", local="sqlite:///other.db")
+    assert (code, "emq-ops state take-over" in err) == (1, True)
     server.write("DEL", "emq-ops:{q}:lease")
-    assert run("archive", "restore", "q", local="sqlite:///new.db")[2] == ""
-    assert run("archive", "fold", "q", "--keep", "4", local="sqlite:///new.db")[0] == 0
+    assert run("state", "take-over", "--yes", local="sqlite:///other.db")[0] == 0
+    assert run("archive", "restore", "q", local="sqlite:///other.db")[2] == ""
+    assert run("archive", "fold", "q", "--keep", "4", local="sqlite:///other.db")[0] == 0
 
 
 @pytest.mark.parametrize("argv", [["read", "q"], ["erase", "q", "completions", "--yes"]])

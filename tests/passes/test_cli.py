@@ -193,7 +193,8 @@ def test_a_state_that_is_lost_is_disowned(server: Server, mail: Queue, where: tu
         leadership.release()
         ran = emq("sweep", "mail", *where)
         assert ran.code == 1
-        assert f"--disown {lost.state}" in ran.err
+        assert f"state take-over {lost.state}" in ran.err
         assert emq("release", "mail", "--disown", "another", *where).code == 4
-        assert said(emq("release", "mail", "--disown", lost.state, *where, "--output", "json"))["was"] == lost.state
+        taken = said(emq("release", "mail", "--disown", lost.state, *where, "--output", "json"))
+        assert (taken["state"], taken["queues"]) == (lost.state, 1)
     assert said(emq("sweep", "mail", *where, "--output", "json"))["dead"] == 1

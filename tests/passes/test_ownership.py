@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from emq_ops.deploy.store import transfer
 from emq_ops.ledger.ledger import Ledger, open_ledger
 from emq_ops.passes.lease.lease_set import LeaseSet
 from emq_ops.passes.lease.owner import ForeignQueueError, lease_info
@@ -125,3 +126,26 @@ def test_a_lost_state_is_named_with_what_to_do(server: Server, tmp_path: Path) -
     with pytest.raises(ForeignQueueError, match="emq-ops state take-over") as told:
         led(server, sqlite_state(tmp_path / "b.db"))
     assert isinstance(told.value, EmqError)
+
+
+def test_an_import_goes_on_from_the_database_that_was_exported(
+    server: Server, postgres: Postgres, tmp_path: Path
+) -> None:
+    first, second = postgres_state(postgres), postgres_state(postgres)
+    led(server, first)
+    with open_ledger(first) as ledger:
+        transfer.export(ledger, tmp_path / "moved")
+    with open_ledger(second) as ledger:
+        transfer.load(ledger, tmp_path / "moved")
+    led(server, second)
+    with pytest.raises(ForeignQueueError):  # use the old one no more
+        led(server, first)
+    led(server, second)
+    sqlite = sqlite_state(tmp_path / "a.db")
+    with open_ledger(second) as ledger:
+        transfer.export(ledger, tmp_path / "again")
+    with open_ledger(sqlite) as ledger:
+        transfer.load(ledger, tmp_path / "again")
+    led(server, sqlite)
+    with pytest.raises(ForeignQueueError):
+        led(server, second)

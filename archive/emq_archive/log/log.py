@@ -55,19 +55,21 @@ class Log:
         (one request). Raises DeposedError and ForeignStateError where the head says that we must not."""
         self._checked = False
         known = self.read()
-        if known.state is not None and known.state != self.writer.state:
+        if known.state is not None and known.state not in (self.writer.state, *self.writer.former):
             raise ForeignStateError(
                 f"the archive of {self.ref} belongs to state {known.state}, and this is {self.writer.state}",
                 where=self.remote.url,
                 fix="use that state's database (--state), or another remote; "
-                "`archive restore` into a new local database takes it over",
+                f"if it is gone for good: emq-ops state take-over {known.state}",
             )
         if known.token > self.writer.token > 0:
-            raise DeposedError(
+            fault = DeposedError(
                 f"the log carries fencing token {known.token}, ours is {self.writer.token}: another leads here now",
                 where=self.remote.url,
                 fix="let the leader archive; this process stops writing",
             )
+            fault.above = known.token
+            raise fault
         return known
 
     def read(self) -> Known:
@@ -134,7 +136,8 @@ class Log:
         """Appends a change to the head as this host knows it. Raises LostRaceError if another writer was quicker."""
         known = self.catalog.known()
         # A writer without a lease must not hide the leader's token.
-        writer = replace(self.writer, token=max(self.writer.token, known.token))
+        token = max(self.writer.token, known.token)
+        writer = replace(self.writer, token=token, state=known.state or self.writer.state)
         commit = change.follow(known.lsn + 1, known.head, self.ref, writer)
         body, key = commit.body(), commit_key(self.ref, commit.lsn)
         if self.remote.create(key, body) == "exists":

@@ -21,6 +21,7 @@ from emq_ops.deploy.store.lock import StateLock
 from emq_ops.ledger import schema
 from emq_ops.ledger.deploy_schema import revisions, state_lock
 from emq_ops.ledger.ledger import STATE, Ledger
+from emq_ops.ledger.ownership import database_id, note_succession
 from emq_ops.ledger.schema import deaths, runs
 from emq_ops.protocol import files
 from emq_ops.protocol.errors import BadInputError
@@ -52,18 +53,20 @@ def export(ledger: Ledger, path: Path) -> dict[str, int]:
     lock = StateLock(ledger, "export")
     lock.take()
     try:
-        return _export(ledger, path)
+        return _export(ledger, path, database_id(ledger))
     finally:
         with ledger.write() as connection:
             lock.give_up(connection)
 
 
-def _export(ledger: Ledger, path: Path) -> dict[str, int]:
+def _export(ledger: Ledger, path: Path, database: str = "") -> dict[str, int]:
+    """`database`: whose place an import of it takes without more ado; a backup's does not."""
     counts: dict[str, int] = {}
     with ledger.read() as connection, files.written(path) as file:
         if ledger.shared:
             connection.execute(text("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ"))
         head = {"format": FORMAT, "version": VERSION, "schema": STATE.current(connection), "state": ledger.state}
+        head["database"] = database
         file.write(json.dumps(head) + "\n")
         for table in _tables(connection):
             counts[table.name] = 0
@@ -91,7 +94,10 @@ def load(ledger: Ledger, path: Path) -> dict[str, int]:
                     fix="export and import with one version of emq-ops",
                 )
             _require_fresh(ledger, connection)
-            return _fill(connection, file, where)
+            counts = _fill(connection, file, where)
+            if head.get("database"):
+                note_succession(connection, str(head["database"]))
+            return counts
     except OSError as fault:
         raise BadInputError(f"can't read: {fault.strerror}", where=where) from None
     except UnicodeDecodeError:

@@ -11,6 +11,7 @@ from emq_archive.ports import Remote
 from emq_archive.reports import Report
 from emq_archive.source import StreamSource
 from emq_archive.write.facts import Facts as StreamFacts
+from emq_ops.ledger.ownership import states_of
 from emq_ops.passes.archive.report import ArchiveReport
 from emq_ops.passes.frame.context import Context
 from emq_ops.passes.frame.contract import Facts, Glance, Order, Prediction, Work
@@ -58,18 +59,17 @@ class StreamArchive:
     def run(
         self,
         fence: Fence,
-        writer: str,
+        log: Writer,
         *,
         force: bool = False,
         below: StreamId | None = None,
         progress: Progress | None = None,
     ) -> Report:
-        """One cycle under the queue's lease. `writer` names host and process in the remote log. `force`: all that the
+        """One cycle under the queue's lease. `log`: who writes the remote log. `force`: all that the
         policy lets go is shipped and trimmed at once; nothing at or above `below` is trimmed. `progress`: see `Driver`.
 
         Raises what `Driver.cycle` raises; `report` says what was done before.
         """
-        log = Writer(fence.state, fence.token, writer)
         if self._driver is None:
             self._driver = Driver(self._source, self._local, self._remote, driver_policy(self.policy), fence, log)
         self._driver.lead(fence, log)
@@ -112,7 +112,8 @@ class StreamPass(Work):
         fence = context.begin(tell=False)
         try:
             with deadline(context.budget.left):
-                archive.run(fence, who(), force=order.force, progress=order.progress)
+                log = Writer(fence.state, fence.token, who(), states_of(context.ledger))
+                archive.run(fence, log, force=order.force, progress=order.progress)
         finally:
             context.report.add(archive.report)
 

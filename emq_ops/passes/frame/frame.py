@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from emq_ops.ledger import holds
+from emq_ops.ledger import holds, tokens
 from emq_ops.ledger.ledger import Ledger
 from emq_ops.passes.frame.context import Context, Services
 from emq_ops.passes.frame.contract import Order, Pass, Prediction, Work
@@ -70,8 +70,10 @@ def run_pass(services: Services, what: Pass, order: Order, lease: Lease) -> Outc
                 with _life(services, what, order) as server:
                     context = Context(what, order, services, server, report, record, fence, life, carried)
                     return _run(work, context)
-            except FenceError:
+            except FenceError as fault:
                 _forget(services, order.queue)
+                if fault.above:
+                    tokens.raise_to(ledger, order.queue, fault.above)
                 if fence is None or not lease.lost(fence) or last:
                     raise
             except (ReconnectedError, OutcomeUnknownError):

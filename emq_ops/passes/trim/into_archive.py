@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from emq_archive.model import Writer
 from emq_archive.write.dead import DeadArchive
+from emq_ops.ledger.ownership import states_of
 from emq_ops.passes.archive.stream import archiving
 from emq_ops.passes.frame.context import Context
 from emq_ops.passes.lease.holder import who
@@ -15,6 +16,6 @@ def archiver(context: Context) -> DeadArchiver:
     """The archive of the queue's dead jobs, written under the run's lease. Raises BadInputError where none is
     configured."""
     fence, stores = context.begin(), context.services.stores
-    writer = Writer(fence.state, fence.token, who())
+    writer = Writer(fence.state, fence.token, who(), states_of(context.ledger))
     policy = archiving(context.policy.archiving)
     return DeadArchive(Queue(context.server, context.queue), stores.local(), stores.remote(), policy, writer)

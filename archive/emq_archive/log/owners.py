@@ -1,0 +1,46 @@
+"""Whose the archives of a remote are, without a local database: a few requests a stream, however long its log is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from emq_archive.log.commit import Commit, checkpoint_lsn, lsn_of
+from emq_archive.model import StreamRef
+from emq_archive.ports import Remote
+
+_ROOT = "log/"
+_PAGE = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class LogOwner:
+    """The state that an archive belongs to, and the fencing token at the head of its log."""
+
+    ref: StreamRef
+    state: str
+    token: int
+
+
+def owners(remote: Remote) -> Iterator[LogOwner]:
+    """Of every archive that the remote holds. Raises what the store raises, and DamagedArchiveError."""
+    after = _ROOT
+    while keys := remote.list(_ROOT, after=after, limit=1):
+        folder = "/".join(keys[0].split("/")[:3]) + "/"
+        head = _head(remote, folder)
+        if head is not None:
+            commit = Commit.of(remote.get(head) or b"", head)
+            yield LogOwner(commit.ref, commit.state, commit.token)
+        after = folder + "~"  # behind every commit and the checkpoints
+
+
+def _head(remote: Remote, folder: str) -> str | None:
+    """The key of the newest commit, None where there is none."""
+    found = remote.list(folder + "checkpoint/", limit=1)
+    at = checkpoint_lsn(found[0]) if found else None
+    head = f"{folder}{at:020d}.json" if at is not None else None
+    while True:
+        keys = remote.list(folder + "0", after=head or "", limit=_PAGE)
+        head = next((key for key in reversed(keys) if lsn_of(key) is not None), head)
+        if len(keys) < _PAGE:
+            return head
