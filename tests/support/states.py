@@ -5,6 +5,7 @@ The copies are empty, without an id too, so that each becomes a state of its own
 
 from __future__ import annotations
 
+import atexit
 import functools
 import shutil
 import tempfile
@@ -22,11 +23,11 @@ def _brought_up(url: str) -> str:
 
 
 @functools.cache
-def _file() -> tuple[tempfile.TemporaryDirectory[str], Path]:
-    folder = tempfile.TemporaryDirectory(prefix="emqstate-")
-    path = Path(folder.name) / "state.db"
-    _brought_up(f"sqlite:///{path}")
-    return folder, path
+def _file() -> Path:
+    folder = Path(tempfile.mkdtemp(prefix="emqstate-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    _brought_up(f"sqlite:///{folder}/state.db")
+    return folder / "state.db"
 
 
 @functools.cache
@@ -36,7 +37,7 @@ def _database(postgres: Postgres) -> str:
 
 def sqlite_state(path: Path) -> str:
     """The URL of a new state in this file."""
-    shutil.copyfile(_file()[1], path)
+    shutil.copyfile(_file(), path)
     return f"sqlite:///{path}"
 
 
