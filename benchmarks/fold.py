@@ -24,10 +24,11 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from emq_archive.driver import Driver
+from emq_archive.live import PAGE
 from emq_archive.local.store import open_local
 from emq_archive.model import Policy, Writer
 from emq_archive.remote import open_remote
-from emq_archive.source import PAGE, StreamSource
+from emq_archive.source import StreamSource
 from emq_ops.protocol.ids import LOW_BITS, BrandedId
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import connect

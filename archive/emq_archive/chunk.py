@@ -8,6 +8,7 @@ names, all values. Numbers are little-endian.
 
 from __future__ import annotations
 
+import hashlib
 import struct
 import sys
 from array import array
@@ -55,6 +56,19 @@ def _offsets(lengths: pa.Array) -> pa.Array:
 
 def _texts(lengths: pa.Array, data: Any) -> pa.Array:
     return pa.BinaryArray.from_buffers(pa.binary(), len(lengths), [None, _offsets(lengths).buffers()[1], data])
+
+
+def _numbers(column: Any) -> memoryview:
+    width = column.type.bit_width // 8
+    return memoryview(column.buffers()[1])[column.offset * width : (column.offset + len(column)) * width]
+
+
+def _joined(texts: Any) -> memoryview:
+    if not len(texts):
+        return memoryview(b"")
+    _, ends, data = texts.buffers()
+    view = memoryview(ends).cast("i")
+    return memoryview(data)[view[texts.offset] : view[texts.offset + len(texts)]]
 
 
 @dataclass(frozen=True)
@@ -203,20 +217,24 @@ class Chunk:
 
     def encode(self) -> bytes:
         """The stored form."""
-        parts: list[Any] = [_COUNTS.pack(len(self), len(self.names))]
-        for column in (self.ms, self.seq, self.pairs, pc.binary_length(self.names), pc.binary_length(self.values)):
-            width = column.type.bit_width // 8
-            buffer = column.buffers()[1]
-            parts.append(memoryview(buffer)[column.offset * width : (column.offset + len(column)) * width])
-        for texts in (self.names, self.values):
-            _, ends, data = texts.buffers()
-            if len(texts):
-                view = memoryview(ends).cast("i")
-                parts.append(memoryview(data)[view[texts.offset] : view[texts.offset + len(texts)]])
-        body = b"".join(parts)
+        counts = _COUNTS.pack(len(self), len(self.names))
+        body = b"".join([counts, _numbers(self.ms), _numbers(self.seq), *self._fields_as_bytes()])
         if len(body) < _SMALL:
             return _HEAD.pack(0, len(body)) + body
         return _HEAD.pack(1, len(body)) + _CODEC.compress(body, asbytes=True)  # type: ignore[no-any-return]  # no types
+
+    def _fields_as_bytes(self) -> list[memoryview]:
+        """Pairs a record, lengths of names and of values (i32 each), all names, all values."""
+        lengths = (self.pairs, pc.binary_length(self.names), pc.binary_length(self.values))
+        return [*map(_numbers, lengths), _joined(self.names), _joined(self.values)]
+
+    def digest(self, ids: Sequence[bytes]) -> str:
+        """SHA-1 (hex) of the records, whose ids as the server wrote them are `ids`, as ``span_digest`` of
+        ``lua/lib/stream.lua`` makes it."""
+        made = hashlib.sha1(b" ".join(ids) + b"\n", usedforsecurity=False)
+        for part in self._fields_as_bytes():
+            made.update(part)
+        return made.hexdigest()
 
     @classmethod
     def decode(cls, stored: bytes) -> Chunk:

@@ -16,16 +16,15 @@ from emq_archive.ports import Remote
 from emq_archive.reports import Outbox, Report, Shipped
 from emq_archive.source import StreamSource
 from emq_archive.write.facts import Facts, Group
+from emq_archive.write.pace import Allowance, reading_ends
 from emq_archive.write.ship import LogShipper
-from emq_archive.write.trim import Trimmed, set_watermark, trim_slice
+from emq_archive.write.trim import Trimmed, Trimmer, set_watermark
 from emq_ops.protocol import deadline
 from emq_ops.protocol.errors import DamagedError, EmqError, ServerError
 from emq_ops.protocol.fence import Fence
 
 Progress = Callable[[int, int], None]
 
-READ_SHARE = 0.6
-"""Of a cycle's time, how much reading may take: what was read should also be shipped, and trimmed."""
 BURST = 20
 """Ships for the sake of a trim alone that may come at once; one more every `ship_after`. So a stream of light traffic
 with a small `keep` does not become a segment a cycle."""
@@ -65,7 +64,10 @@ class Driver:
         self._outbox: Outbox | None = None  # since this cycle last changed it
 
     def lead(self, fence: Fence | None, writer: Writer) -> None:
-        """From here on under another lease."""
+        """From here on under another lease. What was seen under the lease before may have changed hands meanwhile: the
+        stream is read again from its head."""
+        if (fence and fence.token) != (self.fence and self.fence.token):
+            self.source.forget()
         self.fence = fence
         self.shipper.log.writer = writer
 
@@ -143,7 +145,7 @@ class Driver:
     def _fold(self, facts: Facts, progress: Progress) -> None:
         """Everything up to the top, as it was when the cycle began, goes into the local database."""
         done, total = 0, self.source.behind
-        for part in self.source.batches(self.policy.page, self.policy.batch, _reading_ends()):
+        for part in self.source.batches(self.policy.page, self.policy.batch, reading_ends()):
             added = self.local.add(self.source.ref, part.batch, part.frontier, self.policy)
             self.report.folded += added.new
             self.report.known += added.known
@@ -234,42 +236,60 @@ class Driver:
         if receipt.bound is None or receipt.bound <= facts.first:
             return
         self.report.bound = show_id(receipt.bound)
-        spared = [stays for stays in self.source.unstorable if facts.first <= stays < receipt.bound]
-        for cut in self.source.marks.cuts(receipt.bound, self.policy.trim_slice):
-            more = True
-            while more:
-                if deadline.passed():
-                    self.report.refused.append("the time was up; the next cycle trims the rest")
-                    return
-                done = trim_slice(
-                    self.source.queue,
-                    self.source.ref.stream,
-                    self.fence,
-                    cut,
-                    facts=facts,
-                    first_read=first_read,
-                    groups=self.policy.groups,
-                    spared=spared,
-                )
-                if not self._account(done, facts):
-                    return
-                more = done.more and done.removed > 0
+        trimmer = Trimmer(
+            self.source.queue,
+            self.source.ref.stream,
+            self.fence,
+            facts.run_id,
+            self.policy.groups,
+            self.source.unstorable,
+        )
+        looked: StreamId | None = None
+        while True:
+            upto, marks = self.source.marks.slice(receipt.bound)
+            if not marks:
+                return
+            if deadline.passed():
+                self.report.refused.append("the time was up; the next cycle trims the rest")
+                return
+            done = trimmer.slice(upto, marks)
+            if done.verdict in ("moved", "changed") and looked != marks[-1].last:
+                # Entries that others deleted by name, say: what is left is compared once more, as it stands now.
+                looked = marks[-1].last
+                if self._store_again(looked):
+                    continue
+            if not self._account(done, facts):
+                return
+            self.source.marks.trimmed(marks, done.left)
+            if done.held or not done.removed or upto == receipt.bound:
+                return
+
+    def _store_again(self, last: StreamId) -> bool:
+        """Reads and stores what stands up to `last`, where a mark ends; whether all of it was archived before."""
+        fresh = 0
+        for part in self.source.again(last):
+            added = self.local.add(self.source.ref, part.batch, part.frontier, self.policy)
+            fresh += added.new + len(added.unstorable)
+            self.report.folded += added.new
+            self.report.reborn += added.reborn
+            self._outbox = None
+        return not fresh
 
     def _account(self, done: Trimmed, facts: Facts) -> bool:
-        """Notes what a slice did; whether the next one may follow."""
+        """Notes what a slice did; whether it did anything."""
+        first, stood = done.first, facts.first
+        if not self.report.trimmed and first is not None and stood is not None and first > stood:
+            moved = f"from {show_id(stood)} to {show_id(first)}"
+            self.report.notes.append(f"somebody else trimmed the stream meanwhile: its head moved {moved}")
         if done.verdict != "trimmed":
-            self.report.refused.append(REFUSALS[done.verdict])
+            self.report.refused.append(REFUSALS.get(done.verdict, REFUSALS["changed"]))
             self.source.forget()
             return False
-        if self.report.trimmed == 0 and done.first is not None and facts.first is not None and done.first > facts.first:
-            moved = f"from {show_id(facts.first)} to {show_id(done.first)}"
-            self.report.notes.append(f"somebody else trimmed the stream meanwhile: its head moved {moved}")
         self.report.trimmed += done.removed
-        if not done.held:
-            return True
-        self.report.groups = [self._told(group) for group in done.held]
-        self.report.bound = show_id(done.bound)
-        return False
+        if done.held:
+            self.report.groups = [self._told(group) for group in done.held]
+            self.report.bound = show_id(done.bound)
+        return True
 
     def _told(self, group: Group) -> dict[str, object]:
         undelivered = group.undelivered
@@ -297,33 +317,7 @@ def _no_progress(_done: int, _total: int) -> None:
 ANEW = "the stream or its server was made anew since the last look; read from its head"
 REFUSALS = {
     "gone": "not trimmed: the stream was deleted since it was read",
-    "life": "not trimmed: the stream was made anew since it was read; the next cycle reads it from its head",
-    "below": "not trimmed: there are entries below the first one read; the next cycle reads from the head",
+    "life": "not trimmed: the server was started anew since the stream was read; the next cycle reads it from its head",
+    "changed": "not trimmed: the stream was made anew, or went back, since it was read: other entries stand in it than "
+    "were archived; the next cycle reads it from its head",
 }
-
-
-def _reading_ends() -> Callable[[], bool]:
-    """Tells whether reading has had its share of the time that the caller gives."""
-    given = deadline.remaining()
-    if given is None:
-        return deadline.passed
-    return lambda: (deadline.remaining() or 0.0) <= (1 - READ_SHARE) * given
-
-
-class Allowance:
-    """`burst` at once, and one more every `every_ms`."""
-
-    def __init__(self, burst: int, every_ms: int) -> None:
-        self._burst, self._every_ms = burst, max(1, every_ms)
-        self._left = float(burst)
-        self._at: int | None = None
-
-    def take(self, now_ms: int) -> bool:
-        """Whether one more may go now."""
-        if self._at is not None:
-            self._left = min(self._burst, self._left + max(0, now_ms - self._at) / self._every_ms)
-        self._at = now_ms
-        if self._left < 1:
-            return False
-        self._left -= 1
-        return True

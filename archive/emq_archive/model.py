@@ -192,7 +192,6 @@ class Policy:
     groups: Literal["respect", "ignore"] = "respect"
     page: int = 1000
     batch: int = 10_000
-    trim_slice: int = 10_000
     max_record_bytes: int = 256 * 1024 * 1024
     redact: Redact = field(default_factory=Redact)
     local_keep_ms: int | None = None

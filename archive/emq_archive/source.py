@@ -5,21 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from emq_archive.chunk import Batch
-from emq_archive.model import FIRST_ID, LAST_ID, Frontier, RawEntry, StreamId, StreamRef, next_id, parse_id, show_id
+from emq_archive.chunk import Batch, Chunk
+from emq_archive.live import LiveStream, PageSize
+from emq_archive.model import FIRST_ID, Frontier, RawEntry, StreamId, parse_id, show_id
 from emq_archive.write.facts import Facts
-from emq_archive.write.marks import Marks
+from emq_archive.write.marks import SPAN_BYTES, Mark, Marks
 from emq_ops.protocol import deadline
 from emq_ops.protocol.queue import Queue
 
-PAGE = 128
-"""Entries a read at most. Small pages stay in the processor's cache (they are faster than large ones), and bound the
-memory of both sides when entries grow suddenly (the server builds a whole reply before it sends)."""
-FIRST_PAGE = 8
-"""Of the first page, when nothing is known of how large entries are; each one doubles it."""
-PAGE_BYTES = 16 * 1024 * 1024
-"""What a reply should not exceed, by the largest entries of the page before."""
-SAMPLES = 8
 GROUP = 1000
 """Entries that become columns at once."""
 BATCH_BYTES = 16 * 1024 * 1024
@@ -28,33 +21,14 @@ BATCH_BYTES = 16 * 1024 * 1024
 
 @dataclass(slots=True)
 class Reading:
-    """A batch of entries in order, `spans` of (first id, last id, how many), and the frontier to store with it."""
+    """A batch of entries in order, the marks of them, and the frontier to store with it."""
 
     batch: Batch
-    spans: list[tuple[StreamId, StreamId, int]]
+    marks: list[Mark]
     frontier: Frontier
 
 
-class PageSize:
-    """How many entries to ask for, so that a reply stays near PAGE_BYTES."""
-
-    def __init__(self) -> None:
-        self.count = FIRST_PAGE
-
-    def fit(self, got: Sequence[RawEntry]) -> int:
-        """About how many bytes a page holds (a few of its entries are looked at); sizes the next one by it."""
-        if not got:
-            return 0
-        sizes = [sum(map(len, entry[1])) for entry in got[:: max(1, len(got) // SAMPLES)]]
-        about = sum(sizes) * len(got) // len(sizes)
-        if about > PAGE_BYTES // 8:
-            self.count = max(1, min(PAGE, PAGE_BYTES // (max(sizes) + 1)))
-        elif self.count < PAGE:
-            self.count = min(PAGE, self.count * 2)
-        return about
-
-
-class StreamSource:
+class StreamSource(LiveStream):
     """One stream of one queue. Remembers, for this process, which life of the stream it knows and how far it read.
 
     Not thread-safe: one driver reads it. `clock`: what time it is, unix ms, instead of the server's clock (a simulated
@@ -62,9 +36,7 @@ class StreamSource:
     """
 
     def __init__(self, queue: Queue, stream: str, clock: Callable[[], int] | None = None) -> None:
-        self.queue = queue
-        self.ref = StreamRef(queue.name, stream)
-        self.key = queue.keys.stream(stream)
+        super().__init__(queue, stream)
         self.facts: Facts | None = None
         self.position: StreamId | None = None
         self.first_read: StreamId | None = None
@@ -81,6 +53,7 @@ class StreamSource:
         self._added = 0  # how many had been added to the stream when the entry at `position` was
         self._stored: Frontier | None = None
         self._page = PageSize()
+        self._cut: StreamId | None = None  # the end of a mark that somebody else cut
 
     def observe(self, stored: Frontier | None) -> tuple[Facts, bool]:
         """The stream's facts now (one request), and whether a life of it ended since the last look. `stored` is the
@@ -97,14 +70,14 @@ class StreamSource:
             self._life += 1
             self.forget()
         self.facts, self._stored = facts, stored
-        self.marks.drop_below(facts.first)
+        self._cut = self.marks.cut(facts.first)
         if self.position is None and facts.exists and facts.first is None:
             self.position = facts.last_generated  # nothing stands below it, and nothing can come there
         return facts, ended
 
     def forget(self) -> None:
         """The next cycle reads from the head of the stream again."""
-        self.position = self.first_read = None
+        self.position = self.first_read = self._cut = None
         self.marks.clear()
         self.unstorable.clear()
 
@@ -120,7 +93,10 @@ class StreamSource:
         """Everything from where reading stands to the top of the stream as of `observe`, in order. `page` and `batch`
         are entries at most. What was yielded counts as read when the next batch is asked for. Ends early, between
         pages, when `enough` says so."""
-        collected, spans = Batch(), list[tuple[StreamId, StreamId, int]]()
+        if self._cut is not None:
+            yield from self.again(self._cut)
+            self._cut = None
+        collected, marks = Batch(), list[Mark]()
         group: list[RawEntry] = []
         size, whole = 0, min(GROUP, batch)
         since, expected = self._since()
@@ -130,16 +106,16 @@ class StreamSource:
             group += got
             count += _above(got, since)
             size += self._page.fit(got)
-            if len(group) >= whole or size >= PAGE_BYTES // 4:
-                _collect(group, collected, spans)
+            if len(group) >= whole or size >= SPAN_BYTES:
+                _collect(group, size, collected, marks)
                 group, size = [], 0
                 if collected.records >= batch or collected.bytes >= BATCH_BYTES:
-                    yield from self._hand_out(collected, spans)
-                    collected, spans = Batch(), []
+                    yield from self._hand_out(collected, marks)
+                    collected, marks = Batch(), []
         if group:
-            _collect(group, collected, spans)
-        if spans:
-            yield from self._hand_out(collected, spans)
+            _collect(group, size, collected, marks)
+        if marks:
+            yield from self._hand_out(collected, marks)
         if known and count > expected and self._seen().removed is not None:
             self._life += 1
             self.forget()
@@ -162,17 +138,29 @@ class StreamSource:
             return None, 0
         return stored.last, max(0, self._seen().entries_added - stored.entries_added)
 
-    def _hand_out(self, batch: Batch, spans: list[tuple[StreamId, StreamId, int]]) -> Iterator[Reading]:
+    def _hand_out(self, batch: Batch, marks: list[Mark]) -> Iterator[Reading]:
         facts = self._seen()
-        first, last = spans[0][0], spans[-1][1]
+        first, last = marks[0].first, marks[-1].last
         before = facts.entries_added - facts.length if self.position is None else self._added
         added = facts.entries_added if last >= facts.last_generated else max(0, before) + batch.records
         first_read = self.first_read or first
-        yield Reading(batch, spans, self._frontier(first_read, last, added))
+        yield Reading(batch, marks, self._frontier(first_read, last, added))
         # The caller came back: the batch is stored.
         self.first_read, self.position, self._added = first_read, last, added
-        for span in spans:
-            self.marks.add(*span)
+        for mark in marks:
+            self.marks.add(mark)
+
+    def again(self, last: StreamId) -> Iterator[Reading]:
+        """What stands up to `last`, where a mark ends, read once more: the marks do not say what is there."""
+        again = list[Mark]()
+        for got in self.pages(FIRST_ID, last):
+            batch, marks = Batch(), list[Mark]()
+            _collect(list(got), PageSize().fit(got), batch, marks)
+            again += marks
+            frontier = self._frontier(self.first_read or marks[0].first, self.position or last, self._added)
+            yield Reading(batch, marks, frontier)
+        self.marks.drop(last)
+        self.marks.put_first(again)
 
     def _frontier(self, first: StreamId, last: StreamId, added: int) -> Frontier:
         facts, stored = self._seen(), self._stored
@@ -241,15 +229,6 @@ class StreamSource:
                 count += sum(parse_id(entry[0]) < bound for entry in got)
         return min(count, self._seen().length)
 
-    def count_upto(self, bound: StreamId, most: int) -> int:
-        """How many entries stand below an id (exclusive), whatever was read; at most `most`."""
-        count = 0
-        for got in self.pages(FIRST_ID, bound):
-            count += len(got) - (parse_id(got[-1][0]) == bound)
-            if count >= most:
-                return most
-        return count
-
     def count_unread(self, stored: Frontier) -> int:
         """How many entries stand above a stored frontier of this life; beyond 10,000 as the stream's counters say."""
         facts = self._seen()
@@ -257,29 +236,6 @@ class StreamSource:
         if count is not None:
             return count
         return min(facts.length, max(0, facts.entries_added - stored.entries_added))
-
-    def count_above(self, stream_id: StreamId, most: int = 10_000) -> int | None:
-        """How many entries stand above an id; None where there are more than `most`."""
-        count = 0
-        for got in self.pages(next_id(stream_id) or stream_id, LAST_ID):
-            count += len(got)
-            if count > most:
-                return None
-        return count
-
-    def pages(self, start: StreamId, end: StreamId) -> Iterator[Sequence[RawEntry]]:
-        """The live tail, for readers: entries of [start, end], whatever was read before."""
-        size = PageSize()
-        begin = show_id(start)
-        while True:
-            count = size.count
-            got = self.queue.server.read("XRANGE", self.key, begin, show_id(end), "COUNT", count)
-            if got:
-                yield got
-            if len(got) < count or parse_id(got[-1][0]) >= end:
-                return
-            size.fit(got)
-            begin = "(" + got[-1][0].decode("ascii")
 
     def _seen(self) -> Facts:
         assert self.facts is not None, "observe comes first"
@@ -295,9 +251,15 @@ def _above(page: Sequence[RawEntry], since: StreamId | None) -> int:
     return sum(parse_id(entry[0]) > since for entry in page)
 
 
-def _collect(group: Sequence[RawEntry], batch: Batch, spans: list[tuple[StreamId, StreamId, int]]) -> None:
-    batch.append(group)
-    spans.append((parse_id(group[0][0]), parse_id(group[-1][0]), len(group)))
+def _collect(group: Sequence[RawEntry], size: int, batch: Batch, marks: list[Mark]) -> None:
+    """Entries of about `size` bytes as columns, and a mark of each part of them that is not too large."""
+    most = len(group) if size <= 2 * SPAN_BYTES else max(1, len(group) * SPAN_BYTES // size)
+    for at in range(0, len(group), most):
+        part = group[at : at + most]
+        ids = [entry[0] for entry in part]
+        chunk = Chunk.of(part)
+        batch.take(chunk)
+        marks.append(Mark(parse_id(ids[0]), parse_id(ids[-1]), len(part), chunk.digest(ids), chunk.weight))
 
 
 def _fell(facts: Facts, stored: Frontier) -> bool:

@@ -44,6 +44,47 @@ local function entry_digest(entry)
   return redis.sha1hex(table.concat(parts))
 end
 
+local packed = {}
+local function four_bytes(n)
+  local text = packed[n]
+  if not text then
+    text = struct.pack('<i4', n)
+    packed[n] = text
+  end
+  return text
+end
+
+-- Of the entries `from` to `upto` of a page: SHA-1 (hex) over their ids with a space between and a line's end; how many
+-- pairs each has; the lengths of all names, of all values (four bytes each, little-endian); all names, all values. The
+-- archive makes the same from what it read (`emq_archive.chunk.Chunk.digest`). Nothing is sorted, and no number is
+-- written as text: that is the server's locale's business.
+local function span_digest(page, from, upto)
+  local ids, counts, names, values, name_sizes, value_sizes, n = {}, {}, {}, {}, {}, {}, 0
+  for i = from, upto do
+    local flat = page[i][2]
+    ids[#ids + 1], counts[#counts + 1] = page[i][1], four_bytes(#flat / 2)
+    for j = 1, #flat, 2 do
+      local name, value = flat[j], flat[j + 1]
+      n = n + 1
+      names[n], values[n], name_sizes[n], value_sizes[n] = name, value, four_bytes(#name), four_bytes(#value)
+    end
+  end
+  local told = { table.concat(ids, ' '), '\n' }
+  for i, parts in ipairs({ counts, name_sizes, value_sizes, names, values }) do told[2 + i] = table.concat(parts) end
+  return redis.sha1hex(table.concat(told))
+end
+
+-- Of entries that were read in several goes, so many in each: the digest of the first, then of what stood before and of
+-- the next, and so on.
+local function chained_digest(page, counts)
+  local digest, at = nil, 0
+  for _, count in ipairs(counts) do
+    local one = span_digest(page, at + 1, at + count)
+    digest, at = digest and redis.sha1hex(digest .. one) or one, at + count
+  end
+  return digest
+end
+
 -- The lowest entry that a group has pending and that is there; entries deleted by name are passed over, up to some: then
 -- the last of these, which is as far as anything may go now. `deleted`: the highest id that was deleted by name.
 local function lowest_pending(key, name, head, deleted)

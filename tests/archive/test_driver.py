@@ -225,9 +225,9 @@ def test_made_anew_between_reading_and_trimming(valkey: Valkey, host: Host) -> N
         host.server.write("DEL", host.key)
         host.add(*(f"{i}-0" for i in range(1, 11)), other="bytes")
     assert (reports[0].trimmed, len(host.left())) == (0, 10)
-    assert "made anew since it was read" in reports[0].refused[0]
-    report = host.driver.cycle(force=True)
-    assert (report.reborn, report.trimmed) == (10, 10)
+    assert "made anew, or went back, since it was read" in reports[0].refused[0]
+    assert reports[0].reborn == 10
+    assert host.driver.cycle(force=True).trimmed == 10
     assert host.archived() == sorted(host.sent)
 
 

@@ -8,9 +8,9 @@ from urllib.parse import unquote
 
 import pytest
 
+from emq_archive.live import PAGE_BYTES
 from emq_archive.local import open_local
 from emq_archive.remote import open_remote
-from emq_archive.source import PAGE_BYTES
 from emq_archive.upkeep.restore import restore
 from emq_ops.passes.archive.status import status_of
 from emq_ops.protocol.errors import BadInputError

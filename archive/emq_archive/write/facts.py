@@ -36,12 +36,15 @@ class Group:
 class Facts:
     """A stream at one moment of the server's clock (`now_ms`, unix ms).
 
+    `replid`, `offset`: of the server's replication; they change, or fall, where its data became another's.
     `last_generated` is the highest id that was ever added in this life, `entries_added` how many were, `max_deleted`
     the highest id that was deleted by name. The digests are of the entries that stand first and last.
     """
 
     now_ms: int
     run_id: str
+    replid: str = ""
+    offset: int = 0
     exists: bool = False
     length: int = 0
     last_generated: StreamId = FIRST_ID
@@ -56,13 +59,13 @@ class Facts:
     @classmethod
     def of(cls, reply: Any) -> Facts:
         """From the reply of ``stream_facts``."""
-        now_ms, run_id, exists = int(reply[0]), reply[1].decode("ascii"), reply[2] == 1
-        if not exists:
-            return cls(now_ms, run_id)
-        length, generated, added, deleted, first, first_digest, last, last_digest, groups = reply[3:]
+        now_ms, run_id, replid, offset, exists, *more = reply
+        server = int(now_ms), run_id.decode("ascii"), replid.decode("ascii"), int(offset)
+        if exists != 1:
+            return cls(*server)
+        length, generated, added, deleted, first, first_digest, last, last_digest, groups = more
         return cls(
-            now_ms=now_ms,
-            run_id=run_id,
+            *server,
             exists=True,
             length=int(length),
             last_generated=parse_id(generated),
@@ -82,11 +85,11 @@ class Facts:
 
     def same_life(self, before: Facts) -> bool:
         """Whether nothing says that the stream was made anew, or taken back in time, since `before`: the server lives
-        on, nothing fell that only rises, an entry that stood first or last then still has its bytes, and where another
-        stands first now, entries were removed since.
+        on and did not become another's replica meanwhile, nothing fell that only rises, an entry that stood first or
+        last then still has its bytes, and where another stands first now, entries were removed since.
 
         A restart or a failover may lose the newest entries, and others may come in their places."""
-        if self.run_id != before.run_id:
+        if (self.run_id, self.replid) != (before.run_id, before.replid) or self.offset < before.offset:
             return False
         if not self.exists:
             return not before.exists
