@@ -12,11 +12,11 @@ from emq_ops.playbook import shapes
 from emq_ops.playbook.context import Ops, Stopped, TaskContext
 from emq_ops.playbook.errors import PlaybookError, TaskFailure, wrong
 from emq_ops.playbook.model import Play, Task, Vars
-from emq_ops.playbook.outcome import SKIPPED, Outcome, done, failed, planned, together
+from emq_ops.playbook.outcome import SKIPPED, Outcome, after_tries, done, failed, planned, together
 from emq_ops.playbook.registry import SAME, Decision, Result
 from emq_ops.playbook.scope import Renderer, Scope
 from emq_ops.playbook.store.recorder import Recorder
-from emq_ops.playbook.store.records import RunRecord, StepRecord
+from emq_ops.playbook.store.records import RunRecord, StepRecord, TryKey
 from emq_ops.protocol.errors import BadInputError, EmqError, OutcomeUnknownError, UnreachableError
 from emq_ops.protocol.queue import Queue
 from emq_ops.syntax.errors import kind_of
@@ -133,9 +133,11 @@ class Executor:
         tries = self._number(task.retries, scope, 3, "retries") if task.until else 0
         begun = None if predict else self.record.steps.get((task.key, place.queue, number))
         attempt = begun.attempt if begun else 1
+        life = self.record.lives.get((task.key, place.queue), 1)
+        tried = TryKey(task.key, place.queue, number, life)
+        earlier = [] if predict else self.record.tries_before(tried, attempt)
         plan = begun.plan if begun else approved[0] if approved else None
         while True:
-            life = self.record.lives.get((task.key, place.queue), 1)
             step = f"{task.key}#{number}#{attempt}" + (f"~{life}" if life > 1 else "")
             ctx = self.context(task, place.queue, predict=predict, step=step, fetched=fetched)
             options = task_options(task, scope, self.renderer)
@@ -145,12 +147,15 @@ class Executor:
                     outcome.unknown = True
                 return outcome
             if self._reached(task, scope, outcome):
-                return outcome
+                return after_tries(outcome, earlier, task.module.adds)
             if attempt > tries:
                 if not outcome.failed:
                     why = self.renderer.explained(task.until, self._seen(task, scope, outcome))
                     outcome = failed(f"after {attempt} tries it does not hold that {why}", outcome)
-                return outcome
+                return after_tries(outcome, earlier, task.module.adds)
+            earlier.append(outcome)
+            if outcome.changed:
+                self.recorder.later(tried.step(attempt, outcome))
             begun, plan = None, None
             attempt += 1
             delay = self._number(task.delay, scope, 5000, "delay")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -17,8 +17,9 @@ MAX_ITEMS = 10_000
 class Outcome:
     """One task on one queue. `status`: ok, changed, skipped, failed, or stopped (the play ended before it).
 
-    `result`: what `register` keeps; `facts`: variables it set; `count`, `items`, `diff`: as in Decision;
-    `unknown`: check mode could not know; `bad_input`: it failed for a mistake in the playbook, which nothing rescues.
+    `changed`: whether anything did, also where it failed; `result`: what `register` keeps; `facts`: variables it set;
+    `count`, `items`, `diff`: as in Decision; `unknown`: check mode could not know; `bad_input`: it failed for a mistake
+    in the playbook, which nothing rescues.
     """
 
     status: str = OK
@@ -32,8 +33,12 @@ class Outcome:
     unknown: bool = False
     bad_input: bool = False
     attempts: int = 1
+    changed: bool = False
     plans: list[Decision] = field(default_factory=list)
     """What each item of a prediction would do; never stored."""
+
+    def __post_init__(self) -> None:
+        self.changed = self.changed or self.status == CHANGED
 
     @property
     def failed(self) -> bool:
@@ -64,7 +69,8 @@ _AS_IT_COMES = Outcome().as_row()
 
 @dataclass
 class Tally:
-    """A queue's line in the recap. `ok` counts changed tasks too, as Ansible does."""
+    """A queue's line in the recap. `ok` counts changed tasks too, as Ansible does; `changed` counts those that failed,
+    too, once they had changed something."""
 
     ok: int = 0
     changed: int = 0
@@ -77,12 +83,12 @@ class Tally:
         """Counts one outcome."""
         if outcome.status in (OK, CHANGED):
             self.ok += 1
-            self.changed += outcome.status == CHANGED
             self.unknown += outcome.unknown
         elif outcome.status == SKIPPED:
             self.skipped += 1
         elif outcome.status == FAILED:
             self.failed += 1
+        self.changed += outcome.changed
 
     def as_row(self) -> dict[str, int]:
         """As plain data."""
@@ -99,7 +105,25 @@ def failed(message: str, seen: Outcome | None = None, *, bad_input: bool = False
 def as_changed(seen: Outcome, message: str) -> Outcome:
     """What found nothing to do, in a run that had done it before."""
     result = {**seen.result, "changed": True, "msg": message}
+    if seen.failed:
+        return replace(seen, result={**result, "msg": seen.message}, changed=True)
     return replace(seen, status=CHANGED, message=message, result=result)
+
+
+def after_tries(last: Outcome, earlier: Sequence[Outcome], adds: Iterable[str]) -> Outcome:
+    """The outcome of a task that was tried several times: what any try changed, and the sums of their counts and of
+    the results called `adds`."""
+    if not any(one.changed for one in earlier):
+        return last
+    whole = as_changed(last, last.message)
+    tries = [*earlier, last]
+    sums = {"count": sum(one.count for one in tries)}
+    sums |= {name: sum(one.result.get(name) or 0 for one in tries) for name in adds if name in last.result}
+    whole.count, whole.result = sums["count"], {**whole.result, **sums}
+    whole.items = [item for one in tries for item in one.items][:MAX_ITEMS]
+    whole.diff = [line for one in tries for line in one.diff][:MAX_ITEMS]
+    whole.removals = sum(one.removals for one in tries)
+    return whole
 
 
 def planned(plan: Decision) -> Outcome:
@@ -130,11 +154,18 @@ def done(result: Result, plan: Decision, attempt: int) -> Outcome:
         "msg": result.error or result.message,
         "count": result.count,
     }
-    status = FAILED if result.error is not None else CHANGED if result.changed else OK
-    items = result.items[:MAX_ITEMS]
-    return Outcome(
-        status, values["msg"], values, {}, result.count, items, plan.diff[:MAX_ITEMS], plan.removals, attempts=attempt
+    outcome = Outcome(
+        FAILED if result.error is not None else CHANGED if result.changed else OK,
+        values["msg"],
+        values,
+        count=result.count,
+        items=result.items[:MAX_ITEMS],
+        diff=plan.diff[:MAX_ITEMS],
+        attempts=attempt,
+        changed=result.changed,
     )
+    outcome.removals = plan.removals
+    return outcome
 
 
 def together(outcomes: Sequence[Outcome]) -> Outcome:
@@ -144,16 +175,15 @@ def together(outcomes: Sequence[Outcome]) -> Outcome:
         result = {"changed": False, "failed": False, "skipped": True, "msg": message, "count": 0}
         return Outcome(SKIPPED, message, {**result, "results": [o.result for o in outcomes]})
     faults = [outcome for outcome in outcomes if outcome.failed]
-    changed = any(outcome.status == CHANGED for outcome in outcomes)
+    changed = any(outcome.changed for outcome in outcomes)
     status = FAILED if faults else CHANGED if changed else OK
     message = (
         faults[0].message
         if faults
         else "; ".join(dict.fromkeys(o.message for o in outcomes if o.message and o.status != SKIPPED))[:1000]
     )
-    whole = Outcome(
-        status, message, unknown=any(o.unknown for o in outcomes), bad_input=any(o.bad_input for o in faults)
-    )
+    whole = Outcome(status, message, changed=changed)
+    whole.unknown, whole.bad_input = any(o.unknown for o in outcomes), any(o.bad_input for o in faults)
     for outcome in outcomes:
         whole.count += outcome.count
         whole.removals += outcome.removals

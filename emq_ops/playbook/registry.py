@@ -71,6 +71,8 @@ class Module:
     """What it can say in check mode."""
     options: ClassVar[tuple[Option, ...]] = ()
     returns: ClassVar[dict[str, str]] = {}
+    adds: ClassVar[tuple[str, ...]] = ()
+    """Those of `returns` that say how much was done, and so add up over several tries."""
     primary: ClassVar[str | None] = None
     """The option that a bare value means."""
     free: ClassVar[bool] = False

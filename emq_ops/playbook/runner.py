@@ -16,7 +16,7 @@ from emq_ops.playbook.batches import split
 from emq_ops.playbook.context import Ops, Stopped
 from emq_ops.playbook.execute import Executor, Place
 from emq_ops.playbook.model import Play, Playbook, Task, Vars
-from emq_ops.playbook.outcome import OK, SKIPPED, Outcome, Tally, as_changed
+from emq_ops.playbook.outcome import SKIPPED, Outcome, Tally, as_changed
 from emq_ops.playbook.scope import Renderer
 from emq_ops.playbook.secrets import Secrets
 from emq_ops.playbook.select import TaskSelection
@@ -232,7 +232,8 @@ class Runner:
                     task, place, predict=predict, approved=plans, fetched=fetched.get(walk.queue)
                 )
                 if not predict:
-                    if outcome.status == OK and (task.key, walk.queue) in self.record.changed:
+                    before = (task.key, walk.queue) in self.record.changed
+                    if before and not outcome.changed and outcome.status != SKIPPED:
                         outcome = as_changed(outcome, "changed before the resume")
                     self._keep(task, [walk.queue], [outcome])
                     if task.module.acts and outcome.status != SKIPPED:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Generator
 from typing import Any
 
 from emq_ops.playbook.model import Play, Task, TaskOrBlock
-from emq_ops.playbook.outcome import CHANGED, FAILED, STOPPED, Outcome, Tally
+from emq_ops.playbook.outcome import FAILED, STOPPED, Outcome, Tally
 
 Selects = Callable[[Task], bool]
 _Walk = Generator[Task, Outcome, Outcome | None]
@@ -40,7 +40,7 @@ class QueueWalk:
         self.facts.update(outcome.facts)
         if task.register is not None and outcome.status != STOPPED:
             self.facts[task.register] = outcome.result
-        if outcome.status == CHANGED:
+        if outcome.changed:
             self._notified.update(task.notify)
         try:
             self.task = self._steps.send(outcome)

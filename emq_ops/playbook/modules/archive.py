@@ -20,6 +20,7 @@ class TrimDead(Module):
     """The dead trim."""
 
     name = "trim_dead"
+    adds = ("removed", "archived")
     summary = "Archives and deletes dead jobs beyond what may stay: the trim pass, by the config's policy."
     check = "would change (who goes), or would not; exact for the dead set at that moment"
     destructive = True
@@ -101,6 +102,7 @@ class ArchiveStreams(Module):
         "refused": "why records that the policy lets go had to stay, such as a consumer group that needs them",
         "streams": "the same for each stream, by name",
     }
+    adds = ("folded", "shipped", "trimmed")
     _sums = ("folded", "shipped", "trimmed", "lag_records")
 
     @staticmethod

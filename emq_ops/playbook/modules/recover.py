@@ -21,6 +21,7 @@ class Sweep(Module):
     """The stalled sweep."""
 
     name = "sweep"
+    adds = ("recovered", "exempted", "dead", "ghosts")
     summary = (
         "Recovers lapsed leases, and dead-letters jobs that stalled too often: the sweep pass, by the config's policy."
     )

@@ -17,7 +17,7 @@ from sqlalchemy import Connection, bindparam, select, update
 from emq_ops.ledger import runs, schema
 from emq_ops.ledger.ledger import Ledger, host_ms
 from emq_ops.passes.lease.holder import Holder, machine_id, who
-from emq_ops.playbook.outcome import CHANGED, Outcome
+from emq_ops.playbook.outcome import Outcome
 from emq_ops.playbook.registry import Decision
 from emq_ops.playbook.store.schema import play_runs, play_steps
 from emq_ops.protocol.errors import BadInputError
@@ -30,6 +30,8 @@ WHOLE = -1
 StepKey = tuple[str, str, int]
 """Task, queue, item: what names a step within its run."""
 _DROPPED, _RESET = "~", "+"  # behind the task's key, with the claim that did it: a step of an earlier life
+_TRY = "^"  # behind the task's key, with item and life: a try that changed something
+_TRIED = re.compile(r"(.*)\^(-?[0-9]+)\.([0-9]+)")
 _EARLIER = re.compile(r"(.*)([~+])([0-9]+)")
 
 
@@ -50,11 +52,26 @@ class StepRecord:
         return self.task, self.queue, self.item
 
 
+@dataclass(frozen=True, slots=True)
+class TryKey:
+    """What names the tries of one item of one task on one queue, in one life of the task."""
+
+    task: str
+    queue: str
+    item: int
+    life: int
+
+    def step(self, attempt: int, outcome: Outcome) -> StepRecord:
+        """A try that changed something and did not reach its end."""
+        return StepRecord(f"{self.task}{_TRY}{self.item}.{self.life}", self.queue, attempt, attempt, None, outcome)
+
+
 @dataclass
 class RunRecord:
     """A run as asked: `playbook` is its absolute path, `options` what the command line said, `queues` those of each
     play (by its index, as text). Of a run that failed and was resumed: `lives`, the claim under which a task of a queue
-    began anew; `changed`, tasks that had changed something and are looked at again."""
+    began anew; `changed`, tasks that had changed something and are looked at again; `tries`, by attempt, those that
+    changed something and were followed by another."""
 
     run: str
     playbook: str
@@ -65,6 +82,11 @@ class RunRecord:
     steps: dict[StepKey, StepRecord]
     lives: dict[tuple[str, str], int] = field(default_factory=dict)
     changed: set[tuple[str, str]] = field(default_factory=set)
+    tries: dict[TryKey, dict[int, Outcome]] = field(default_factory=dict)
+
+    def tries_before(self, key: TryKey, attempt: int) -> list[Outcome]:
+        """The tries of an earlier process that changed something."""
+        return [outcome for number, outcome in sorted(self.tries.get(key, {}).items()) if number < attempt]
 
 
 Retry = Callable[[RunRecord], tuple[set[StepKey], set[StepKey]]]
@@ -153,6 +175,11 @@ def _record(run: str, row: Any, steps: list[StepRecord]) -> RunRecord:
     options, queues = json.loads(row["options"]), json.loads(row["queues"])
     record = RunRecord(run, row["playbook"], row["sha256"], options, queues, int(row["claim"]), {})
     for step in steps:
+        tried = _TRIED.fullmatch(step.task)
+        if tried is not None and step.outcome is not None:
+            key = TryKey(tried[1], step.queue, int(tried[2]), int(tried[3]))
+            record.tries.setdefault(key, {})[step.item] = step.outcome
+            continue
         earlier = _EARLIER.fullmatch(step.task)
         if earlier is None:
             record.steps[step.key] = step
@@ -160,7 +187,7 @@ def _record(run: str, row: Any, steps: list[StepRecord]) -> RunRecord:
         place = (earlier[1], step.queue)
         if earlier[2] == _DROPPED:
             record.lives[place] = max(int(earlier[3]), record.lives.get(place, 0))
-        elif step.outcome is not None and step.outcome.status == CHANGED:
+        if step.outcome is not None and step.outcome.changed:
             record.changed.add(place)
     return record
 

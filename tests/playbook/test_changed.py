@@ -1,0 +1,128 @@
+"""What changed something notifies and counts, whatever became of the task afterwards."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+
+from emq_ops.ledger import runs
+from emq_ops.playbook.context import QueuePolicy
+from emq_ops.playbook.events import PlayEvent, Progress
+from emq_ops.playbook.outcome import CHANGED, FAILED, OK, Outcome, Tally, done, failed, together
+from emq_ops.playbook.play import Options, prepare
+from emq_ops.playbook.registry import Decision, Result
+from tests.playbook.bench import Bench
+from tests.playbook.test_cases import spelled
+
+HALF = """
+- queues: orders
+  handlers: [{name: tell, debug: told}]
+  tasks:
+    - block:
+        - name: drop
+          remove: {ids: "{{ item }}"}
+          loop: [["@A"], ["@B", "@C"]]
+          register: r
+          notify: tell
+      rescue:
+        - {name: seen, assert: {that: [r.changed, r.failed, "r.count == 1"]}}
+"""
+
+
+def test_a_loop_that_changed_and_then_failed(bench: Bench) -> None:
+    bench.policy = QueuePolicy(max_removals=1)
+    bench.put("orders", {"dead": {"A": "x", "B": "x", "C": "x"}})
+    ended = bench.play(spelled(HALF))
+    assert (ended.status, [name for name, _ in bench.outcomes()]) == ("done", ["drop", "seen", "tell"])
+    tally = ended.tallies["orders"].as_row()
+    assert (tally["changed"], tally["failed"], tally["rescued"]) == (1, 0, 1)
+    kept = next(run for run in runs.latest(bench.ledger) if run.kind == "play")
+    assert kept.counts["changed"] == 1
+
+
+def test_a_failed_run_says_so_too_and_so_does_its_resume(bench: Bench) -> None:
+    bench.policy = QueuePolicy(max_removals=1)
+    bench.put("orders", {"dead": {"A": "x", "B": "x", "C": "x"}})
+    text = spelled(HALF.split("      rescue:")[0])
+    ended = bench.play(text)
+    assert (ended.status, ended.tallies["orders"].changed, ended.tallies["orders"].failed) == ("failed", 1, 1)
+    assert [name for name, _ in bench.outcomes()] == ["drop", "tell"]
+    bench.policy = QueuePolicy()
+    again = bench.resume(ended.run)
+    assert (again.status, again.tallies["orders"].changed, again.tallies["orders"].failed) == ("done", 1, 0)
+    assert [name for name, _ in bench.outcomes()] == ["drop", "tell"]
+
+
+def test_a_change_of_an_earlier_try_is_kept(bench: Bench) -> None:
+    bench.put("orders", {"dead": {"A": "x", "B": "x", "C": "x"}})
+    text = """
+- queues: orders
+  handlers: [{name: tell, debug: told}]
+  tasks:
+    - name: back
+      requeue: {all: true, limit: 1, rate: 100000}
+      register: r
+      until: r.count == 0
+      retries: 9
+      delay: 1ms
+      notify: tell
+    - {name: whole, assert: {that: [r.changed, "r.count == 3"]}}
+"""
+    ended = bench.play(text)
+    assert (ended.status, ended.tallies["orders"].changed) == ("done", 1)
+    assert bench.outcomes() == [("back", "changed"), ("whole", "ok"), ("tell", "ok")]
+    assert bench.result("back")["count"] == 3
+
+
+def test_changes_of_tries_before_an_interruption_are_kept(bench: Bench) -> None:
+    bench.put("orders", {"dead": {"A": "x", "B": "x", "C": "x"}})
+    text = """
+- queues: orders
+  handlers: [{name: tell, debug: told}]
+  tasks:
+    - {name: back, requeue: {all: true, limit: 1, rate: 100000}, register: r, until: r.count == 0, retries: 9,
+       delay: 1ms, notify: tell}
+"""
+    stopping = threading.Event()
+
+    def said(event: PlayEvent) -> None:
+        if isinstance(event, Progress) and event.text.startswith("try 4"):  # all is done, and the goal not seen yet
+            stopping.set()
+
+    first = prepare(bench.ops, bench.write(text), Options(), environment={}, emit=said, stopping=stopping).run()
+    assert (first.status, bench.seen("orders")["pending"]) == ("interrupted", ["A", "B", "C"])
+    ended = bench.resume(first.run)
+    assert (ended.status, ended.tallies["orders"].changed) == ("done", 1)
+    assert bench.outcomes() == [("back", "changed"), ("tell", "ok")]
+    assert bench.result("back")["count"] == 3
+
+
+def test_a_change_before_the_tries_ran_out(bench: Bench) -> None:
+    bench.put("orders", {"dead": {"A": "x"}})
+    text = """
+- queues: orders
+  handlers: [{name: tell, debug: told}]
+  tasks:
+    - {name: back, requeue: {all: true}, register: r, until: r.count > 5, retries: 1, delay: 1ms, notify: tell}
+"""
+    ended = bench.play(text)
+    assert (ended.status, ended.tallies["orders"].changed, ended.tallies["orders"].failed) == ("failed", 1, 1)
+    assert [name for name, _ in bench.outcomes()] == ["back", "tell"]
+
+
+@pytest.mark.parametrize("error", [None, "half of it"])
+def test_an_outcome_knows_whether_anything_changed(error: str | None) -> None:
+    outcome = done(Result(True, 2, ["a", "b"], error=error), Decision(), 1)
+    assert (outcome.status, outcome.changed) == (FAILED if error else CHANGED, True)
+    whole = together([outcome, Outcome(OK)])
+    assert (whole.changed, whole.result["changed"]) == (True, True)
+    after = failed("no", outcome)
+    assert (after.status, after.changed, after.result["changed"]) == (FAILED, True, True)
+    tally = Tally()
+    tally.add(after)
+    assert (tally.changed, tally.failed) == (1, 1)
+    assert Outcome.from_row(after.kept()).changed
+    old: dict[str, Any] = {"status": CHANGED, "message": "of an earlier version"}
+    assert Outcome.from_row(old).changed
