@@ -26,6 +26,11 @@ class Script:
     source: bytes = field(repr=False)
     sha: str
 
+    @property
+    def frees(self) -> bool:
+        """Whether it takes things away, and so runs at the server's memory limit too."""
+        return self.source.startswith(b"#!lua flags=allow-oom")
+
 
 def _read(path: str) -> str:
     try:

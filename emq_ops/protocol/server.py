@@ -21,7 +21,7 @@ from emq_ops.protocol.connection.cluster import Cluster
 from emq_ops.protocol.connection.dispatch import CommandDispatcher
 from emq_ops.protocol.connection.embedded import Embedded
 from emq_ops.protocol.connection.gate import Gate
-from emq_ops.protocol.connection.link import Arg, Link
+from emq_ops.protocol.connection.link import Arg
 from emq_ops.protocol.connection.node import Node
 from emq_ops.protocol.connection.options import ConnectionOptions
 from emq_ops.protocol.connection.pinned import Pinned
@@ -43,6 +43,8 @@ from emq_ops.protocol.scripts import Script
 
 __all__ = ["Arg", "ConnectionOptions", "Server", "ServerSession", "connect", "reply_error"]
 
+SCANS = 4
+"""How often all primaries are scanned at the most while slots move between them."""
 OUR_VERSION = "echomq:3.0.0"
 """What `claim_version` writes where nothing stands yet."""
 
@@ -126,9 +128,14 @@ class Server:
 
     def scan(self, match: str = "*", *, count: int = 1000) -> Iterator[bytes]:
         """The keys of every primary that match, by bounded SCAN; a key may come twice. A key that is there all the
-        time comes for certain: where a connection ends on the way, that node's scan begins again."""
-        for node in self._topology.primaries():
-            yield from self._scan(node, match, count)
+        time comes for certain: where a connection ends on the way, that node's scan begins again, and where a slot
+        moves meanwhile, all of them."""
+        for _ in range(SCANS):
+            before = self._topology.layout()
+            for node in self._topology.primaries():
+                yield from self._scan(node, match, count)
+            if before is None or self._topology.layout() == before:
+                return
 
     def queues(self) -> list[str]:
         """The queues that have keys, sorted."""
@@ -150,15 +157,7 @@ class Server:
 
     def subscribe(self, *channels: str) -> Subscription:
         """Listens to channels on a connection of its own; a context manager with ``get(timeout)``."""
-
-        def fresh() -> Link:
-            try:
-                return self._topology.node(None).fresh()
-            except UnreachableError:
-                self._topology.doubt()  # the next attempt asks where the primary is now
-                raise
-
-        return Subscription(fresh, channels, self._options.socket_seconds)
+        return Subscription(self._topology, channels, self._options.socket_seconds)
 
     @staticmethod
     def deadline(seconds: float) -> contextlib.AbstractContextManager[None]:

@@ -66,10 +66,10 @@ def stir(cluster: Cluster, chance: random.Random) -> str:
         move.atomic()
         return kind
     move.begin()
-    names = list(ask(move.source, "CLUSTER", "GETKEYSINSLOT", move.slot, 1000))
-    chance.shuffle(names)
-    for name in names[: chance.randint(0, len(names))]:
-        with contextlib.suppress(AssertionError):
+    if kind == "step by step":
+        names = list(ask(move.source, "CLUSTER", "GETKEYSINSLOT", move.slot, 1000))
+        chance.shuffle(names)
+        for name in names[: chance.randint(0, len(names))]:
             move.carry(name)
     time.sleep(chance.uniform(0.1, 1.0))
     move.finish() if kind == "step by step" else move.turn_back()
@@ -80,9 +80,8 @@ def heal(server: Server, over: threading.Event, mended: Counter[str]) -> None:
     """`doctor --fix`, again and again. In a healthy queue there is nothing to mend, wherever its keys are."""
     while not over.is_set():
         with contextlib.suppress(EmqError):
-            mended.update(
-                m.finding.kind for m in mend(server, examine(server, QUEUES).findings) if m.outcome == "mended"
-            )
+            found = examine(server, QUEUES).findings
+            mended.update(one.finding.kind for one in mend(server, found) if one.outcome == "mended")
 
 
 def move_on(cluster: Cluster, chance: random.Random, seconds: float, done: Counter[str]) -> None:

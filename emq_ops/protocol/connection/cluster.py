@@ -23,6 +23,8 @@ from emq_ops.protocol.errors import EmqError, SlotMovingError, UnreachableError
 SLOTS = 16_384
 GLANCE = 1.0
 """Seconds that a node may take to say how the Cluster stands, before another is asked."""
+WHOLE = 1.0
+"""A slot of which no other node has keys is asked about again after so many seconds, or by what takes things away."""
 SUSPECT = 10.0
 """For so many seconds a node that did not answer is asked last."""
 
@@ -41,7 +43,7 @@ class Cluster(Topology):
         self._members: frozenset[str] = frozenset()
         self._ids: dict[Address, str] = {}
         self._suspects: dict[Node, float] = {}
-        self._whole: set[int] = set()
+        self._whole: dict[int, float] = {}
         self._stale = True
         self._lock = threading.Lock()
         self._learning = threading.Lock()
@@ -71,7 +73,7 @@ class Cluster(Topology):
 
     def moved(self, slot: int, address: Address) -> bool:
         with self._lock:
-            self._whole.discard(slot)
+            self._whole.pop(slot, None)
             if address not in self._ids:
                 self._stale = True  # a node that no table named yet
             elif not self._stale:
@@ -80,13 +82,14 @@ class Cluster(Topology):
 
     def moving(self, slot: int) -> None:
         with self._lock:
-            self._whole.discard(slot)
+            self._whole.pop(slot, None)
 
-    def torn(self, slots: Collection[int]) -> dict[int, EmqError]:
+    def torn(self, slots: Collection[int], fresh: Collection[int] = ()) -> dict[int, EmqError]:
         """A node keeps the keys of a slot that it does not serve only while a move is under way, or where one was left
-        half done. A slot is asked about once, and again when a node says that it moves or moved."""
+        half done. What was found holds for WHOLE seconds, or until a node says that the slot moves or moved."""
+        now = time.monotonic()
         with self._lock:
-            asked = sorted(set(slots) - self._whole)
+            asked = sorted(slot for slot in set(slots) if slot in fresh or self._whole.get(slot, 0.0) <= now)
         if not asked:
             return {}
         found: dict[int, EmqError] = {}
@@ -101,9 +104,28 @@ class Cluster(Topology):
                     what = f"the Cluster is moving this slot: {count} of its keys lie on {show(node.address)}"
                     found[slot] = SlotMovingError(what, where=self._target.where, fix=MOVING_FIX)
         with self._lock:
-            self._whole.update(set(asked) - set(found))
+            self._whole.update(dict.fromkeys(set(asked) - set(found), now + WHOLE))
             self._stale = self._stale or bool(found)  # the node with the keys may serve them by now
         return found
+
+    def layout(self) -> object:
+        with self._lock:
+            self._stale = True
+        table, told = self._table(), list[object]()
+        for node in dict.fromkeys(node for node in table if node is not None):
+            told.append((node, tuple(slot for slot in range(SLOTS) if table[slot] is node)))
+            told.append(self._moves(node))
+        return told
+
+    def _moves(self, node: Node) -> object:
+        """What moves to or from a node: the marks in its own line of CLUSTER NODES. What moves is equal to nothing."""
+        try:
+            [reply] = self._ask(node, [("CLUSTER", "NODES")], GLANCE)
+        except EmqError:
+            return object()
+        lines = reply.decode("utf-8", "replace").splitlines() if isinstance(reply, bytes) else []
+        own = next((line for line in lines if "myself" in line), "")
+        return object() if "[" in own else ""
 
     def at(self, address: Address) -> Node:
         return self._nodes.at(address)
@@ -208,7 +230,7 @@ class Cluster(Topology):
             self._ids = _ids(ranges, asked)
             self._members = frozenset(self._ids.values())
             before = self._slots
-            self._whole = {slot for slot in self._whole if table[slot] is before[slot]}
+            self._whole = {slot: at for slot, at in self._whole.items() if table[slot] is before[slot]}
             self._slots, self._stale = table, False
 
     def _admit(self, link: Link) -> None:

@@ -174,8 +174,15 @@ def torn(
     rest: nothing is judged or written in a slot that is moving."""
     if topology.single:
         return [], numbers
-    slots = {number: calls[number].slot for number in numbers if calls[number].script is not None}
-    found = topology.torn({slot for slot in slots.values() if slot is not None})
+    slots: dict[int, int | None] = {}
+    fresh: set[int] = set()
+    for number in numbers:
+        call = calls[number]
+        if call.script is not None:
+            slots[number] = slot = call.slot
+            if call.script.frees and slot is not None:
+                fresh.add(slot)
+    found = topology.torn({slot for slot in slots.values() if slot is not None}, fresh)
     if not found:
         return [], numbers
     apart = [number for number, slot in slots.items() if slot in found]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from emq_ops.protocol.connection.link import ConnectionLost, Link
+from emq_ops.protocol.connection.node import Node
 from emq_ops.protocol.connection.replies import ErrorReply, reply_error
+from emq_ops.protocol.connection.topology import Topology
 from emq_ops.protocol.errors import UnreachableError
 
 
@@ -23,9 +24,10 @@ class Subscription:
     """A standing subscription. Delivery is at most once: what was published while the connection was away is lost,
     and `gaps` counts how often that may have been. For one thread at a time."""
 
-    def __init__(self, fresh: Callable[[], Link], channels: tuple[str, ...], seconds: float) -> None:
+    def __init__(self, topology: Topology, channels: tuple[str, ...], seconds: float) -> None:
         self.gaps = 0
-        self._fresh = fresh
+        self._topology = topology
+        self._node: Node | None = None
         self._channels = channels
         self._seconds = seconds
         self._link: Link | None = None
@@ -38,6 +40,9 @@ class Subscription:
         A lost connection is opened again. Raises UnreachableError where that fails (the next call tries again), and
         ServerError for a channel that the ACL user may not listen to.
         """
+        if self._link is not None and self._node is not None and not self._topology.serves(self._node):
+            self.close()  # nobody publishes there any more
+            self.gaps += 1
         if self._link is None:
             self._open()
             return None
@@ -63,7 +68,12 @@ class Subscription:
         self.close()
 
     def _open(self) -> None:
-        link = self._fresh()
+        try:
+            self._node = self._topology.node(None)
+            link = self._node.fresh()
+        except UnreachableError:
+            self._topology.doubt()  # the next attempt asks where the primary is now
+            raise
         try:
             link.send([("SUBSCRIBE", *self._channels)], self._seconds)
             missing = len(self._channels)

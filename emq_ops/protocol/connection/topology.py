@@ -43,6 +43,11 @@ class Topology:
         """Closes every idle link."""
         raise NotImplementedError
 
+    def layout(self) -> object:
+        """Who serves what by now, and what is moving: equal as long as no key can have gone from one node to another.
+        None where there is but one."""
+        return None
+
     def serves(self, node: Node) -> bool:
         """Whether `node` is, as far as is known, still what it was when it was given."""
         return True
@@ -54,8 +59,9 @@ class Topology:
     def moving(self, slot: int) -> None:
         """A node said that `slot` is moving: what was known of its keys holds no more."""
 
-    def torn(self, slots: Collection[int]) -> dict[int, EmqError]:
-        """Those of `slots` of which a part lies on another node, each with what to say."""
+    def torn(self, slots: Collection[int], fresh: Collection[int] = ()) -> dict[int, EmqError]:
+        """Those of `slots` of which a part lies on another node, each with what to say. `fresh`: those of which it must
+        be known as of now."""
         return {}
 
 

@@ -13,10 +13,11 @@ from emq_ops.ledger.ledger import Ledger
 from emq_ops.ledger.schema import contacts
 from emq_ops.passes.events import PassStarted
 from emq_ops.policy.models import StalledPolicy
+from emq_ops.protocol.connection.subscription import Subscription
 from emq_ops.protocol.errors import ReconnectedError
 from emq_ops.protocol.ids import mint
 from emq_ops.protocol.queue import Queue
-from emq_ops.protocol.server import connect
+from emq_ops.protocol.server import Server, connect
 from emq_ops.protocol.transitions.enqueue import enqueue
 from tests.support.cluster import ask, until
 from tests.support.passing import add, lapse, leading, sweep, swept, take
@@ -36,17 +37,24 @@ def test_the_old_primary_is_left_within_a_second(watched: Sentinel) -> None:
     with connect(watched.url) as server:
         q = Queue(server, "mail")
         before = server.run_id("mail")
-        with server.session("mail") as session:
+        with server.session("mail") as session, server.subscribe(q.keys.events) as events:
             old = watched.promote()
             since = time.monotonic()
             until("it is left", lambda: server.run_id("mail") != before, seconds=1.0)
             with pytest.raises(ReconnectedError, match="another node is the primary now"):
                 session.read("PING")
+            until("it listens there", lambda: _hears(server, events, q.keys.events), seconds=2)
+            assert events.gaps == 1
         assert time.monotonic() - since < 2
         assert enqueue(q, mint(), b"x")
         assert ask(old, "ZCARD", q.keys.pending) == 0
         [new] = [node for node in watched.nodes if node is not old]
         assert ask(new, "ZCARD", q.keys.pending) == 1
+
+
+def _hears(server: Server, events: Subscription, channel: str) -> bool:
+    server.write("PUBLISH", channel, "x")
+    return events.get(0.05) is not None
 
 
 @pytest.mark.parametrize("clock", ["same", "ahead"])
