@@ -7,7 +7,7 @@ import functools
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -15,8 +15,12 @@ from emq_ops.cli.options import GlobalOptions, options_of
 from emq_ops.cli.output import Row, emit_one, emit_rows
 from emq_ops.config.effective import Layers
 from emq_ops.config.loader import Loaded, load
-from emq_ops.config.policies import dead_policy, stalled_policy, stream_policy
+from emq_ops.config.policies import policy
 from emq_ops.config.wiring import Wiring
+from emq_ops.passes.archive.declared import ARCHIVE
+from emq_ops.passes.frame.contract import Pass
+from emq_ops.passes.sweep.declared import SWEEP
+from emq_ops.passes.trim.declared import TRIM
 from emq_ops.policy.models import DeadPolicy, StalledPolicy, StreamPolicy
 from emq_ops.protocol.errors import BadInputError
 from emq_ops.protocol.files import share_with
@@ -96,27 +100,29 @@ class CommandContext:
         """Whether a server was named, by a config or on the command line: looking must not start one."""
         return bool(self.loaded.sources) or self.wiring.server != Wiring.of_urls({}, Path()).server
 
+    def policy(self, what: Pass, queue: str, target: str = "") -> Any:
+        """Returns what the config says of a pass on a queue, or the policy's defaults, by which nothing is removed."""
+        effective = self.layers.effective(queue)
+        said = effective.passes.get(what.section)
+        fields = (said or {}).get(target) if what.many else said
+        if fields is None:
+            return what.policy(protect=effective.protect)
+        return policy(what.policy, fields, self.loaded.env, protect=effective.protect)
+
     def stalled(self, queue: str) -> StalledPolicy:
         """Returns what the config says of the sweep, or the defaults."""
-        effective = self.layers.effective(queue)
-        if effective.stalled is None:
-            return StalledPolicy(protect=effective.protect)
-        return stalled_policy(effective.stalled, self.loaded.env, protect=effective.protect)
+        found: StalledPolicy = self.policy(SWEEP, queue)
+        return found
 
     def dead(self, queue: str) -> DeadPolicy:
         """Returns what the config says of the trim; without it nothing bounds it."""
-        effective = self.layers.effective(queue)
-        if effective.dead is None:
-            return DeadPolicy(protect=effective.protect)
-        return dead_policy(effective.dead, self.loaded.env, protect=effective.protect)
+        found: DeadPolicy = self.policy(TRIM, queue)
+        return found
 
     def stream(self, queue: str, stream: str) -> StreamPolicy:
         """Returns what the config says of a stream; nothing is trimmed where it says nothing."""
-        effective = self.layers.effective(queue)
-        fields = effective.streams.get(stream)
-        if fields is None:
-            return StreamPolicy(protect=effective.protect)
-        return stream_policy(fields, self.loaded.env, protect=effective.protect)
+        found: StreamPolicy = self.policy(ARCHIVE, queue, stream)
+        return found
 
     def windows(self) -> list[Window]:
         """Returns the config's maintenance windows that may matter to a pass now."""

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from emq_ops.passes.registry import PASSES, by_name
 from emq_ops.policy.scalars import format_duration
 
 SHOWN = 5
@@ -38,6 +39,7 @@ WHY = {
     "unshipped": "still only in the local database",
     "lag_records": "in the stream and not archived yet",
 }
+_WHY_COUNTED = {name: why for one in PASSES for name, why in one.counted.items()}
 _DONE = {
     "sweep": ("recovered", "exempted", "forced", "dead", "ghosts", "found_dead", "replayed"),
     "trim": ("victims", "removed", "skipped_count", "archived", "survived", "found_dead", "malformed"),
@@ -46,7 +48,7 @@ _DONE = {
 _STANDING = {"sweep": (), "trim": ("left",), "fold": ("unshipped", "lag_records")}
 """Numbers of what is there, whatever was done."""
 _FIRST = ("queue", "stream", "status", "stopped_by", "held_until_ms")
-_IDS = ("recovered_jobs", "exempted_jobs", "dead_jobs", "victim_jobs", "removed_jobs")
+_IDS = ("recovered_jobs", "exempted_jobs", "dead_jobs", "victim_jobs", "removed_jobs", "promoted_jobs")
 _NOTHING = {
     "sweep": "nothing to do: no lease has lapsed",
     "trim": "nothing to do: no job is beyond what the policy keeps",
@@ -58,18 +60,20 @@ _ELSEWHERE = ("more", "notes", "skipped", "refused", "unstorable")
 
 
 def format_report(kind: str, row: Mapping[str, Any]) -> dict[str, Any]:
-    """The table of a report of `kind`: sweep, trim or fold."""
-    done = _DONE[kind]
-    known = (*_FIRST, *done, *_STANDING[kind], *_IDS, *_ELSEWHERE)
+    """The table of a report of `kind`: fold, or the name of a pass."""
+    what = by_name(kind)
+    done = _DONE.get(kind) or tuple(what.counted if what is not None else ())
+    standing = _STANDING.get(kind, ())
+    known = (*_FIRST, *done, *standing, *_IDS, *_ELSEWHERE)
     table = _some(row, _FIRST)
     status = row.get("status", "done")
     if status in ("done", "dry") and not any(row.get(name) for name in (*done, "more", "refused", "unstorable")):
-        table["status"] = f"{status}: {_NOTHING[kind]}"
+        table["status"] = f"{status}: {_NOTHING.get(kind, 'nothing to do')}"
     elif status == "dry":
         table["status"] = "dry: nothing was changed; this would be done"
     if row.get("more"):
         table["more"] = "yes: the time ran out; the next one goes on"
-    table |= format_counts({name: row.get(name) for name in (*done, *_STANDING[kind])}, row.get("skipped") or ())
+    table |= format_counts({name: row.get(name) for name in (*done, *standing)}, row.get("skipped") or ())
     for name in _IDS:
         # What recovered is in the queue again, and only counted; what died or goes is named.
         if name in ("recovered_jobs", "exempted_jobs") or (name == "victim_jobs" and row.get("removed_jobs")):
@@ -96,7 +100,11 @@ def format_counts(numbers: Mapping[str, Any], skipped: Sequence[Mapping[str, str
     there = {name: str(number) for name, number in numbers.items() if number}
     width = max(map(len, there.values()), default=0)
     reasons = Counter(one["reason"] for one in skipped)
-    why = WHY | {"skipped_count": "left as they are: " + ", ".join(f"{n} {reason}" for reason, n in reasons.items())}
+    why = (
+        _WHY_COUNTED
+        | WHY
+        | {"skipped_count": "left as they are: " + ", ".join(f"{n} {reason}" for reason, n in reasons.items())}
+    )
     return {name: f"{number:<{width}}  {why.get(name, '')}".rstrip(" :") for name, number in there.items()}
 
 

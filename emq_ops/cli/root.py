@@ -13,6 +13,7 @@ from typer.core import TyperGroup
 from emq_ops.cli.exits import EXIT_BAD_INPUT, EXIT_ERROR, EXIT_INTERRUPTED, exit_code
 from emq_ops.cli.naming import name_value
 from emq_ops.cli.options import global_options
+from emq_ops.passes.registry import PASSES
 from emq_ops.protocol.errors import EmqError, one_line
 
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -66,16 +67,28 @@ COMMANDS: dict[str, tuple[str, str]] = {
 }
 
 
+PASS_COMMANDS = "emq_ops.cli.passes"
+"""What makes the commands of passes that have no module of their own."""
+_OTHER_NAMES = {"archive"}
+"""Passes whose command has another name."""
+
+
+def summaries() -> dict[str, str]:
+    """Every noun with the first sentence of its help: those of COMMANDS, and passes that have no module there."""
+    passes = {one.name: one.summary for one in PASSES if one.name not in _OTHER_NAMES}
+    return passes | {noun: text for noun, (_, text) in COMMANDS.items()}
+
+
 class LazyGroup(TyperGroup):
     """Imports a noun's module when the noun is asked for, and gives every leaf the global options."""
 
     def list_commands(self, _ctx: Any) -> list[str]:
-        return sorted(COMMANDS)
+        return sorted(summaries())
 
     def format_commands(self, _ctx: Any, formatter: Any) -> None:
         """The nouns of the help."""
         with formatter.section("Commands"):
-            formatter.write_dl([(noun, COMMANDS[noun][1]) for noun in sorted(COMMANDS)])
+            formatter.write_dl(sorted(summaries().items()))
 
     def invoke(self, ctx: Any) -> Any:
         """Ctrl-C leaves as an Abort: typer itself would end without a word."""
@@ -85,10 +98,13 @@ class LazyGroup(TyperGroup):
             raise typer.Abort from None
 
     def get_command(self, _ctx: Any, cmd_name: str) -> Any:
-        if cmd_name not in COMMANDS:
+        if cmd_name in COMMANDS:
+            found = importlib.import_module(f"emq_ops.cli.{COMMANDS[cmd_name][0]}").app
+        elif cmd_name in summaries():
+            found = importlib.import_module(PASS_COMMANDS).app_of(cmd_name)
+        else:
             return None
-        module, _ = COMMANDS[cmd_name]
-        command = typer.main.get_command(importlib.import_module(f"emq_ops.cli.{module}").app)
+        command = typer.main.get_command(found)
         command.name = cmd_name
         add_globals(command)
         return command

@@ -57,7 +57,6 @@ def run_due(runner: PassRunner, found: TaskSet) -> Iterator[TaskOutcome]:
         lease = QueueLease(services.server, services.state, task.queue, emit=services.emit)
         try:
             with KeptLease(lease, LEASE_WAIT_SECONDS) as kept:
-                kept.hold()
                 book.begun(cue)
                 done = runner.run(task, kept, "once")
         except HeldQueueError as held:

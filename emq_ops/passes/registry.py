@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from emq_ops.passes.archive.declared import ARCHIVE
 from emq_ops.passes.frame.contract import Pass
+from emq_ops.passes.promote.declared import PROMOTE
 from emq_ops.passes.sweep.declared import SWEEP
 from emq_ops.passes.trim.declared import TRIM
 
@@ -11,6 +12,7 @@ PASSES: tuple[Pass, ...] = (
     SWEEP,
     TRIM,
     ARCHIVE,
+    PROMOTE,
 )
 
 

@@ -39,8 +39,9 @@ def archiving(policy: ArchivePolicy) -> Policy:
 
 
 def driver_policy(policy: StreamPolicy) -> Policy:
-    """A stream's policy as the driver takes it."""
-    return replace(archiving(policy.archiving), keep=policy.keep, max_age_ms=policy.max_age_ms, groups=policy.groups)
+    """A stream's policy as the driver takes it. On a protected queue records are archived, and none is trimmed."""
+    keep, max_age_ms = (None, None) if policy.protect else (policy.keep, policy.max_age_ms)
+    return replace(archiving(policy.archiving), keep=keep, max_age_ms=max_age_ms, groups=policy.groups)
 
 
 class StreamArchive:
@@ -136,8 +137,8 @@ class StreamPass(Work):
             return True
         if rest.unshipped and facts.rest_s >= policy.archiving.ship_after_ms / 1000:
             return True
-        age = None if now.first is None else now.now_ms - now.first[0]
-        return policy.max_age_ms is not None and age is not None and age > policy.max_age_ms
+        age, most = None if now.first is None else now.now_ms - now.first[0], driver_policy(policy).max_age_ms
+        return most is not None and age is not None and age > most
 
     def rest(self, before: StreamFacts | None, report: ArchiveReport, policy: StreamPolicy) -> _Rest | None:
         """How the stream stood right before a cycle that found nothing to do and left nothing."""
@@ -145,7 +146,8 @@ class StreamPass(Work):
             return None
         moved = report.folded or report.shipped or report.trimmed
         left = report.lag_records or report.refused or report.unstorable
-        over = policy.keep is not None and before.length > policy.keep
+        keep = driver_policy(policy).keep
+        over = keep is not None and before.length > keep
         return None if moved or left or over else _Rest(before, policy, report.unshipped > 0)
 
 

@@ -46,11 +46,14 @@ class Report(Protocol):
 @dataclass(frozen=True, slots=True)
 class Prediction:
     """What a run would do now. `report`: the same in numbers (``status`` dry); `jobs`: whom it would touch, in order;
-    `removals`: how many would go for good."""
+    `removals`: how many would go for good; `count`: how many it would touch, named or not; `moves`: from which state to
+    which, in words."""
 
     report: Any
     jobs: tuple[str, ...] = ()
     removals: int = 0
+    count: int = 0
+    moves: tuple[str, str] = ("", "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +155,8 @@ class Pass:
 
     `observes`: whether a run starts from a look at the queue's jobs and notices interruptions. `needs_stores`: whether
     a run with this policy may wait for the archive's stores; `runs`: whether the daemon runs it with this policy;
-    `rests`: whether a run is due wherever it is not known how the last one left things.
+    `rests`: whether a run is due wherever it is not known how the last one left things; `counted`: what the numbers of
+    its report mean, where no table of the command line knows them.
     """
 
     name: str
@@ -166,6 +170,7 @@ class Pass:
     rests: bool = True
     needs_stores: Callable[[Any], bool] = _needs_no_stores
     runs: Callable[[Any], bool] = _runs
+    counted: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def loaded(self) -> Work:

@@ -17,7 +17,6 @@ from emq_ops.passes.frame.record import RunRecord
 from emq_ops.passes.frame.refusal import OnHoldError, ProtectedError, check_protected
 from emq_ops.passes.lease.holder import DAEMON
 from emq_ops.passes.lease.owner import ForeignQueueError
-from emq_ops.passes.lease.queue_lease import HeldQueueError
 from emq_ops.passes.observe.interruptions import notice
 from emq_ops.passes.observe.queue_state import QueueState, observe
 from emq_ops.protocol.errors import EmqError, FenceError, OutcomeUnknownError, ReconnectedError
@@ -92,7 +91,7 @@ def _accounted(ledger: Ledger, order: Order, record: RunRecord, report: Any) -> 
     except OnHoldError as held:
         report.refuse(held.what, held.hold.until_ms)
         record.refuse(ledger, held.what, report)
-    except (ProtectedError, HeldQueueError, ForeignQueueError) as refusal:
+    except (ProtectedError, ForeignQueueError) as refusal:
         record.refuse(ledger, refusal.what, report)
         raise
     except EmqError as fault:

@@ -48,7 +48,7 @@ def run_once(services: Services, what: Pass, order: Order, patience: Patience | 
         try:
             check_protected(what, order)
             asked = _lead_or_ask(lease, what, order, patience)
-        except (ProtectedError, HeldQueueError, ForeignQueueError) as refusal:
+        except (ProtectedError, ForeignQueueError) as refusal:
             refuse(services, what, order, refusal)
             raise
         if asked is not None:

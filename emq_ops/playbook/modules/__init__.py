@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from emq_ops.passes.archive.declared import ARCHIVE
+from emq_ops.passes.registry import PASSES
+from emq_ops.passes.sweep.declared import SWEEP
+from emq_ops.passes.trim.declared import TRIM
 from emq_ops.playbook.modules import acts, archive, control, dead, jobs, logic, operate, recover
+from emq_ops.playbook.modules.passing import module_of
 from emq_ops.playbook.registry import Module
 
+OF_THEIR_OWN = (SWEEP, TRIM, ARCHIVE)
+"""Passes that have a module with more to say."""
 MODULES: dict[str, Module] = {
     module.name: module
     for module in (
         recover.Sweep(),
         recover.Reap(),
-        recover.Promote(),
+        *(module_of(what) for what in PASSES if what not in OF_THEIR_OWN),
         archive.TrimDead(),
         archive.ArchiveStreams(),
         dead.Audit(),

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 from emq_ops.passes.frame.contract import Order, Pass, Prediction
 from emq_ops.passes.frame.frame import predict_pass
 from emq_ops.passes.frame.once import run_once
 from emq_ops.playbook.context import TaskContext
 from emq_ops.playbook.errors import TaskFailure
+from emq_ops.playbook.options import Option
+from emq_ops.playbook.registry import CHANGE, SAME, Decision, Module, Result
+from emq_ops.policy.kinds import Kind
+from emq_ops.policy.options import keys
+from emq_ops.policy.schedule import Schedule
 
 NAMED = 1000
+_TIMED = keys(Schedule).keys()
 
 
 def with_options(policy: Any, options: dict[str, Any], names: dict[str, str]) -> Any:
@@ -44,3 +50,58 @@ def carry_out(ctx: TaskContext, what: Pass, order: Order) -> dict[str, Any]:
     if row["more"]:
         raise TaskFailure("the time ran out with work left", where=queue, fix="run it again")
     return row
+
+
+class PassModule(Module):
+    """A pass of the registry that has no module of its own: its policy's fields are the options."""
+
+    check = "would change (how many, the first of which), or would not; exact for that moment"
+
+    what: ClassVar[Pass]
+    fields: ClassVar[dict[str, str]]
+
+    def _order(self, ctx: TaskContext, options: dict[str, Any]) -> Order:
+        return order_of(ctx, with_options(self.what.policy(), options, self.fields))
+
+    def inspect(self, ctx: TaskContext, options: dict[str, Any]) -> Decision:
+        """What the pass would do now."""
+        found = foretell(ctx, self.what, self._order(ctx, options))
+        ids, (before, after) = list(found.jobs[:NAMED]), found.moves
+        diff: list[tuple[str, Any, Any]] = [(job, before, after) for job in ids]
+        verdict = CHANGE if found.count else SAME
+        return Decision(verdict, found.count, ids, found.removals, diff=diff, returns=self._returns(found.report, ids))
+
+    def act(self, ctx: TaskContext, options: dict[str, Any], plan: Decision, resumed: bool) -> Result:
+        """Runs the pass under the queue's lease, or through a live daemon."""
+        if resumed and options.get("limit") is not None:
+            # A limit that an earlier try used up, wholly or in part.
+            left = set(foretell(ctx, self.what, self._order(ctx, options)).jobs) & set(plan.items)
+            if not left:
+                return Result(plan.count > 0, plan.count, plan.items, returns=plan.returns)
+            options = {**options, "limit": len(left)}
+        row = carry_out(ctx, self.what, self._order(ctx, options))
+        count = sum(int(row[name]) for name in self.what.counted)
+        if resumed:
+            count = max(count, plan.count)  # an earlier try did the rest
+        ids = row.get(f"{next(iter(self.what.counted), '')}_jobs") or plan.items
+        returns = {name: row[name] for name in self.what.counted} | {"ids": ids}
+        return Result(count > 0, count, ids, returns=returns)
+
+    def _returns(self, report: Any, ids: list[str]) -> dict[str, Any]:
+        row = report.as_row()
+        return {name: row[name] for name in self.what.counted} | {"ids": ids}
+
+
+def module_of(what: Pass) -> Module:
+    """The module of a pass that has none of its own."""
+    flags = [key for name, key in keys(what.policy).items() if name not in _TIMED and isinstance(key.shape, Kind)]
+    told = {
+        "what": what,
+        "name": what.name,
+        "summary": what.summary,
+        "fields": {key.name: key.path[0] for key in flags},
+        "options": tuple(Option(key.name, key.shape, key.help) for key in flags if isinstance(key.shape, Kind)),
+        "returns": {**what.counted, "ids": "the first 1,000 of them"},
+    }
+    made: Module = type(f"{what.name.title()}Module", (PassModule,), told)()
+    return made

@@ -1,4 +1,4 @@
-"""Modules that put jobs back to wait: sweep, reap, promote."""
+"""Modules that put jobs back to wait: sweep, reap."""
 
 from __future__ import annotations
 
@@ -95,89 +95,53 @@ def _said(row: dict[str, Any]) -> str:
     return "; ".join([", ".join(parts) or "no lease lapsed", *row["notes"]])
 
 
-class _Due(Module):
-    """What reap and promote share: members of a set that are due go back to wait."""
+class Reap(Module):
+    """Lapsed leases go back to wait."""
 
+    name = "reap"
+    summary = "Puts jobs with lapsed leases back to wait, uncounted."
     check = "would change (how many, the first of which), or would not; exact for what is due at that moment"
+    options = (
+        Option("lane", GROUP, "only this lane's jobs"),
+        Option("limit", POSITIVE, "at most so many; without it all that are due"),
+    )
     returns: ClassVar = {"ids": "the first 1,000 of them"}
-    from_set: ClassVar[str]
 
-    def due(self, q: Queue, options: dict[str, Any]) -> tuple[int, list[str]]:
+    @staticmethod
+    def _due(q: Queue, options: dict[str, Any]) -> tuple[int, list[str]]:
         """How many are due now, and which: all of them under a limit, else the first."""
-        key = getattr(q.keys, self.from_set)
-        now = q.server.now_ms(q.name)
-        limit = options["limit"] or NAMED
-        count, ids = q.server.read_many(
-            [("ZCOUNT", key, "-inf", now), ("ZRANGEBYSCORE", key, "-inf", now, "LIMIT", 0, limit)]
-        )
-        return min(int(count), options["limit"] or int(count)), [i.decode("utf-8", "replace") for i in ids]
-
-    def move(self, q: Queue, options: dict[str, Any], limit: int) -> int:
-        """Moves up to `limit`; returns how many."""
-        raise NotImplementedError
+        key, now, limit = q.keys.active, q.server.now_ms(q.name), options["limit"]
+        if options["lane"] is None:
+            count, ids = q.server.read_many(
+                [("ZCOUNT", key, "-inf", now), ("ZRANGEBYSCORE", key, "-inf", now, "LIMIT", 0, limit or NAMED)]
+            )
+            return min(int(count), limit or int(count)), [i.decode("utf-8", "replace") for i in ids]
+        lapsed = q.server.read("ZRANGEBYSCORE", key, "-inf", now)
+        groups = q.server.read_many([("HGET", q.keys.row_of_member(i.decode()), "group") for i in lapsed])
+        own = [i.decode() for i, g in zip(lapsed, groups, strict=True) if g == options["lane"].encode()]
+        own = own[:limit] if limit else own
+        return len(own), own if limit else own[:NAMED]
 
     def inspect(self, ctx: TaskContext, options: dict[str, Any]) -> Decision:
         """What is due."""
-        count, ids = self.due(ctx.queue, options)
-        before = "active" if self.from_set == "active" else "scheduled"
-        diff: list[tuple[str, Any, Any]] = [(job, before, "pending") for job in ids[:NAMED]]
+        count, ids = self._due(ctx.queue, options)
+        diff: list[tuple[str, Any, Any]] = [(job, "active", "pending") for job in ids[:NAMED]]
         return Decision(CHANGE if count else SAME, count, ids, diff=diff, returns={"ids": ids[:NAMED]})
 
     def act(self, ctx: TaskContext, options: dict[str, Any], plan: Decision, resumed: bool) -> Result:
         """Moves what is due, up to the limit."""
-        left = options["limit"]
+        q, lane, left = ctx.queue, options["lane"], options["limit"]
         if resumed and left is not None:
             # A limit that an earlier try used up, wholly or in part.
-            key = getattr(ctx.queue.keys, self.from_set)
-            scores = ctx.queue.server.read_many([("ZSCORE", key, job) for job in plan.items])
+            scores = q.server.read_many([("ZSCORE", q.keys.active, job) for job in plan.items])
             left = sum(score is not None for score in scores)
         moved = 0
         while left is None or moved < left:
             slice_size = min(recover.MAX_SLICE, 1000, left - moved if left is not None else 1000)
-            some = self.move(ctx.queue, options, slice_size)
+            some = recover.reap_lane(q, lane, slice_size) if lane else recover.reap(q, slice_size)
             moved += some
             if some < slice_size:
                 break
             ctx.go_on()
         moved = max(moved, plan.count) if resumed else moved
         return Result(moved > 0, moved, plan.items, returns=plan.returns)
-
-
-_LIMIT = Option("limit", POSITIVE, "at most so many; without it all that are due")
-
-
-class Reap(_Due):
-    """Lapsed leases go back to wait."""
-
-    name = "reap"
-    summary = "Puts jobs with lapsed leases back to wait, uncounted."
-    options = (Option("lane", GROUP, "only this lane's jobs"), _LIMIT)
-    from_set = "active"
-
-    def due(self, q: Queue, options: dict[str, Any]) -> tuple[int, list[str]]:
-        """As for any, but for one lane its jobs are looked for."""
-        if options["lane"] is None:
-            return super().due(q, options)
-        now = q.server.now_ms(q.name)
-        lapsed = q.server.read("ZRANGEBYSCORE", q.keys.active, "-inf", now)
-        groups = q.server.read_many([("HGET", q.keys.row_of_member(i.decode()), "group") for i in lapsed])
-        own = [i.decode() for i, g in zip(lapsed, groups, strict=True) if g == options["lane"].encode()]
-        own = own[: options["limit"]] if options["limit"] else own
-        return len(own), own if options["limit"] else own[:NAMED]
-
-    def move(self, q: Queue, options: dict[str, Any], limit: int) -> int:
-        """Reaps."""
-        return recover.reap_lane(q, options["lane"], limit) if options["lane"] else recover.reap(q, limit)
-
-
-class Promote(_Due):
-    """Due scheduled jobs go to pending."""
-
-    name = "promote"
-    summary = "Puts scheduled jobs that are due to pending or their lane."
-    options = (_LIMIT,)
-    from_set = "schedule"
-
-    def move(self, q: Queue, options: dict[str, Any], limit: int) -> int:
-        """Promotes."""
-        return recover.promote(q, limit)
