@@ -1,4 +1,4 @@
-"""``emq-ops archive compact|expire|erase|adopt``: what changes the archive itself."""
+"""``emq-ops archive compact|expire|adopt``: what changes the archive itself."""
 
 from __future__ import annotations
 
@@ -8,21 +8,23 @@ from typing import Annotated, Any
 
 import typer
 
-from emq_archive.model import FIRST_ID, LAST_ID, Policy, StreamId, StreamRef, Writer
+from emq_archive.local.store import SqlStore
+from emq_archive.model import FIRST_ID, Policy, StreamId, StreamRef, Writer
+from emq_archive.ports import Remote
 from emq_archive.source import StreamSource
 from emq_archive.upkeep.adopt import adopt as adopt_stream
 from emq_archive.upkeep.adopt import after_watermark
 from emq_archive.upkeep.compact import compact as compact_archive
 from emq_archive.upkeep.compact import expire as expire_archive
-from emq_archive.upkeep.erase import erase as erase_job
 from emq_archive.write.ship import LogShipper
-from emq_ops.cli.archive_read import QueueArg, StreamArg, job_text, point, ref_of
+from emq_ops.cli.archive_read import QueueArg, StreamArg, point, ref_of
 from emq_ops.cli.context import CommandContext
 from emq_ops.cli.deploying import ask
 from emq_ops.cli.output import say
 from emq_ops.cli.progress import bar
 from emq_ops.cli.values import duration_ms, now_ms
 from emq_ops.config.policies import dead_policy
+from emq_ops.ledger.ledger import Ledger
 from emq_ops.ledger.ownership import states_of
 from emq_ops.passes.archive.stream import archiving, driver_policy
 from emq_ops.passes.lease.holder import who
@@ -41,15 +43,20 @@ Grace = Annotated[
 @contextlib.contextmanager
 def _shipper(context: CommandContext, ref: StreamRef, *, destructive: bool = False) -> Iterator[LogShipper]:
     """Raises BadInputError for a destructive verb on a protected queue."""
-    policy, protect = _policy(context, ref)
-    if destructive and protect:
+    if destructive and _policy(context, ref)[1]:
         raise BadInputError(f"queue {ref.queue} is protected", fix="take `protect: true` out of the config first")
     with context.ledger() as ledger, context.local() as local, context.remote() as remote:
-        if context.names_server:
-            # Without a lease the log alone does not tell a copy of its owner's database.
-            with contextlib.suppress(UnreachableError), context.server("archive") as server:
-                check_owner(server, ref.queue, ledger)
-        yield LogShipper(local, remote, ref, policy, Writer(ledger.state, 0, who(), states_of(ledger)))
+        yield shipper_of(context, ref, ledger, local, remote)
+
+
+def shipper_of(context: CommandContext, ref: StreamRef, ledger: Ledger, local: SqlStore, remote: Remote) -> LogShipper:
+    """The writer of a stream's log, with what the config says of the stream. Raises ForeignQueueError where another
+    state owns the queue, as far as the server can be asked."""
+    if context.names_server:
+        # Without a lease the log alone does not tell a copy of its owner's database.
+        with contextlib.suppress(UnreachableError), context.server("archive") as server:
+            check_owner(server, ref.queue, ledger)
+    return LogShipper(local, remote, ref, _policy(context, ref)[0], Writer(ledger.state, 0, who(), states_of(ledger)))
 
 
 def _policy(context: CommandContext, ref: StreamRef) -> tuple[Policy, bool]:
@@ -117,29 +124,6 @@ def _head(context: CommandContext, ref: StreamRef) -> StreamId | None:
         return FIRST_ID
 
 
-def erase(
-    ctx: typer.Context,
-    queue: QueueArg,
-    stream: StreamArg,
-    job: Annotated[str, typer.Option("--job", help="The job whose records go.", metavar="JOB")],
-    upto: Annotated[str | None, typer.Option("--to", help="Only records up to here.", metavar="WHEN")] = None,
-    yes: Yes = False,
-    dry_run: DryRun = False,
-) -> None:
-    """Take a job's records out of every segment by rewriting, and out of the local database. They never come back.
-
-    Entries in the stream itself stay until they are trimmed, and are not archived again.
-    """
-    context = CommandContext.of(ctx)
-    ref = ref_of(queue, stream)
-    bound, job = point(upto, last=True) or LAST_ID, job_text(job) or ""
-    with _shipper(context, ref, destructive=True) as shipper, bar(f"erase {job}") as progress:
-        if not dry_run and not ask(f"Erase every record of {job} from the archive of {ref}?", yes):
-            raise typer.Abort
-        done = erase_job(shipper, job, bound, now_ms=now_ms(), dry_run=dry_run, progress=progress)
-    context.emit_one(done.as_row())
-
-
 def adopt(
     ctx: typer.Context,
     queue: QueueArg,
@@ -169,4 +153,4 @@ def adopt(
     context.emit_one(done.as_row())
 
 
-COMMANDS: tuple[Any, ...] = (compact, expire, erase, adopt)
+COMMANDS: tuple[Any, ...] = (compact, expire, adopt)

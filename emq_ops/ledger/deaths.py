@@ -10,6 +10,7 @@ from sqlalchemy import Connection, Row, bindparam, exists, func, outerjoin, sele
 
 from emq_ops.database.records import Records
 from emq_ops.database.statements import among, equal, follow, insert, pages, upsert
+from emq_ops.ledger.erased import erased_among, erased_jobs
 from emq_ops.ledger.ledger import Ledger
 from emq_ops.ledger.schema import deaths, snapshots
 from emq_ops.ledger.snapshot import JobSnapshot, unpack_death
@@ -115,8 +116,11 @@ def ages(connection: Connection, queue: str, jobs: Sequence[str]) -> dict[tuple[
 
 def record(connection: Connection, queue: str, seen: Sequence[Death]) -> int:
     """Records deaths; one that is known is only told who killed it, if that was not known. A job that died again
-    (other attempts or stalls) gets a new row, and its old one is marked revived. Returns how many are new."""
-    before = known(connection, queue, [death.job for death in seen])
+    (other attempts or stalls) gets a new row, and its old one is marked revived. Of an erased job no contents are kept.
+    Returns how many are new."""
+    jobs = [death.job for death in seen]
+    before, emptied = known(connection, queue, jobs), erased_among(connection, queue, jobs)
+    seen = [replace(death, last_error=None, snapshot=None) if death.job in emptied else death for death in seen]
     fresh = [death for death in seen if before.get(death.job) != (death.attempts, death.stalls)]
     again = [death for death in fresh if death.job in before]
     if again:
@@ -155,10 +159,11 @@ def _keep_rows(connection: Connection, queue: str, fresh: Sequence[Death]) -> No
 def _rows_of(
     connection: Connection, queue: str, kept: Mapping[str, tuple[bytes, bytes | None]]
 ) -> Iterator[list[dict[str, Any]]]:
-    """Rows of `snapshots` for the open deaths of these jobs, some hundred at a time."""
+    """Rows of `snapshots` for the open deaths of these jobs, some hundred at a time; erased jobs are left out."""
+    emptied = select(erased_jobs.c.job).where(erased_jobs.c.queue == queue)
     for page in pages(list(kept)):
         wanted = select(deaths.c.job, deaths.c.id).where(
-            deaths.c.queue == queue, deaths.c.gone_ms.is_(None), deaths.c.job.in_(page)
+            deaths.c.queue == queue, deaths.c.gone_ms.is_(None), deaths.c.job.in_(page), deaths.c.job.not_in(emptied)
         )
         found = connection.execute(wanted).all()
         if found:

@@ -20,7 +20,7 @@ from emq_archive.read.query import Query
 from emq_archive.remote import open_remote
 from emq_archive.segment import write_segment
 from emq_archive.upkeep.compact import compact, expire
-from emq_archive.upkeep.erase import erase
+from emq_archive.upkeep.erase import erase_job
 from emq_archive.upkeep.restore import restore
 from emq_archive.upkeep.verify import verify
 from emq_archive.write.ship import store_segment
@@ -141,9 +141,9 @@ def test_an_erased_job_is_in_no_object_and_does_not_come_back(
     compact(shipper(local, remote), now_ms=START_MS)  # the old objects, in their grace, hold it too
     add(other, settled(3, first=100))
     ship = shipper(local, remote)
-    dry = erase(ship, victim, now_ms=START_MS, dry_run=True)
+    dry = erase_job(ship, victim, now_ms=START_MS, dry_run=True)
     assert (dry.records, dry.segments) == (1, 1)
-    done = erase(ship, victim, now_ms=START_MS)
+    done = erase_job(ship, victim, now_ms=START_MS)
     assert (done.records, done.segments) == (1, 1)
     left = entries[:30] + entries[31:]
     assert seen(remote) == as_seen(left)
@@ -157,7 +157,7 @@ def test_an_erased_job_is_in_no_object_and_does_not_come_back(
     assert add(other, entries).erased == 1
     assert verify(local, remote, REF).good
     assert plain(Archive(new_local(), remote, REF).read()) == left
-    assert erase(ship, victim, now_ms=START_MS).records == 0
+    assert erase_job(ship, victim, now_ms=START_MS).records == 0
 
 
 def test_what_is_erased_stands_in_no_byte_of_the_local_database(tmp_path: Path) -> None:
@@ -168,7 +168,7 @@ def test_what_is_erased_stands_in_no_byte_of_the_local_database(tmp_path: Path) 
         shipper(local, remote).ship(now_ms=START_MS, force=True)
         secret, kept = (one[1][3][20_000:20_064] for one in entries[1:3])
         assert secret in held(tmp_path)
-        assert erase(shipper(local, remote), "JOB1", now_ms=START_MS).records == 1
+        assert erase_job(shipper(local, remote), "JOB1", now_ms=START_MS).records == 1
         assert secret not in held(tmp_path)
         assert kept in held(tmp_path)
 
@@ -189,9 +189,9 @@ def test_only_records_up_to_the_bound_are_erased(local: SqlStore, remote: Remote
     add(local, entries)
     ship = shipper(local, remote)
     ship.ship(now_ms=START_MS, force=True)
-    assert erase(ship, "JOB0STBBIRAKHo", (4, 0), now_ms=START_MS).records == 4
+    assert erase_job(ship, "JOB0STBBIRAKHo", (4, 0), now_ms=START_MS).records == 4
     assert seen(remote) == as_seen(entries[4:])
-    assert erase(ship, "JOB0STBBIRAKHo", LAST_ID, now_ms=START_MS).records == 6
+    assert erase_job(ship, "JOB0STBBIRAKHo", LAST_ID, now_ms=START_MS).records == 6
     assert seen(remote) == []
     assert verify(local, remote, REF).good
 
@@ -205,7 +205,7 @@ def test_an_erasure_killed_half_way_is_done_by_the_next(
     # The second commit of it is the rewritten segment's.
     cutting = Cutting(remote, "create", commit_key(REF, 6), when)
     with pytest.raises(Killed):
-        erase(shipper(local, cutting), victim, now_ms=START_MS)
+        erase_job(shipper(local, cutting), victim, now_ms=START_MS)
     # Nobody is shown it meanwhile, whatever the segments hold: not here, nor on another host, restored or new.
     other = new_local()
     restore(other, remote, REF, now_ms=START_MS)
@@ -216,7 +216,7 @@ def test_an_erasure_killed_half_way_is_done_by_the_next(
             asked = f"SELECT count(*), count(*) FILTER (job = '{victim}') FROM records"
             assert list(query.run(asked)[1]) == [(99, 0)]
     assert plain(other.records(REF)) == entries[:30] + entries[31:]
-    erase(shipper(local, remote), victim, now_ms=START_MS)
+    erase_job(shipper(local, remote), victim, now_ms=START_MS)
     assert restore(other, remote, REF, now_ms=START_MS).segments == 0
     assert seen(remote) == as_seen(entries[:30] + entries[31:])
     assert verify(local, remote, REF).good
@@ -253,7 +253,7 @@ def test_what_others_commit_meanwhile_is_not_deleted(
     ship = shipper(local, beside)
     if verb == "erase":
         entries.remove(entries[30])
-        erase(ship, job_of(settled(31)[30]), now_ms=START_MS)
+        erase_job(ship, job_of(settled(31)[30]), now_ms=START_MS)
     elif verb == "compact":
         compact(ship, now_ms=START_MS, grace_ms=0)
     else:
@@ -276,7 +276,7 @@ def test_what_others_are_about_to_commit_is_not_deleted(
 
     ship = shipper(local, Beside(remote, "list", "queue=", write))
     if verb == "erase":
-        erase(ship, "JOB0STBBIRAKHo", now_ms=START_MS)
+        erase_job(ship, "JOB0STBBIRAKHo", now_ms=START_MS)
     else:
         for now in (START_MS, START_MS + 60_000):
             compact(ship, now_ms=now, grace_ms=0)
@@ -293,7 +293,7 @@ def test_an_erased_job_is_found_where_another_merged_it_meanwhile(
     other = new_local()
     # The second commit of it is the rewritten segment's.
     beside = Beside(remote, "create", commit_key(REF, 6), lambda: compact(shipper(other, remote), now_ms=START_MS))
-    done = erase(shipper(local, beside), job_of(entries[30]), now_ms=START_MS)
+    done = erase_job(shipper(local, beside), job_of(entries[30]), now_ms=START_MS)
     assert (done.records, done.segments) == (1, 1)
     assert seen(remote) == as_seen(entries[:30] + entries[31:])
     for key in remote.list("queue=mail/"):

@@ -16,6 +16,7 @@ from emq_archive.local.rows import rows_of
 from emq_archive.local.settle import places_left, places_not_of
 from emq_archive.log.commit import Commit, LetGo, Segment
 from emq_archive.model import Redact, StreamId
+from emq_ops.database.scrub import delete_securely
 from emq_ops.database.statements import insert
 
 chunks, segments = tables.chunks, tables.segments
@@ -61,8 +62,7 @@ def erase(connection: Connection, stream: int, job: bytes, upto: StreamId) -> No
     connection.execute(
         new.on_conflict_do_update(index_elements=[erased.c.stream_id, erased.c.job], set_={"upto": id_key(*upto)})
     )
-    if connection.dialect.name == "sqlite":  # else its bytes would stand in free pages of the file
-        connection.exec_driver_sql("PRAGMA secure_delete=ON").close()
+    delete_securely(connection)
     holds = sa.select(chunks).where(chunks.c.stream_id == stream, chunks.c.job_min <= job, chunks.c.job_max >= job)
     for row in connection.execute(holds).all():
         chunk = Chunk.decode(row.body)

@@ -22,7 +22,7 @@ from emq_archive.reports import Added, Outbox, Stats, Unstorable
 from emq_ops.database.engine import Database, open_database
 from emq_ops.database.migrations import Migrations
 from emq_ops.database.profile import Profile
-from emq_ops.database.sqlite import empty_wal
+from emq_ops.database.scrub import scrub
 
 streams, chunks, segments = tables.streams, tables.chunks, tables.segments
 _OUTBOX = sa.select(
@@ -78,9 +78,10 @@ class SqlStore(ChunkReader):
         """A column of texts, to be compared byte by byte; PostgreSQL goes by the database's own language."""
         return sa.collate(column, "C") if self.engine.dialect.name == "postgresql" else column
 
-    def scrub(self) -> None:
-        """What was erased leaves SQLite's write-ahead log too, as far as nobody reads in it right now."""
-        empty_wal(self.engine, self.database.profile)
+    def scrub(self) -> list[str]:
+        """What was erased leaves free pages and SQLite's write-ahead log too. Returns what could not be done, a
+        sentence each."""
+        return scrub(self.database, [tables.chunks.name])
 
     # --- writing
 

@@ -11,8 +11,9 @@ from emq_ops.protocol.errors import BadInputError
 
 if TYPE_CHECKING:
     from emq_archive.ports import Remote
+    from emq_archive.remote.s3_history import S3History
 
-__all__ = ["open_remote"]
+__all__ = ["history_of", "open_remote"]
 
 Options = dict[str, str | int | bool | None]
 
@@ -44,3 +45,9 @@ def open_remote(url: str, *, base: Path | None = None, **options: str | int | bo
         raise BadInputError("this is no object store", where="--remote", fix=FIX)
     backend = cast(Backend, importlib.import_module(module))
     return backend.open_url(parts, base, {name: value for name, value in options.items() if value is not None})
+
+
+def history_of(remote: Remote) -> S3History | None:
+    """What the store keeps of deleted objects, None for one that keeps nothing (a directory)."""
+    opened = getattr(remote, "history", None)
+    return opened() if opened is not None else None

@@ -22,6 +22,7 @@ from botocore.exceptions import NoCredentialsError
 
 from emq_archive.errors import StoreRefusedError, StoreUnreachableError
 from emq_archive.remote.s3_faults import Conflict, Missing, Taken, sorted_out, wait_or_raise
+from emq_archive.remote.s3_history import S3History
 from emq_archive.remote.s3_options import READ_SECONDS, MiB, S3Options
 from emq_ops.protocol import deadline
 from emq_ops.protocol.errors import BadInputError
@@ -79,7 +80,7 @@ class S3Remote:
 
     def location(self, key: str) -> str:
         """Where engines find an object."""
-        return f"s3://{self.options.bucket}/{self._key(key)}"
+        return f"s3://{self.options.bucket}/{self.key_in_bucket(key)}"
 
     def _opened(self) -> Any:
         if self._session is None:
@@ -121,10 +122,11 @@ class S3Remote:
             self._clients[seconds] = client
         return self._clients[seconds]
 
-    def _key(self, key: str) -> str:
+    def key_in_bucket(self, key: str) -> str:
+        """The object's whole key, with the store's prefix."""
         return f"{self.options.prefix}/{key}" if self.options.prefix else key
 
-    def _ask(self, what: str, call: Callable[[Any], Any]) -> Any:
+    def ask(self, what: str, call: Callable[[Any], Any]) -> Any:
         """One call with its retries. Raises Taken, Missing, and our errors."""
         for number in itertools.count(1):
             deadline.check(what)
@@ -157,34 +159,36 @@ class S3Remote:
             if size > self.options.multipart_bytes:
                 self._create_in_parts(key, body, size)
             else:
-                self._ask(f"writing {key}", lambda s3: self._put(s3, key, body, IfNoneMatch="*"))
+                self.ask(f"writing {key}", lambda s3: self._put(s3, key, body, IfNoneMatch="*"))
         except Taken:
             return "exists"
         return "created"
 
     def put(self, key: str, body: bytes) -> None:
         """See `ports.Remote.put`."""
-        self._ask(f"writing {key}", lambda s3: self._put(s3, key, body))
+        self.ask(f"writing {key}", lambda s3: self._put(s3, key, body))
 
     def _put(self, s3: Any, key: str, body: bytes | Path, **condition: str) -> None:
         with open(body, "rb") if isinstance(body, Path) else io.BytesIO(body) as source:
-            s3.put_object(Bucket=self.options.bucket, Key=self._key(key), Body=source, **condition, **self._class())
+            s3.put_object(
+                Bucket=self.options.bucket, Key=self.key_in_bucket(key), Body=source, **condition, **self._class()
+            )
 
     def _class(self) -> dict[str, str]:
         return {"StorageClass": self.options.storage_class} if self.options.storage_class else {}
 
     def _create_in_parts(self, key: str, body: bytes | Path, size: int) -> None:
-        where = {"Bucket": self.options.bucket, "Key": self._key(key)}
-        begun = self._ask(f"writing {key}", lambda s3: s3.create_multipart_upload(**where, **self._class()))
+        where = {"Bucket": self.options.bucket, "Key": self.key_in_bucket(key)}
+        begun = self.ask(f"writing {key}", lambda s3: s3.create_multipart_upload(**where, **self._class()))
         upload = {**where, "UploadId": begun["UploadId"]}
         try:
             parts = []
             for number, start in enumerate(range(0, size, self.options.part_bytes), 1):
                 part = _part(body, start, self.options.part_bytes)
                 more = {**upload, "PartNumber": number, "Body": part}
-                sent = self._ask(f"writing part {number} of {key}", _call("upload_part", more))
+                sent = self.ask(f"writing part {number} of {key}", _call("upload_part", more))
                 parts.append({"PartNumber": number, "ETag": sent["ETag"]})
-            self._ask(
+            self.ask(
                 f"completing {key}",
                 lambda s3: s3.complete_multipart_upload(**upload, MultipartUpload={"Parts": parts}, IfNoneMatch="*"),
             )
@@ -216,7 +220,7 @@ class S3Remote:
 
     def _get(self, key: str, **more: str) -> bytes | None:
         def read(s3: Any) -> bytes:
-            reply = s3.get_object(Bucket=self.options.bucket, Key=self._key(key), **more)
+            reply = s3.get_object(Bucket=self.options.bucket, Key=self.key_in_bucket(key), **more)
             with contextlib.closing(reply["Body"]) as body:
                 out = io.BytesIO()
                 for block in body.iter_chunks(MiB):
@@ -227,16 +231,20 @@ class S3Remote:
             return out.getvalue()
 
         try:
-            found: bytes = self._ask(f"reading {key}", read)
+            found: bytes = self.ask(f"reading {key}", read)
         except Missing:
             return None
         return found
 
+    def get_version(self, key: str, version: str) -> bytes | None:
+        """The bytes of one version of an object, None where there is none."""
+        return self._get(key, VersionId=version)
+
     def size(self, key: str) -> int | None:
         """See `ports.Remote.size`."""
         try:
-            reply = self._ask(
-                f"looking for {key}", lambda s3: s3.head_object(Bucket=self.options.bucket, Key=self._key(key))
+            reply = self.ask(
+                f"looking for {key}", lambda s3: s3.head_object(Bucket=self.options.bucket, Key=self.key_in_bucket(key))
             )
         except Missing:
             return None
@@ -244,20 +252,26 @@ class S3Remote:
 
     def list(self, prefix: str, *, after: str = "", limit: int = 1000) -> list[str]:
         """See `ports.Remote.list`."""
-        more = {"StartAfter": self._key(after)} if after else {}
-        reply = self._ask(
+        more = {"StartAfter": self.key_in_bucket(after)} if after else {}
+        reply = self.ask(
             f"listing {prefix}",
-            lambda s3: s3.list_objects_v2(Bucket=self.options.bucket, Prefix=self._key(prefix), MaxKeys=limit, **more),
+            lambda s3: s3.list_objects_v2(
+                Bucket=self.options.bucket, Prefix=self.key_in_bucket(prefix), MaxKeys=limit, **more
+            ),
         )
-        skip = len(self._key(""))
+        skip = len(self.key_in_bucket(""))
         return [found["Key"][skip:] for found in reply.get("Contents", [])]
 
     def delete(self, keys: Iterable[str]) -> None:
         """See `ports.Remote.delete`. One by one: deleting many at once wants a checksum that some stores refuse."""
         for key in keys:
-            where = {"Bucket": self.options.bucket, "Key": self._key(key)}
+            where = {"Bucket": self.options.bucket, "Key": self.key_in_bucket(key)}
             with contextlib.suppress(Missing):
-                self._ask(f"deleting {key}", _call("delete_object", where))
+                self.ask(f"deleting {key}", _call("delete_object", where))
+
+    def history(self) -> S3History:
+        """The older versions in the bucket."""
+        return S3History(self)
 
     def close(self) -> None:
         """Gives back every connection."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from emq_archive.chunk import Chunk, ordered
 from emq_archive.errors import DamagedArchiveError, LostRaceError
@@ -25,7 +25,7 @@ from emq_ops.protocol import deadline
 class Erased(Row):
     """`records` of the job were in `segments` segments, which were rewritten (or, with `dry_run`, would be); `deleted`
     objects that held it and are not in the archive are gone. `upto`: records of the job up to this id never come into
-    the archive again."""
+    the archive again. `notes`: what could not be done."""
 
     queue: str
     stream: str
@@ -36,9 +36,10 @@ class Erased(Row):
     upto: str = ""
     lsn: int = 0
     dry_run: bool = False
+    notes: list[str] = field(default_factory=list)
 
 
-def erase(
+def erase_job(
     shipper: LogShipper,
     job: str,
     upto: StreamId = LAST_ID,
@@ -66,7 +67,7 @@ def erase(
     if not dry_run:
         write_manifest(shipper.catalog, shipper.remote)
         _delete(shipper, done, upto)
-        shipper.local.scrub()
+        done.notes += shipper.local.scrub()
     done.lsn = shipper.catalog.known().lsn
     return done
 

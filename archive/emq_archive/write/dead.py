@@ -127,6 +127,10 @@ class DeadArchive:
         added = self.local.add(self.ref, batch, None, self.policy)
         receipt.folded += added.new
         receipt.known += added.known
+        if added.erased:
+            gone = self.shipper.catalog.erased()
+            for stream_id in [i for i, job in found.items() if gone.get(job.job.encode("ascii"), FIRST_ID) >= i]:
+                receipt.failed[found.pop(stream_id).job] = "it was erased, and is not archived again"
         for refused in added.unstorable:
             receipt.failed[found.pop(refused.id).job] = refused.reason
 

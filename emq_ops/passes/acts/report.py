@@ -20,6 +20,7 @@ WHY_LEFT = {
     "gone": "there is no row any more",
     "exists": "a job of that id lives",
     "lost": "it was kept nowhere",
+    "erased": "its contents were erased, for good",
     "withdrawn": "never touched: the act was undone",
 }
 

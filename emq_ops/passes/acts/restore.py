@@ -6,13 +6,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from emq_ops.ledger import acts, runs
+from emq_ops.ledger.erased import erased_among
 from emq_ops.ledger.ledger import Ledger
 from emq_ops.ledger.snapshot import JobSnapshot
 from emq_ops.passes.acts.lives import accounted
 from emq_ops.passes.acts.options import ActOptions, RateLimiter
 from emq_ops.passes.acts.report import ActReport
 from emq_ops.passes.acts.slices import read_acted
-from emq_ops.passes.acts.sources import RestoreSource
+from emq_ops.passes.acts.sources import Page, RestoreSource
 from emq_ops.passes.events import PassStarted
 from emq_ops.protocol.errors import EmqError, OutcomeUnknownError
 from emq_ops.protocol.keyspace import keys_of
@@ -44,7 +45,7 @@ class Restoration:
             for page in self.source.pages(limiter.slice):
                 report.selected += len(page)
                 limiter.wait(len(page))
-                report.add({job: "lost" for job, snapshot in page.items() if snapshot is None})
+                report.add(why_lost(self.ledger, report.queue, page))
                 codes = self._send({job: snapshot for job, snapshot in page.items() if snapshot is not None})
                 self.then([job for job, code in codes.items() if code == acts.DONE])
             if earlier:
@@ -86,6 +87,14 @@ class Restoration:
             runs.save_counts(connection, run, {"selected": report.selected, acts.DONE: report.done})
         self.server.write("UNLINK", keys.acted(run))
         return codes
+
+
+def why_lost(ledger: Ledger, queue: str, page: Page) -> dict[str, str]:
+    """Those jobs of a page that are kept nowhere: lost, or erased."""
+    gone = [job for job, snapshot in page.items() if snapshot is None]
+    with ledger.read() as connection:
+        erased = erased_among(connection, queue, gone)
+    return {job: "erased" if job in erased else "lost" for job in gone}
 
 
 def _texts(snapshot: JobSnapshot) -> list[Arg]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from emq_ops.ledger import acts, deaths
+from emq_ops.ledger.erased import erased_among
 from emq_ops.ledger.ledger import Ledger, host_ms
 from emq_ops.passes.acts.backups import delete_backups, read_backups
 from emq_ops.protocol.keyspace import Keys, keys_of
@@ -39,6 +40,8 @@ def settle_acted(server: Server, ledger: Ledger, kind: str, queue: str, run: str
     now = server.now_ms(queue)
     how = deaths.REMOVED if kind == acts.REMOVE else deaths.REVIVED
     with ledger.write() as connection:
+        for job in erased_among(connection, queue, list(snapshots)):
+            del snapshots[job]
         acts.settle(connection, run, codes, host_ms(), snapshots)
         deaths.close(connection, queue, done, how, now, by=run)
     if kind == acts.REMOVE:

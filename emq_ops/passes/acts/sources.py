@@ -7,6 +7,7 @@ from typing import Protocol
 
 from emq_ops.database.engine import Connection
 from emq_ops.ledger import acts, deaths
+from emq_ops.ledger.erased import erased_among
 from emq_ops.ledger.ledger import Ledger
 from emq_ops.ledger.runs import Run
 from emq_ops.ledger.snapshot import JobSnapshot, unpack_death
@@ -62,7 +63,7 @@ class RemovedByTrim:
     def _snapshot(self, job: str, body: bytes | None) -> JobSnapshot | None:
         if body is not None:
             return unpack_death(body)
-        return self.find(self.trim.queue, job) if self.find is not None else None
+        return find_archived(self.ledger, self.trim.queue, job, self.find)
 
     def note_back(self, connection: Connection, jobs: Sequence[str], by: str) -> None:
         """The deaths are open again."""
@@ -90,16 +91,27 @@ class NamedJobs:
 
 
 def newest_snapshot(ledger: Ledger, queue: str, job: str, find: FindArchived | None) -> JobSnapshot | None:
-    """A removed job as it was last, None where it is kept nowhere. The archive is asked where the ledger has none."""
+    """A removed job as it was last, None where it is kept nowhere, or was erased. The archive is asked where the ledger
+    has none."""
     kept = [acts.last_snapshot(ledger, queue, job)]
     kept += [
         unpack_death(death.snapshot)
         for death in deaths.iterate(ledger, queue=queue, job=job)
         if death.snapshot is not None
     ]
-    if find is not None and not any(kept):
-        kept.append(find(queue, job))
+    if not any(kept):
+        kept.append(find_archived(ledger, queue, job, find))
     return max((snapshot for snapshot in kept if snapshot is not None), key=_attempts, default=None)
+
+
+def find_archived(ledger: Ledger, queue: str, job: str, find: FindArchived | None) -> JobSnapshot | None:
+    """A job as the archive has it; None for one that was erased, whatever an archive may still hold."""
+    if find is None:
+        return None
+    with ledger.read() as connection:
+        if erased_among(connection, queue, [job]):
+            return None
+    return find(queue, job)
 
 
 def _attempts(snapshot: JobSnapshot) -> int:

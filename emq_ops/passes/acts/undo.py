@@ -14,7 +14,7 @@ from emq_ops.ledger.runs import Run
 from emq_ops.passes.acts.lives import check_dead, start, take_over
 from emq_ops.passes.acts.options import SLICE, ActOptions
 from emq_ops.passes.acts.report import ActReport
-from emq_ops.passes.acts.restore import Restoration
+from emq_ops.passes.acts.restore import Restoration, why_lost
 from emq_ops.passes.acts.slices import settle_acted
 from emq_ops.passes.acts.sources import FindArchived, NamedJobs, RemovedByAct, RemovedByTrim
 from emq_ops.passes.lease.owner import check_owner
@@ -97,10 +97,8 @@ def preview_rehydrate(
     report, keys = ActReport(acts.REHYDRATE, queue, status="dry", selected=len(wanted)), keys_of(queue)
     for page in NamedJobs(ledger, queue, wanted, find, requeued=False).pages(SLICE):
         lives = server.read_many([("EXISTS", keys.row(job)) for job in page])
-        codes = {
-            job: "lost" if snapshot is None else "exists" if there else acts.DONE
-            for (job, snapshot), there in zip(page.items(), lives, strict=True)
-        }
+        lost = why_lost(ledger, queue, page)
+        codes = {job: lost.get(job, "exists" if there else acts.DONE) for job, there in zip(page, lives, strict=True)}
         name_some(report.done_jobs, [job for job, code in codes.items() if code == acts.DONE])
         report.add({job: code for job, code in codes.items() if code != acts.DONE})
     return report

@@ -30,3 +30,6 @@ play_steps = Table(
     Column("plan", Text),
     Column("outcome", Text),
 )
+
+TEXTS = ((play_steps, ("plan", "outcome")),)
+"""Columns that may quote what was in a job."""
