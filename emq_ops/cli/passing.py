@@ -20,7 +20,7 @@ from emq_ops.ledger import interruptions
 from emq_ops.passes.frame.context import Services
 from emq_ops.passes.frame.contract import Order, Pass
 from emq_ops.passes.frame.frame import predict_pass
-from emq_ops.passes.frame.once import run_once
+from emq_ops.passes.frame.once import Patience, run_once
 from emq_ops.passes.frame.refusal import check_protected
 from emq_ops.policy.words import nearest
 from emq_ops.protocol import deadline
@@ -87,7 +87,7 @@ def run_by_hand(context: CommandContext, what: Pass, order: Order, *, timeout: s
         services.ledger = stack.enter_context(context.ledger())
         progress = stack.enter_context(bar(f"{queue}/{order.target}")) if what.many else None
         asked = replace(order, force=True, progress=progress, failed=lambda report: _show_part(context, kind, report))
-        row = run_once(services, what, asked)
+        row = run_once(services, what, asked, Patience(tell=lambda line: say(f"emq-ops: {line}")))
     show(context, kind, row)
     if row["status"] != "done" or any(row.get(name) for name in _UNDONE):
         raise typer.Exit(EXIT_ERROR)

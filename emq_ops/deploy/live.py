@@ -17,7 +17,7 @@ from emq_ops.deploy.document import Document
 from emq_ops.deploy.model import DeadFacts, Interrupted, Live, LiveQueue, StreamFacts
 from emq_ops.ledger.alerts import competing
 from emq_ops.ledger.ledger import Ledger
-from emq_ops.passes.lease.holder import name_of
+from emq_ops.passes.lease.owner import foreign_queues, lease_info_of
 from emq_ops.passes.trim.predict import predict_trim
 from emq_ops.policy.models import DeadPolicy
 from emq_ops.policy.scalars import format_duration
@@ -47,13 +47,17 @@ def read_live(
     """Everything that `planner.plan` wants to know. `as_of`: queue -> server time (ms) at which an earlier plan looked
     at its dead set: ages are told as of then."""
     before = applied or Document.empty()
-    live = Live(state=ledger.state if ledger else "", interrupted=interrupted)
+    live = Live(interrupted=interrupted)
     left = {queue for queue, _ in live.left}
     flat = settings.Flattened()
     wants = [
         _Want(queue, desired, before, live.left, flat) for queue in sorted({*desired.queues, *before.queues, *left})
     ]
     _read_settings(server, wants, live)
+    if ledger is not None:
+        leases = {queue: facts.lease for queue, facts in live.queues.items() if facts.lease is not None}
+        for queue, fault in foreign_queues(ledger, leases).items():
+            live.queues[queue].foreign = fault.what
     sound = [want for want in wants if live.queues[want.queue].damage is None]
     _read_streams(server, sound, live, env)
     _read_dead(server, ledger, sound, live, env, as_of or {})
@@ -121,12 +125,11 @@ def read_setting(server: Server, queue: str, path: str) -> Any:
     return _value(path, server.read(*commands[1]), queue)
 
 
-_OWNER = ("state", "host", "pid")
 _META = {"paused": "paused", "concurrency": "concurrency", "rate": "max"}
 
 
 def _setting_commands(keys: Keys, paths: Iterable[str]) -> list[Command]:
-    commands: list[Command] = [("HMGET", keys.lease, *_OWNER)]
+    commands: list[Command] = [("HGETALL", keys.lease)]
     for path in paths:
         head, _, rest = path.partition("/")
         if head in _META:
@@ -143,8 +146,7 @@ def _setting_commands(keys: Keys, paths: Iterable[str]) -> list[Command]:
 
 
 def _settings_of(want: _Want, replies: Sequence[Any]) -> LiveQueue:
-    state, host, pid = (None if value is None else value.decode("utf-8", "replace") for value in replies[0])
-    found = LiveQueue(owner=state or "", holder=name_of(host or "", pid or "") if state else "")
+    found = LiveQueue(lease=lease_info_of(replies[0], 0) if replies[0] else None)
     for path, reply in zip(want.paths, replies[1:], strict=True):
         found.settings[path] = _value(path, reply, want.queue)
     return found

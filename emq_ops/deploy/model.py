@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from typing import Any, Literal
 
 from emq_ops.deploy.document import Document
+from emq_ops.passes.lease.owner import LeaseInfo
 
 Op = Literal["create", "update", "delete", "revert", "repair"]
 SIGNS: dict[str, str] = {"create": "+", "update": "~", "delete": "-", "revert": "~", "repair": "~"}
@@ -149,11 +150,12 @@ class StreamFacts:
 
 @dataclass(slots=True)
 class LiveQueue:
-    """What was read of one queue: the settings that were asked for, who owns it, what changed policies would do."""
+    """What was read of one queue: the settings that were asked for, its lease and why it is not ours (`foreign`), what
+    changed policies would do."""
 
     settings: dict[str, Any] = field(default_factory=dict)
-    owner: str = ""
-    holder: str = ""
+    lease: LeaseInfo | None = None
+    foreign: str = ""
     dead: DeadFacts | None = None
     streams: dict[str, StreamFacts] = field(default_factory=dict)
     rivals: dict[str, str] = field(default_factory=dict)
@@ -162,9 +164,8 @@ class LiveQueue:
 
 @dataclass(slots=True)
 class Live:
-    """What was read of the server, and whose state is asking."""
+    """What was read of the server."""
 
-    state: str = ""
     queues: dict[str, LiveQueue] = field(default_factory=dict)
     interrupted: Interrupted | None = None
     unmatched: list[str] = field(default_factory=list)

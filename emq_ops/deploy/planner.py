@@ -103,11 +103,8 @@ class _Planner:
         if facts.damage:
             self.refusals.append(f"{queue}: {facts.damage}")
             return
-        if facts.owner and self.live.state and facts.owner != self.live.state:
-            self.refusals.append(
-                f"{queue}: the queue belongs to state {facts.owner} (last held by {facts.holder}), "
-                f"ours is {self.live.state}"
-            )
+        if facts.foreign:
+            self.refusals.append(f"{queue}: {facts.foreign}")
         if self.kind == "destroy" and before and not after and before.get("protect"):
             self.refusals.append(f"{queue}: protected; apply it with protect: false first")
         if after != before:

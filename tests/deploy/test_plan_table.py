@@ -31,12 +31,11 @@ def document(config: dict[str, Any] | None, folder: Path) -> Document:
 
 
 def live_of(case: dict[str, Any]) -> Live:
-    live = Live(state="ours")
+    live = Live()
     for queue, facts in (case.get("live") or {}).items():
         found = LiveQueue(
             settings=facts.get("settings", {}),
-            owner=facts.get("owner", ""),
-            holder=facts.get("holder", ""),
+            foreign=facts.get("foreign", ""),
             rivals=facts.get("rivals", {}),
             damage=facts.get("damage"),
         )

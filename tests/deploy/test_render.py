@@ -48,7 +48,7 @@ DESIRED = {
 
 
 def sample(folder: Path) -> Plan:
-    live = Live(state="ours")
+    live = Live()
     live.queues = {
         "mail": LiveQueue(dead=DeadFacts(10, tuple(JOBS), 0, ("1 held by a worker stay",))),
         "old": LiveQueue(settings={"concurrency": 5}),

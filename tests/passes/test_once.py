@@ -51,6 +51,15 @@ def test_beside_another_command_it_waits(server: Server, ledger: Ledger, mail: Q
     assert once(server, ledger)["status"] == "done"
 
 
+def test_a_wait_that_is_felt_is_told_with_its_bound(server: Server, ledger: Ledger, mail: Queue) -> None:
+    silent = QueueLease(server, ledger, "mail", role=DAEMON, lease_ms=60_000)
+    silent.acquire()
+    lines: list[str] = []
+    with pytest.raises(HeldQueueError):
+        once(server, ledger, answer_seconds=1.5, tell=lines.append)
+    assert lines == [f"mail: waiting for the daemon {silent.me}, its report on what we asked for: up to 0 s"]
+
+
 class Daemon:
     """A leader that serves requests, as the daemon does."""
 

@@ -142,3 +142,15 @@ def test_an_older_state_and_an_older_keyspace_go_on_above_the_log(at: Callable[[
     work(host, server, q, 80)
     assert archived(host) == kept + 20
     host.run("archive", "verify", "orders")
+
+
+def test_a_copied_state_is_refused_like_a_foreign_one(at: Callable[[str], Site], server: Server) -> None:
+    owner, copy = at("owner"), at("copy")
+    owner.run("apply", "--yes", "--allow-loss")
+    owner.run("archive", "fold", "orders")
+    owner.run("state", "backup", str(copy.folder / "state.db"))
+    owner.run("sweep", "orders")
+    for words in (("sweep", "orders"), ("hold", "orders", "--for", "5m"), ("apply", "--yes", "--allow-loss")):
+        said = copy.run(*words, code=1)
+        assert "another database of this state led the queue since" in said.stderr + said.stdout, words
+    owner.run("sweep", "orders")

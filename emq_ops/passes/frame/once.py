@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +23,7 @@ from emq_ops.protocol.errors import EmqError
 ANSWER_SECONDS = 300.0
 """How long a command waits for the report of a daemon that goes on living."""
 _POLL_SECONDS = 0.1
+_FELT_SECONDS = 1.0
 
 
 class RequestFailedError(EmqError):
@@ -31,11 +33,12 @@ class RequestFailedError(EmqError):
 @dataclass(frozen=True, slots=True)
 class Patience:
     """`wait_seconds` for a lease that a command holds, `answer_seconds` for a daemon's report; `lease_ms`: how long our
-    own lease stands."""
+    own lease stands; `tell`: given a line once the wait is felt."""
 
     wait_seconds: float = WAIT_SECONDS
     answer_seconds: float = ANSWER_SECONDS
     lease_ms: int = LEASE_MS
+    tell: Callable[[str], None] = lambda _line: None
 
 
 def run_once(services: Services, what: Pass, order: Order, patience: Patience | None = None) -> dict[str, Any]:
@@ -65,8 +68,9 @@ def to_request(order: Order) -> dict[str, Any]:
 
 def _lead_or_ask(lease: QueueLease, what: Pass, order: Order, patience: Patience) -> dict[str, Any] | None:
     """None once we lead; else the daemon's report."""
-    ledger, request = lease.ledger, ""
-    until = time.monotonic() + patience.wait_seconds
+    ledger, request, told = lease.ledger, "", False
+    begun = time.monotonic()
+    until = begun + patience.wait_seconds
     while True:
         try:
             lease.try_acquire()
@@ -81,6 +85,12 @@ def _lead_or_ask(lease: QueueLease, what: Pass, order: Order, patience: Patience
                 if request:
                     requests.withdraw(ledger, request)
                 raise
+            if not told and time.monotonic() >= begun + _FELT_SECONDS:
+                told = True
+                what_for = "its report on what we asked for" if request else "its lease"
+                seconds = max(0.0, until - time.monotonic())
+                who_leads = f"the {held.holder.role} {held.holder}"
+                patience.tell(f"{lease.queue}: waiting for {who_leads}, {what_for}: up to {seconds:.0f} s")
             time.sleep(_POLL_SECONDS)
             continue
         if request:
