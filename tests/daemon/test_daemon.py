@@ -94,11 +94,16 @@ def test_nothing_applied_is_one_clear_line(here: Site) -> None:
 def test_a_new_revision_is_followed_within_two_seconds(here: Site, valkey: Valkey, server: Server) -> None:
     here.run("apply", "--yes")
     daemon = here.up()
-    here.write(config(valkey, max_stalled=5, every="100ms"))
-    here.run("apply", "--yes")
-    applied = time.monotonic()
-    wait_for(lambda: daemon.events("revision_followed"), 5)
-    assert time.monotonic() - applied < 5  # two seconds, and a slow machine's start of processes
+    took: list[float] = []
+    # Each is applied just after the daemon looked, so that each takes as long as the daemon does not look. Where others
+    # have the processor it takes longer, but not every time.
+    while not took or (min(took) > 2 and len(took) < 10):
+        here.write(config(valkey, max_stalled=5 + len(took), every="100ms"))
+        here.run("apply", "--yes")
+        applied = time.monotonic()
+        wait_for(lambda: len(daemon.events("revision_followed")) > len(took))
+        took.append(time.monotonic() - applied)
+    assert min(took) <= 2
     job = lapsed(server, 1)[0]
     wait_for(lambda: server.read("HGET", Queue(server, "orders").keys.row(job), "stalled"))
     assert reads.job_state(Queue(server, "orders"), job) is not reads.JobState.DEAD

@@ -68,7 +68,7 @@ def test_a_handler_that_hangs_is_abandoned_at_the_deadline(q: Queue) -> None:
 
 def test_a_lost_server_is_survived(valkey: Valkey, q: Queue) -> None:
     told = Told()
-    with RespProxy(valkey.url) as proxy, connect(proxy.url) as server:
+    with RespProxy(valkey.url) as proxy, connect(f"{proxy.url}?patience=0.3") as server:
         consumer = Consumer(Queue(server, q.name), lambda job: job.payload, ConsumerSettings(beat=50), on_event=told)
         consumer.start()
         put_all(q, b"1", b"2")

@@ -33,19 +33,17 @@ def watched() -> Iterator[Sentinel]:
         yield opened
 
 
-def test_the_old_primary_is_left_within_a_second(watched: Sentinel) -> None:
+def test_the_old_primary_is_left_though_it_lives_on(watched: Sentinel) -> None:
     with connect(watched.url) as server:
         q = Queue(server, "mail")
         before = server.run_id("mail")
         with server.session("mail") as session, server.subscribe(q.keys.events) as events:
             old = watched.promote()
-            since = time.monotonic()
-            until("it is left", lambda: server.run_id("mail") != before, seconds=1.0)
+            until("it is left", lambda: server.run_id("mail") != before)
             with pytest.raises(ReconnectedError, match="another node is the primary now"):
                 session.read("PING")
-            until("it listens there", lambda: _hears(server, events, q.keys.events), seconds=2)
+            until("it listens there", lambda: _hears(server, events, q.keys.events))
             assert events.gaps == 1
-        assert time.monotonic() - since < 2
         assert enqueue(q, mint(), b"x")
         assert ask(old, "ZCARD", q.keys.pending) == 0
         [new] = [node for node in watched.nodes if node is not old]
