@@ -17,7 +17,7 @@ from emq_ops.protocol import ids
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import Server
 from emq_ops.protocol.transitions.enqueue import enqueue
-from tests.audit.cli import emq
+from tests.support.cli import emq
 from tests.support.valkey import Valkey
 
 ROOT = Path(__file__).parents[1]

@@ -12,8 +12,11 @@ from emq_archive.local import SqlStore, open_local
 from emq_archive.local.store import LOCAL
 from emq_archive.ports import Remote
 from emq_archive.remote import open_remote
+from emq_ops.protocol.server import Server
+from tests.support.cli import Ran, emq
 from tests.support.postgres import Postgres
 from tests.support.s3 import CREDENTIALS
+from tests.support.valkey import Valkey
 
 LOCALS = ("sqlite", "postgres")
 REMOTES = ("directory", "s3")
@@ -127,3 +130,21 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         pair = (callspec.params.get("backend"), callspec.params.get("remote_url"))
         if None not in pair and pair not in DIAGONAL:
             item.add_marker(pytest.mark.soak)
+
+
+Run = Callable[..., Ran]
+
+
+@pytest.fixture
+def run(server: Server, valkey: Valkey, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Runs a command line in an empty folder, with `url` and an archive below the folder or, with `archive` false,
+    whatever its config says."""
+    monkeypatch.chdir(tmp_path)
+
+    def call(*argv: str, url: str | None = valkey.url, local: str = "sqlite:///f.db", archive: bool = True) -> Ran:
+        words = ["--url", url] if url else []
+        if archive:
+            words += ["--local", local, "--remote", "file:dir"]
+        return emq(*words, *argv)
+
+    return call

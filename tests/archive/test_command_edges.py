@@ -3,42 +3,29 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from emq_ops.cli.archive_read import distinct, point
-from emq_ops.cli.main import main
 from emq_ops.protocol.errors import BadInputError
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import Server
+from tests.archive.conftest import Run
 from tests.archive.making import settled
 from tests.archive.test_dead import make_dead
 from tests.support.postgres import Postgres
 from tests.support.valkey import Valkey
 
-Run = Callable[..., tuple[int, str, str]]
 KEY = "emq:{q}:stream:completions"
 
 
-@pytest.fixture
-def run(
-    server: Server, valkey: Valkey, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Run:
-    """Runs a command line in an empty folder beside 20 records; answers exit code, stdout and stderr."""
-    monkeypatch.chdir(tmp_path)
+@pytest.fixture(autouse=True)
+def records(server: Server) -> None:
+    """20 records."""
     for one in settled(20):
         server.write("XADD", KEY, one[0], *one[1])
-
-    def call(*argv: str, local: str = "sqlite:///f.db", bare: bool = False) -> tuple[int, str, str]:
-        words = [] if bare else ["--url", valkey.url, "--local", local, "--remote", "file:dir"]
-        code = main([*words, *argv])
-        out = capsys.readouterr()
-        return code, out.out, out.err
-
-    return call
 
 
 def fold(run: Run, *argv: str) -> dict[str, Any]:
@@ -90,13 +77,13 @@ queues:
 """,
         "utf-8",
     )
-    assert run("trim", "q", bare=True)[0] == 0
-    code, out, _ = run("archive", "status", "q", "dead", "--output", "json", bare=True)
+    assert run("trim", "q", url=None, archive=False)[0] == 0
+    code, out, _ = run("archive", "status", "q", "dead", "--output", "json", url=None, archive=False)
     row = json.loads(out)
     assert (code, row["kind"], row["local_rows"], row["remote_records"]) == (0, "dead", 3, 3)
-    code, out, err = run("archive", "expire", "q", "dead", "--dry-run", "--output", "json", bare=True)
+    code, out, err = run("archive", "expire", "q", "dead", "--dry-run", "--output", "json", url=None, archive=False)
     assert (code, json.loads(out)["expired"]) == (0, 0), err
-    code, _, err = run("archive", "expire", "kept", "dead", "--older-than", "1d", "--yes", bare=True)
+    code, _, err = run("archive", "expire", "kept", "dead", "--older-than", "1d", "--yes", url=None, archive=False)
     assert (code, "protected" in err) == (4, True)
 
 

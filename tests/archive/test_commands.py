@@ -3,40 +3,27 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from emq_ops.cli.archive_read import point, ref_of
-from emq_ops.cli.main import main
 from emq_ops.protocol.errors import BadInputError
 from emq_ops.protocol.ids import MAX_STREAM_PART
 from emq_ops.protocol.server import Server
+from tests.archive.conftest import Run
 from tests.archive.making import START_MS, job_of, settled
-from tests.support.valkey import Valkey
 
-Run = Callable[..., tuple[int, str, str]]
+KEY = "emq:{q}:stream:completions"
 
 
-@pytest.fixture
-def run(
-    server: Server, valkey: Valkey, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Run:
-    """Runs a command line in an empty folder; answers exit code, stdout and stderr."""
-    monkeypatch.chdir(tmp_path)
+@pytest.fixture(autouse=True)
+def records(server: Server) -> None:
+    """60 records and one that is no text."""
     for one in settled(60):
-        server.write("XADD", "emq:{q}:stream:completions", one[0], *one[1])
-    server.write("XADD", "emq:{q}:stream:completions", "1999000000000-0", b"\xff", b"\xfe", "a", "")
-
-    def call(*argv: str, local: str = "f.db", url: str | None = valkey.url) -> tuple[int, str, str]:
-        server_url = [] if url is None else ["--url", url]
-        code = main([*server_url, "--local", f"sqlite:///{local}", "--remote", "file:dir", "archive", *argv])
-        out = capsys.readouterr()
-        return code, out.out, out.err
-
-    return call
+        server.write("XADD", KEY, one[0], *one[1])
+    server.write("XADD", KEY, "1999000000000-0", b"\xff", b"\xfe", "a", "")
 
 
 def lines(text: str) -> list[Any]:
@@ -44,11 +31,11 @@ def lines(text: str) -> list[Any]:
 
 
 def test_fold_then_read_without_a_config_file(run: Run) -> None:
-    code, out, _ = run("fold", "q", "completions", "--keep", "10", "--output", "json")
+    code, out, _ = run("archive", "fold", "q", "completions", "--keep", "10", "--output", "json")
     told = json.loads(out)
     assert (code, told["folded"], told["shipped"], told["trimmed"]) == (0, 61, 61, 51)
     assert told["watermark"] == settled(60)[-1][1][1].decode()
-    code, out, _ = run("read", "q", "completions", "--output", "jsonl")
+    code, out, _ = run("archive", "read", "q", "completions", "--output", "jsonl")
     found = lines(out)
     assert (code, len(found)) == (0, 61)
     first = settled(1)[0]
@@ -63,13 +50,14 @@ def test_fold_then_read_without_a_config_file(run: Run) -> None:
 
 
 def test_read_selects(run: Run) -> None:
-    run("fold", "q")
+    run("archive", "fold", "q")
     entries = settled(60)
     ids = [e[0].decode() for e in entries]
 
     def found(*argv: str, **more: Any) -> list[str]:
         return [
-            row["stream_id"] for row in lines(run("read", "q", "completions", *argv, "--output", "jsonl", **more)[1])
+            row["stream_id"]
+            for row in lines(run("archive", "read", "q", "completions", *argv, "--output", "jsonl", **more)[1])
         ]
 
     assert found("--from", ids[5], "--to", ids[7]) == ids[5:8]
@@ -78,73 +66,79 @@ def test_read_selects(run: Run) -> None:
     assert found("--limit", "3") == ids[:3]
     assert found("--from", "2024-11-30", "--to", "2024-12-01") == ids
     assert found(url=None) == [*ids, "1999000000000-0"]  # no server is named, so none is started
-    assert found(url=None, local="new.db") == [*ids, "1999000000000-0"]
+    assert found(url=None, local="sqlite:///new.db") == [*ids, "1999000000000-0"]
 
 
 def test_query_prints_rows(run: Run) -> None:
-    run("fold", "q")
-    code, out, _ = run("query", "q", "completions", "SELECT outcome, count(*) AS n FROM records GROUP BY 1 ORDER BY 2")
+    run("archive", "fold", "q")
+    code, out, _ = run(
+        "archive", "query", "q", "completions", "SELECT outcome, count(*) AS n FROM records GROUP BY 1 ORDER BY 2"
+    )
     assert code == 0
     assert "completed" in out
-    code, out, _ = run("query", "q", "completions", "SELECT min(ms) AS m FROM records", "--output", "json")
+    code, out, _ = run("archive", "query", "q", "completions", "SELECT min(ms) AS m FROM records", "--output", "json")
     assert json.loads(out) == [{"m": START_MS}]
-    code, _, err = run("query", "q", "completions", "SELEC 1")
+    code, _, err = run("archive", "query", "q", "completions", "SELEC 1")
     assert (code, err.count("\n")) == (4, 1)
 
 
 def test_verify_names_what_is_damaged_and_the_next_fold_trims_nothing(run: Run, server: Server) -> None:
-    run("fold", "q", "completions", "--keep", "40")
-    assert run("verify", "q")[0] == 0
+    run("archive", "fold", "q", "completions", "--keep", "40")
+    assert run("archive", "verify", "q")[0] == 0
     segment = next(p for p in sorted(Path("dir").rglob("*.parquet")))
     body = segment.read_bytes()
     segment.write_bytes(body[:-1] + bytes([body[-1] ^ 1]))
-    code, _, err = run("verify", "q")
+    code, _, err = run("archive", "verify", "q")
     assert code == 1
     assert segment.name in err
-    code, _, err = run("fold", "q", "completions", "--keep", "10")
+    code, _, err = run("archive", "fold", "q", "completions", "--keep", "10")
     assert code == 1
     assert "nothing is trimmed" in err
     assert server.read("XLEN", "emq:{q}:stream:completions") == 40
     segment.write_bytes(body)
-    assert run("verify", "q")[0] == 0
-    assert run("fold", "q", "completions", "--keep", "10")[0] == 0
+    assert run("archive", "verify", "q")[0] == 0
+    assert run("archive", "fold", "q", "completions", "--keep", "10")[0] == 0
     assert server.read("XLEN", "emq:{q}:stream:completions") == 10
 
 
 def test_a_lost_local_database_is_restored_and_the_fold_goes_on(run: Run) -> None:
-    run("fold", "q", "completions", "--keep", "10")
-    before = run("read", "q", "--output", "jsonl")[1]
-    code, out, _ = run("restore", "q", "--output", "json", local="new.db")
+    run("archive", "fold", "q", "completions", "--keep", "10")
+    before = run("archive", "read", "q", "--output", "jsonl")[1]
+    code, out, _ = run("archive", "restore", "q", "--output", "json", local="sqlite:///new.db")
     assert (code, json.loads(out)["records"]) == (0, 61)
-    assert run("read", "q", "--output", "jsonl", local="new.db")[1] == before
-    code, out, _ = run("fold", "q", "completions", "--keep", "5", "--output", "json", local="new.db")
+    assert run("archive", "read", "q", "--output", "jsonl", local="sqlite:///new.db")[1] == before
+    code, out, _ = run(
+        "archive", "fold", "q", "completions", "--keep", "5", "--output", "json", local="sqlite:///new.db"
+    )
     assert (code, json.loads(out)["folded"], json.loads(out)["trimmed"]) == (0, 0, 5)
 
 
 def test_upkeep_asks_before_it_destroys(run: Run) -> None:
-    run("fold", "q")
+    run("archive", "fold", "q")
     victim = job_of(settled(1)[0])
-    assert run("erase", "q", "completions", "--job", victim)[0] == 4  # nobody to ask
+    assert run("archive", "erase", "q", "completions", "--job", victim)[0] == 4  # nobody to ask
     assert (
-        json.loads(run("erase", "q", "completions", "--job", victim, "--dry-run", "--output", "json")[1])["records"]
+        json.loads(run("archive", "erase", "q", "completions", "--job", victim, "--dry-run", "--output", "json")[1])[
+            "records"
+        ]
         == 1
     )
-    assert len(lines(run("read", "q", "--output", "jsonl")[1])) == 61
-    code, out, _ = run("erase", "q", "completions", "--job", victim, "--yes", "--output", "json")
+    assert len(lines(run("archive", "read", "q", "--output", "jsonl")[1])) == 61
+    code, out, _ = run("archive", "erase", "q", "completions", "--job", victim, "--yes", "--output", "json")
     assert (code, json.loads(out)["records"]) == (0, 1)
-    assert len(lines(run("read", "q", "--output", "jsonl")[1])) == 60
-    assert run("expire", "q")[0] == 4  # no policy says so
-    code, out, _ = run("expire", "q", "--older-than", "1d", "--dry-run", "--output", "json")
+    assert len(lines(run("archive", "read", "q", "--output", "jsonl")[1])) == 60
+    assert run("archive", "expire", "q")[0] == 4  # no policy says so
+    code, out, _ = run("archive", "expire", "q", "--older-than", "1d", "--dry-run", "--output", "json")
     assert (code, json.loads(out)["dry_run"]) == (0, True)
-    assert run("compact", "q")[0] == 0
-    assert run("verify", "q")[0] == 0
+    assert run("archive", "compact", "q")[0] == 0
+    assert run("archive", "verify", "q")[0] == 0
 
 
 def test_adopt_begins_behind_the_watermark(run: Run, server: Server) -> None:
     server.write("SET", "emq:{q}:stream:completions:archived", settled(30)[-1][1][1])
-    code, out, _ = run("adopt", "q", "--yes", "--output", "json")
+    code, out, _ = run("archive", "adopt", "q", "--yes", "--output", "json")
     assert (code, json.loads(out)["after"]) == (0, settled(30)[-1][0].decode())
-    code, out, _ = run("fold", "q", "completions", "--keep", "10", "--output", "json")
+    code, out, _ = run("archive", "fold", "q", "completions", "--keep", "10", "--output", "json")
     told = json.loads(out)
     assert (told["folded"], told["known"], told["trimmed"]) == (31, 30, 51)
 

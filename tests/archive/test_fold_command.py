@@ -3,43 +3,28 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from emq_ops.cli.main import main
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import Server
 from emq_ops.protocol.transitions import jobs, reads
+from tests.archive.conftest import Run
 from tests.archive.making import settled
 from tests.archive.test_dead import make_dead
 from tests.support.keyspace import dump
 from tests.support.valkey import Valkey
 
-Run = Callable[..., tuple[int, str, str]]
 KEY = "emq:{q}:stream:completions"
 
 
-@pytest.fixture
-def run(
-    server: Server, valkey: Valkey, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Run:
-    """Runs a command line in an empty folder beside 60 records; answers exit code, stdout and stderr."""
-    monkeypatch.chdir(tmp_path)
+@pytest.fixture(autouse=True)
+def records(server: Server) -> None:
+    """60 records."""
     for one in settled(60):
         server.write("XADD", KEY, one[0], *one[1])
-
-    def call(*argv: str, archive: bool = True, url: str | None = valkey.url) -> tuple[int, str, str]:
-        words = ["--url", url] if url else []
-        if archive:
-            words += ["--local", "sqlite:///f.db", "--remote", "file:dir"]
-        code = main([*words, *argv])
-        out = capsys.readouterr()
-        return code, out.out, out.err
-
-    return call
 
 
 def told(out: str) -> dict[str, Any]:

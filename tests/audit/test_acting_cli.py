@@ -11,8 +11,8 @@ from emq_ops.protocol import ids
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import Server
 from emq_ops.protocol.transitions import claims, jobs, settle
-from tests.audit.cli import Ran, emq
 from tests.audit.working import LONG_MS, failed
+from tests.support.cli import Ran, emq
 from tests.support.keyspace import dump
 from tests.support.valkey import Valkey
 

@@ -19,8 +19,8 @@ from emq_ops.passes.acts.targets import choose
 from emq_ops.protocol.errors import UnreachableError
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import Server
-from tests.audit.cli import Ran, emq
 from tests.audit.working import failed
+from tests.support.cli import Ran, emq
 from tests.support.keyspace import dump
 from tests.support.passing import dead_of
 from tests.support.valkey import Valkey

@@ -12,8 +12,8 @@ import pytest
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import connect
 from emq_ops.protocol.transitions import claims
-from tests.audit.cli import Ran, emq
 from tests.audit.working import LONG_MS, failed, put
+from tests.support.cli import Ran, emq
 from tests.support.passing import dead_of
 from tests.support.valkey import Valkey
 

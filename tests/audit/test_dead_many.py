@@ -19,7 +19,7 @@ from emq_ops.passes.acts.selection import DeadSelection
 from emq_ops.protocol import ids
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import Server
-from tests.audit.cli import emq
+from tests.support.cli import emq
 from tests.support.passing import dead_of
 from tests.support.valkey import Valkey
 

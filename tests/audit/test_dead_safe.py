@@ -18,9 +18,9 @@ from emq_ops.ledger.ledger import open_ledger
 from emq_ops.passes.acts.selection import DeadSelection
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import Server
-from tests.audit.cli import emq
 from tests.audit.pages import UNSAFE, check_page
 from tests.audit.working import failed
+from tests.support.cli import emq
 from tests.support.keyspace import dump, load_live
 from tests.support.passing import dead_of
 from tests.support.valkey import Valkey

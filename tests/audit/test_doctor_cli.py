@@ -13,9 +13,9 @@ from emq_ops.passes.acts.act import act
 from emq_ops.passes.acts.selection import DeadSelection
 from emq_ops.passes.acts.targets import choose
 from emq_ops.protocol.server import Server
-from tests.audit.cli import Ran, emq
 from tests.audit.damage import DAMAGES, GONE
 from tests.audit.healthy import build
+from tests.support.cli import Ran, emq
 from tests.support.keyspace import dump, load_live
 from tests.support.valkey import Valkey
 

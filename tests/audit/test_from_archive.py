@@ -11,8 +11,8 @@ from emq_ops.ledger.retention import Retention, prune
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import Server
 from emq_ops.protocol.transitions import claims, jobs, settle
-from tests.audit.cli import emq
 from tests.audit.working import LONG_MS, failed, put
+from tests.support.cli import emq
 from tests.support.keyspace import dump
 from tests.support.valkey import Valkey
 

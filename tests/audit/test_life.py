@@ -23,9 +23,9 @@ from emq_ops.protocol.errors import BadInputError, KindError
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import Server
 from emq_ops.protocol.transitions import claims, jobs
-from tests.audit.cli import emq
 from tests.audit.pages import check_page
 from tests.audit.working import LONG_MS, failed, lapse, stalled, swept
+from tests.support.cli import emq
 from tests.support.valkey import Valkey
 
 

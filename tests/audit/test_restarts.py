@@ -11,9 +11,9 @@ from emq_ops.ledger.ledger import Ledger
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import connect
 from emq_ops.protocol.transitions import claims, settle
-from tests.audit.cli import emq
 from tests.audit.pages import check_page
 from tests.audit.working import LONG_MS, lapse, put, swept
+from tests.support.cli import emq
 from tests.support.valkey import Valkey
 
 

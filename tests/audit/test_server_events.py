@@ -15,8 +15,8 @@ from emq_ops.ledger.ledger import Ledger
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import connect
 from emq_ops.protocol.transitions import claims
-from tests.audit.cli import emq
 from tests.audit.working import LONG_MS, put, swept
+from tests.support.cli import emq
 from tests.support.valkey import Valkey
 
 QUEUES = ("billing", "mail", "orders", "push", "sms")

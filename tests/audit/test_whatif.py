@@ -19,8 +19,8 @@ from emq_ops.protocol.errors import BadInputError
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import Server
 from emq_ops.protocol.transitions import claims, jobs, recover, settle
-from tests.audit.cli import Ran, emq
 from tests.audit.working import LONG_MS, lapse, put, stalled, swept
+from tests.support.cli import Ran, emq
 
 History = list[tuple[int, str]]
 OPS = ["stall", "stall", "stall", "exempt", "requeue", "reprocess"]

@@ -15,7 +15,7 @@ from emq_ops.protocol import ids
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import Server
 from emq_ops.protocol.transitions import claims, enqueue
-from tests.audit.cli import Ran, emq
+from tests.support.cli import Ran, emq
 from tests.support.consuming import lapse
 from tests.support.valkey import Valkey
 

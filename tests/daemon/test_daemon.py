@@ -77,7 +77,7 @@ def test_it_sweeps_trims_and_archives_what_it_trims(here: Site, server: Server) 
     assert reads.browse(q, "dead") == minted[-2:]
     daemon.stop()
     assert not daemon.ready_file.exists()
-    archived = here.run("archive", "read", "orders", "dead", "--output", "jsonl").stdout
+    archived = here.run("archive", "read", "orders", "dead", "--output", "jsonl").out
     assert all(job in archived for job in minted[:4])
     assert len(here.json("archive", "read", "orders", "completions")) == 8
     assert {r["kind"] for r in here.json("runs", "ls")} >= {"sweep", "trim", "archive"}
@@ -87,8 +87,8 @@ def test_it_sweeps_trims_and_archives_what_it_trims(here: Site, server: Server) 
 
 def test_nothing_applied_is_one_clear_line(here: Site) -> None:
     done = here.run("up", code=1)
-    assert "nothing was applied" in done.stderr
-    assert "up --apply" in done.stderr
+    assert "nothing was applied" in done.err
+    assert "up --apply" in done.err
 
 
 def test_a_new_revision_is_followed_within_two_seconds(here: Site, valkey: Valkey, server: Server) -> None:
@@ -157,7 +157,7 @@ def test_a_second_state_is_refused(here: Site, tmp_path: Path, valkey: Valkey, s
     daemon = here.up()
     with site(tmp_path / "other", config(valkey)) as other:
         refused = other.run("up", "--apply", code=1)
-        assert "belongs to state" in refused.stderr or "owned" in refused.stderr or "state" in refused.stderr
+        assert "belongs to state" in refused.err or "owned" in refused.err or "state" in refused.err
     daemon.stop()
 
 

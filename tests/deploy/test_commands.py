@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from emq_ops.cli.root import invoke
 from emq_ops.protocol import ids
 from emq_ops.protocol.keyspace import keys_of
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import Server
 from emq_ops.protocol.transitions import control, reads
+from tests.support.cli import Ran, emq
 from tests.support.valkey import Valkey
 
 SECRET = "p$4:x # y${HOME}"
@@ -31,34 +28,15 @@ queues:
 """
 
 
-@dataclass
-class Ran:
-    code: int
-    out: str
-    err: str
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.out)
-
-
 Run = Callable[..., Ran]
 
 
 @pytest.fixture
-def run(
-    tmp_path: Path, server: Server, valkey: Valkey, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> Run:
+def run(tmp_path: Path, server: Server, valkey: Valkey, monkeypatch: pytest.MonkeyPatch) -> Run:
     """Runs one command line in a folder with a config.yaml."""
     monkeypatch.chdir(tmp_path)
     Path("config.yaml").write_text(CONFIG.format(url=valkey.url))
-
-    def ran(*argv: str) -> Ran:
-        code = invoke(list(argv))
-        said = capsys.readouterr()
-        return Ran(code, said.out, said.err)
-
-    return ran
+    return emq
 
 
 def edit(old: str, new: str) -> None:

@@ -209,8 +209,8 @@ queues: {{{half.name}: {{dead: {{keep: 1}}, streams: {{completions: {{keep: 1}}}
     with site(tmp_path / "s", config) as here:
         for words in COMMANDS:
             said = here.run(*[word.format(q=half.name) for word in words], code=3)
-            assert "the Cluster is moving this slot" in said.stderr, words
-            assert "Traceback" not in said.stderr
+            assert "the Cluster is moving this slot" in said.err, words
+            assert "Traceback" not in said.err
     assert half.digests() == before
 
 

@@ -125,7 +125,7 @@ def test_killed_under_a_daemon_at_work(tmp_path: Path, valkey: Valkey, server: S
             with open_ledger(state) as ledger, ledger.read() as connection:
                 known = connection.execute(deaths.select()).mappings().all()
             assert sorted(row["job"] for row in known) == sorted(made)
-            read = here.run("archive", "read", "orders", "completions", "--output", "jsonl").stdout.splitlines()
+            read = here.run("archive", "read", "orders", "completions", "--output", "jsonl").out.splitlines()
             assert len({json.loads(line)["stream_id"] for line in read}) == len(read) == added
 
 

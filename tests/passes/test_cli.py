@@ -15,8 +15,8 @@ from emq_ops.passes.lease.holder import DAEMON
 from emq_ops.passes.lease.queue_lease import QueueLease
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import Server
-from tests.audit.cli import Ran, emq
 from tests.passes.test_once import Daemon
+from tests.support.cli import Ran, emq
 from tests.support.keyspace import dump
 from tests.support.passing import add, dead_of, kill_row, lapse, stall, take
 from tests.support.valkey import Valkey

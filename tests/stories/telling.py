@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from tests.audit.cli import emq
+from tests.support.cli import emq
 
 NUMBERS = ("kind", "in_flight", "recovered", "exempted", "died", "vanished")
 

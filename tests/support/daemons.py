@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import io
 import json
 import os
 import signal
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from emq_ops.cli.main import main
+from tests.support.cli import Ran, emq
 from tests.support.run_command import start_command
 
 WAIT_SECONDS = 60.0
@@ -28,14 +26,6 @@ def wait_for(what: Callable[[], Any], seconds: float = WAIT_SECONDS, why: str = 
             return found
         assert time.monotonic() < until, f"not within {seconds} s: {why or what}"
         time.sleep(0.02)
-
-
-@dataclass(frozen=True)
-class Said:
-    """What a command said."""
-
-    stdout: str
-    stderr: str
 
 
 @contextlib.contextmanager
@@ -65,18 +55,16 @@ class Site:
         part.write_text(config)
         part.replace(self.folder / "config.yaml")
 
-    def run(self, *words: str, code: int | None = 0) -> Said:
+    def run(self, *words: str, code: int | None = 0) -> Ran:
         """A command on the folder's config, in this process; its exit code is checked (None: whatever it is)."""
-        out, err = io.StringIO(), io.StringIO()
-        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), _environment(self.env):
-            found = main(["-c", str(self.folder / "config.yaml"), *words])
-        said = Said(out.getvalue(), err.getvalue())
-        assert code in (None, found), f"{words}: exit {found}\n{said.stdout}\n{said.stderr}"
-        return said
+        with _environment(self.env):
+            ran = emq("-c", str(self.folder / "config.yaml"), *words)
+        assert code in (None, ran.code), f"{words}: exit {ran.code}\n{ran.out}\n{ran.err}"
+        return ran
 
     def json(self, *words: str, code: int | None = 0) -> Any:
         """A command's JSON."""
-        return json.loads(self.run(*words, "--output", "json", code=code).stdout)
+        return self.run(*words, "--output", "json", code=code).json
 
     def up(self, *words: str, ready: bool = True) -> Daemon:
         """A daemon in the folder, ready or not yet."""

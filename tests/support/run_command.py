@@ -11,23 +11,14 @@ import os
 import sys
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from emq_ops.cli.main import run
+from tests.support.cli import Ran
 from tests.support.zygote import Child, shared
 
 COMMAND_SECONDS = 300.0
-
-
-@dataclass(frozen=True)
-class Ran:
-    """How a command ended, and what it said."""
-
-    code: int
-    out: str
-    err: str
 
 
 def start_command(

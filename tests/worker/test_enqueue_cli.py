@@ -12,7 +12,7 @@ import pytest
 from emq_ops.protocol import ids
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.transitions import claims, jobs, reads
-from tests.audit.cli import emq
+from tests.support.cli import emq
 from tests.support.valkey import Valkey
 
 TOOL = Path(sys.executable).with_name("emq-ops")

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import io
-from dataclasses import dataclass
+import json
+from typing import Any, NamedTuple
 
 from emq_ops.cli.main import main
 
 
-@dataclass(frozen=True)
-class Ran:
+class Ran(NamedTuple):
+    """How a command ended, and what it said."""
+
     code: int
     out: str
     err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
 
 
 def emq(*argv: str) -> Ran:
