@@ -21,8 +21,8 @@ from emq_ops.passes.acts.undo import undo_run
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import Server
 from emq_ops.protocol.transitions import jobs
-from tests.audit.cli import Ran, emq
 from tests.audit.working import failed
+from tests.support.cli import Ran, emq
 from tests.support.postgres import Postgres
 from tests.support.s3 import CREDENTIALS, S3Server
 from tests.support.valkey import Valkey

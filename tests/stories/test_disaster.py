@@ -44,7 +44,7 @@ def events(server: Server, q: Queue, count: int, first: int = 0) -> None:
 
 
 def archived(host: Site) -> int:
-    return len(host.run("archive", "read", "orders", "--no-live", "--output", "jsonl").stdout.splitlines())
+    return len(host.run("archive", "read", "orders", "--no-live", "--output", "jsonl").out.splitlines())
 
 
 def work(host: Site, server: Server, q: Queue, first: int) -> None:
@@ -75,7 +75,7 @@ def test_the_box_is_gone_and_another_goes_on(at: Callable[[str], Site], server: 
     shutil.rmtree(lost.folder)
     fresh = at("fresh")
     said = fresh.run("sweep", "orders", code=1)  # nothing goes on behind the owner's back, and what to do is told
-    assert "emq-ops state take-over" in said.stderr
+    assert "emq-ops state take-over" in said.err
     for step in order:
         fresh.run(*STEPS[step])
         fresh.run(*STEPS[step])  # once more is no harm
@@ -96,7 +96,7 @@ def test_a_second_host_takes_nothing_over_by_a_restore(at: Callable[[str], Site]
     daemon = owner.up()
     events(server, q, 20)
     wait_for(lambda: archived(owner) == 20)
-    told = second.run("archive", "restore", "orders").stderr
+    told = second.run("archive", "restore", "orders").err
     assert "only to be read from here" in told
     state = owner.json("state", "status")["state"]
     for words in (
@@ -111,13 +111,13 @@ def test_a_second_host_takes_nothing_over_by_a_restore(at: Callable[[str], Site]
         ("apply", "--yes", "--allow-loss"),
     ):
         said = second.run(*words, code=1)
-        assert state in said.stderr + said.stdout, words
-    refused = second.run("state", "take-over", state, "--yes", code=1).stderr  # its daemon lives
+        assert state in said.err + said.out, words
+    refused = second.run("state", "take-over", state, "--yes", code=1).err  # its daemon lives
     assert "leads this queue" in refused
     daemon.stop()
     wait_for(lambda: second.json("state", "take-over", state, "--yes")["state"] == state)
     said = owner.run("sweep", "orders", code=1)
-    assert "another database of this state led the queue since" in said.stderr
+    assert "another database of this state led the queue since" in said.err
     assert owner.run("archive", "erase", "orders", "completions", "--job", "j1", "--yes", code=1)
     second.run("archive", "fold", "orders")
     second.run("sweep", "orders")
