@@ -2,7 +2,7 @@
 
 Each size: the stream is drained by bare paged XRANGE (raw replies) and folded into a fresh SQLite (FULL) and a fresh
 directory, read back and chained, by turns; medians. Every measurement is a process of its own, so its peak memory is
-its own too. Nothing is trimmed while it is measured; one trim of everything follows.
+its own too. Nothing is trimmed while it is measured; one trim of everything follows, and the server's own time for it.
 
     python benchmarks/fold.py [--sizes 200000,2000000] [--rounds 5]
 """
@@ -111,7 +111,15 @@ def bench(records: int, rounds: int) -> dict[str, Any]:
         assert all(run["records"] == records for run in drains + folds)
         parquet = sum(file.stat().st_size for file in root.rglob("*.parquet"))
         sqlite = sum(file.stat().st_size for file in root.glob("local.db*"))
-        trim = measure(["--child", "trim", "--url", valkey.url, "--root", str(root)])
+        with valkey.client() as client:
+            client.config_resetstat()
+            client.config_set("slowlog-log-slower-than", 0)
+            client.config_set("slowlog-max-len", 10_000)
+            client.slowlog_reset()
+            trim = measure(["--child", "trim", "--url", valkey.url, "--root", str(root)])
+            scripts = [
+                entry["duration"] for entry in client.slowlog_get(10_000) if b"EVALSHA" in entry["command"].upper()
+            ]
         assert trim["records"] == records
     drain_s, fold_s = (statistics.median(run["seconds"] for run in runs) for runs in (drains, folds))
     return {
@@ -123,6 +131,9 @@ def bench(records: int, rounds: int) -> dict[str, Any]:
         "sqlite_bytes_per_record": sqlite / records,
         "parquet_bytes_per_record": parquet / records,
         "known_then_trimmed_s": trim["seconds"],
+        "trim_us_per_record": sum(scripts) / records,
+        "slice_ms": statistics.median(sorted(scripts)[len(scripts) // 2 :]) / 1000,
+        "slowest_slice_ms": max(scripts) / 1000,
     }
 
 
@@ -142,7 +153,9 @@ def main() -> None:
         print(
             f"fold {r['records']:>9,}: {r['fold_per_s']:>8,.0f} records/s, bare drain {r['drain_per_s']:>8,.0f}/s, "
             f"ratio {r['ratio']:.2f} (at least 0.20); peak {r['peak_mib']:.0f} MiB (under 400); at rest "
-            f"{r['sqlite_bytes_per_record']:.1f} B SQLite, {r['parquet_bytes_per_record']:.1f} B Parquet a record"
+            f"{r['sqlite_bytes_per_record']:.1f} B SQLite, {r['parquet_bytes_per_record']:.1f} B Parquet a record\n"
+            f"     its trim, outside of the ratio: {r['trim_us_per_record']:.1f} us of server time a record to compare "
+            f"and remove, {r['slice_ms']:.1f} ms a slice (about 10), slowest {r['slowest_slice_ms']:.1f} ms"
         )
     if len(results) > 1:
         grown = results[-1]["peak_mib"] / results[0]["peak_mib"]

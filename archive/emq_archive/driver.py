@@ -15,6 +15,7 @@ from emq_archive.model import Policy, StreamId, Writer, next_id, show_id
 from emq_archive.ports import Remote
 from emq_archive.reports import Outbox, Report, Shipped
 from emq_archive.source import StreamSource
+from emq_archive.upkeep.prune import prune
 from emq_archive.write.facts import Facts, Group
 from emq_archive.write.pace import Allowance, reading_ends
 from emq_archive.write.ship import LogShipper
@@ -302,7 +303,11 @@ class Driver:
         if facts.exists:
             # What stands in the stream is read again by the next process, so its rows stay.
             gone = facts.first or next_id(facts.last_generated)
-            self.local.prune(self.source.ref, self.policy, now_ms=facts.now_ms, below=gone)
+            if self._fault is None:  # while the archive is in doubt, nothing local goes
+                try:
+                    prune(self.shipper, now_ms=facts.now_ms, below=gone)
+                except EmqError as fault:
+                    self._fault = fault
         self.report.unshipped = self._waiting().records
         self.report.lag_records = self.source.behind
         if self.report.lag_records and self.source.position is not None:

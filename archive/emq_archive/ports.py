@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Literal, Protocol
 
@@ -34,6 +34,9 @@ class Remote(Protocol):
 
     def size(self, key: str) -> int | None:
         """Its length, None where there is none."""
+
+    def sizes(self, keys: Sequence[str]) -> dict[str, int]:
+        """The lengths of those that are there, in few requests where they stand in few folders."""
 
     def list(self, prefix: str, *, after: str = "", limit: int = 1000) -> list[str]:
         """At most `limit` (up to 1000) keys that begin with `prefix` and come after `after`, in byte order: one

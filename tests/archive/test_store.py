@@ -154,22 +154,6 @@ def test_dead_jobs_are_records_with_an_identity_of_their_own(local: SqlStore) ->
     ]
 
 
-def test_pruning_takes_shipped_rows_below_the_stream_only(local: SqlStore) -> None:
-    entries = settled(30, step_ms=1000)
-    for at in range(0, 30, 10):
-        add(local, entries[at : at + 10])
-    catalog = Catalog(local, REF)
-    policy = Policy(local_keep_ms=0)
-    later = START_MS + 3_600_000
-    assert local.prune(REF, policy, now_ms=later, below=parse_id(entries[20][0])) == 0
-    for lsn, waiting in enumerate(catalog.waiting()[:2], 1):
-        assert catalog.shipped([waiting], lsn)
-    assert local.prune(REF, Policy(), now_ms=later, below=parse_id(entries[29][0])) == 0
-    assert local.prune(REF, policy, now_ms=later, below=parse_id(entries[15][0])) == 10
-    assert local.prune(REF, policy, now_ms=later, below=parse_id(entries[29][0])) == 10
-    assert plain(local.records(REF)) == entries[20:]
-
-
 def test_small_shipped_rows_become_one(local: SqlStore) -> None:
     entries = settled(60)
     for at in range(0, 60, 5):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from emq_archive.chunk import Chunk, ordered
-from emq_archive.codec import id_of
+from emq_archive.codec import id_key, id_of
 from emq_archive.local import tables
 from emq_archive.local.rows import MAX_RECORDS, rows_of
 from emq_archive.local.store import SqlStore
@@ -139,6 +139,31 @@ class OutboxRows:
             if newest > stream.incarnation:
                 connection.execute(sa.update(streams).where(streams.c.id == stream.id).values(incarnation=newest))
         return True
+
+    def old(self, before_ms: int, below: StreamId) -> set[int]:
+        """The commits that prove rows which may be pruned: shipped, of before `before_ms` (unix ms; of a stream by the
+        records' ids, dead jobs by when they were archived), and below an id."""
+        with self.reading() as (connection, stream):
+            wanted = sa.select(chunks.c.lsn).where(self._old(stream.id, before_ms, below)).distinct()
+            return set(connection.execute(wanted).scalars())
+
+    def prune(self, before_ms: int, below: StreamId, lsns: Collection[int]) -> int:
+        """Deletes the rows that `old` means and that these commits prove; returns how many records they held."""
+        pruned = 0
+        with self.writing() as (connection, stream):
+            old = self._old(stream.id, before_ms, below)
+            for lsn in sorted(lsns):
+                mine = old & (chunks.c.lsn == lsn)
+                count = sa.select(sa.func.coalesce(sa.func.sum(chunks.c.records), 0)).where(mine)
+                pruned += int(connection.execute(count).scalar_one())
+                connection.execute(sa.delete(chunks).where(mine))
+        return pruned
+
+    def _old(self, stream: int | None, before_ms: int, below: StreamId) -> sa.ColumnElement[bool]:
+        mine = (chunks.c.stream_id == stream) & chunks.c.lsn.is_not(None) & (chunks.c.last < id_key(*below))
+        if self.ref.kind == "dead":
+            return mine & (chunks.c.added_ms < before_ms)
+        return mine & (chunks.c.last < id_key(max(0, before_ms), 0))
 
     def restored(self, segment: Segment, chunk: Chunk, now_ms: int) -> None:
         """Stores records that were read from a segment."""

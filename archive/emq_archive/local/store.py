@@ -165,25 +165,6 @@ class SqlStore(ChunkReader):
         """Erased jobs, and up to which id their records never come back."""
         return {row.job: id_of(row.upto) for row in connection.execute(_ERASED, {"stream": stream})}
 
-    def prune(self, ref: StreamRef, policy: Policy, *, now_ms: int, below: StreamId | None) -> int:
-        """Deletes shipped rows older than `local_keep_ms` with an id below `below` (what is still in the stream is
-        kept: it will be read again); returns how many."""
-        if policy.local_keep_ms is None or below is None:
-            return 0
-        bound = id_key(*min(below, (max(0, now_ms - policy.local_keep_ms), 0)))
-        with self.read() as connection:
-            stream = self.row(connection, ref)
-            if stream is None:
-                return 0
-            old = (chunks.c.stream_id == stream.id) & chunks.c.lsn.is_not(None) & (chunks.c.last < bound)
-            count = sa.select(sa.func.coalesce(sa.func.sum(chunks.c.records), 0)).where(old)
-            if not connection.execute(count).scalar_one():
-                return 0
-        with self.write() as connection:
-            pruned = int(connection.execute(count).scalar_one())
-            connection.execute(sa.delete(chunks).where(old))
-        return pruned
-
     # --- reading
 
     def frontier(self, ref: StreamRef) -> Frontier | None:

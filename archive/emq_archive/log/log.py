@@ -30,6 +30,7 @@ from emq_archive.log.commit import (
 )
 from emq_archive.model import Writer
 from emq_archive.ports import Remote
+from emq_archive.remote.back import not_kept, read_back
 
 RACES = 20
 """How often another writer may be quicker within one call."""
@@ -140,11 +141,12 @@ class Log:
         writer = replace(self.writer, token=token, state=known.state or self.writer.state)
         commit = change.follow(known.lsn + 1, known.head, self.ref, writer)
         body, key = commit.body(), commit_key(self.ref, commit.lsn)
-        if self.remote.create(key, body) == "exists":
+        made, there = self.remote.create(key, body), read_back(self.remote, key)
+        if there != body:
+            if made == "created":
+                raise not_kept(self.remote, key)
             # Our own lost reply, or another's commit: only our nonce and every byte alike mean that it is ours.
-            there = self.remote.get(key)
-            if there != body:
-                raise LostRaceError(f"commit {key} was written by somebody else", where=self.remote.url)
+            raise LostRaceError(f"commit {key} was written by somebody else", where=self.remote.url)
         self.catalog.apply([(commit, hash_of(body))])
         return commit
 

@@ -7,7 +7,7 @@ import errno
 import os
 import time
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Literal
 from urllib.parse import SplitResult, unquote
@@ -165,6 +165,10 @@ class DirectoryRemote:
                 return self._path(key).stat().st_size
             except (FileNotFoundError, NotADirectoryError):
                 return None
+
+    def sizes(self, keys: Sequence[str]) -> dict[str, int]:
+        """See `ports.Remote.sizes`."""
+        return {key: size for key in keys if (size := self.size(key)) is not None}
 
     def list(self, prefix: str, *, after: str = "", limit: int = 1000) -> list[str]:
         """See `ports.Remote.list`."""

@@ -10,7 +10,8 @@ import contextlib
 import functools
 import io
 import itertools
-from collections.abc import Callable, Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
@@ -252,6 +253,10 @@ class S3Remote:
 
     def list(self, prefix: str, *, after: str = "", limit: int = 1000) -> list[str]:
         """See `ports.Remote.list`."""
+        return [*self._page(prefix, after, limit)]
+
+    def _page(self, prefix: str, after: str, limit: int = 1000) -> dict[str, int]:
+        """Keys and lengths: one request."""
         more = {"StartAfter": self.key_in_bucket(after)} if after else {}
         reply = self.ask(
             f"listing {prefix}",
@@ -260,7 +265,22 @@ class S3Remote:
             ),
         )
         skip = len(self.key_in_bucket(""))
-        return [found["Key"][skip:] for found in reply.get("Contents", [])]
+        return {found["Key"][skip:]: int(found["Size"]) for found in reply.get("Contents", [])}
+
+    def sizes(self, keys: Sequence[str]) -> dict[str, int]:
+        """See `ports.Remote.sizes`."""
+        folders: dict[str, list[str]] = defaultdict(list)
+        for key in sorted(keys):
+            folders[key.rpartition("/")[0] + "/"].append(key)
+        found: dict[str, int] = {}
+        for folder, wanted in folders.items():
+            after = wanted[0][:-1]  # what begins a key comes before it
+            while page := self._page(folder, after):
+                found.update((key, page[key]) for key in wanted if key in page)
+                after = max(page)
+                if after >= wanted[-1] or len(page) < 1000:
+                    break
+        return found
 
     def delete(self, keys: Iterable[str]) -> None:
         """See `ports.Remote.delete`. One by one: deleting many at once wants a checksum that some stores refuse."""

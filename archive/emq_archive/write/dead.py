@@ -13,8 +13,9 @@ from typing import NamedTuple
 from emq_archive.chunk import Batch, Chunk
 from emq_archive.deadjob import dead_digest, dead_fields, dead_id
 from emq_archive.local.store import SqlStore
-from emq_archive.model import FIRST_ID, Pair, Policy, StreamId, StreamRef, Writer, next_id
+from emq_archive.model import FIRST_ID, LAST_ID, Pair, Policy, StreamId, StreamRef, Writer, next_id
 from emq_archive.ports import Remote
+from emq_archive.upkeep.prune import prune
 from emq_archive.write.ship import LogShipper
 from emq_ops.protocol import deadline, ids
 from emq_ops.protocol.errors import BadInputError
@@ -91,6 +92,8 @@ class DeadArchive:
         batch.take(page.chunk())
         self._store(batch, found, receipt)
         self._prove(found, receipt, now_ms)
+        if self.policy.trim_after == "remote":
+            prune(self.shipper, now_ms=now_ms, below=LAST_ID)
         return receipt
 
     def _read(

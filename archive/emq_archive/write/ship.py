@@ -14,7 +14,7 @@ from itertools import pairwise
 
 from emq_archive import redact
 from emq_archive.chunk import Chunk, ordered
-from emq_archive.errors import DamagedArchiveError, LostRaceError, StoreRefusedError
+from emq_archive.errors import DamagedArchiveError, LostRaceError
 from emq_archive.local.catalog import Catalog
 from emq_archive.local.outbox import Waiting
 from emq_archive.local.store import SqlStore
@@ -24,6 +24,7 @@ from emq_archive.log.manifest import write_manifest
 from emq_archive.log.reconcile import Matches, compare
 from emq_archive.model import FIRST_ID, Policy, StreamId, StreamRef, Writer
 from emq_archive.ports import Remote
+from emq_archive.remote.back import not_kept, read_back
 from emq_archive.reports import Outbox, Receipt, Shipped
 from emq_archive.segment import open_segment, write_segment
 from emq_ops.protocol import deadline
@@ -253,12 +254,7 @@ def store_segment(remote: Remote, segment: Segment, body: bytes) -> Segment:
     for number in range(NAMES):
         named = replace(segment, key=f"{stem}-{number}.parquet") if number else segment
         remote.create(named.key, body)
-        back = remote.get(named.key)
+        back = read_back(remote, named.key)
         if back is not None and hashlib.sha256(back).hexdigest() == segment.sha256:
             return named
-    raise StoreRefusedError(
-        f"what is read back of {segment.key} is not what was written",
-        code="ReadBack",
-        where=remote.url,
-        fix="check the store; nothing of it was committed or trimmed",
-    )
+    raise not_kept(remote, segment.key)
