@@ -6,6 +6,7 @@ cycle, the next one goes on from what is stored: nothing is lost, nothing twice.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 from collections.abc import Callable
@@ -21,7 +22,7 @@ from emq_archive.write.pace import Allowance, reading_ends
 from emq_archive.write.ship import LogShipper
 from emq_archive.write.trim import Trimmed, Trimmer, set_watermark
 from emq_ops.protocol import deadline
-from emq_ops.protocol.errors import DamagedError, EmqError, ServerError
+from emq_ops.protocol.errors import DamagedError, EmqError, OutcomeUnknownError, ServerError
 from emq_ops.protocol.fence import Fence
 
 Progress = Callable[[int, int], None]
@@ -253,7 +254,11 @@ class Driver:
             if deadline.passed():
                 self.report.refused.append("the time was up; the next cycle trims the rest")
                 return
-            done = trimmer.slice(upto, marks)
+            try:
+                done = trimmer.slice(upto, marks)
+            except OutcomeUnknownError:
+                self._count_lost(facts)
+                raise
             if done.verdict in ("moved", "changed") and looked != marks[-1].last:
                 # Entries that others deleted by name, say: what is left is compared once more, as it stands now.
                 looked = marks[-1].last
@@ -264,6 +269,15 @@ class Driver:
             self.source.marks.trimmed(marks, done.left)
             if done.held or not done.removed or upto == receipt.bound:
                 return
+
+    def _count_lost(self, facts: Facts) -> None:
+        """The reply of a slice was lost: what it removed is told by what stands now, and reading begins anew."""
+        self.source.forget()
+        with contextlib.suppress(EmqError):
+            now = self.source.look()
+            if now.run_id == facts.run_id and now.exists:
+                added = max(0, now.entries_added - facts.entries_added)
+                self.report.trimmed = max(self.report.trimmed, facts.length + added - now.length)
 
     def _store_again(self, last: StreamId) -> bool:
         """Reads and stores what stands up to `last`, where a mark ends; whether all of it was archived before."""

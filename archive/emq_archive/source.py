@@ -55,10 +55,14 @@ class StreamSource(LiveStream):
         self._page = PageSize()
         self._cut: StreamId | None = None  # the end of a mark that somebody else cut
 
+    def look(self) -> Facts:
+        """Returns the stream's facts now, and remembers nothing."""
+        return Facts.of(self.queue.run("stream_facts", [self.key], readonly=True))
+
     def observe(self, stored: Frontier | None) -> tuple[Facts, bool]:
         """The stream's facts now (one request), and whether a life of it ended since the last look. `stored` is the
         frontier in the local database. Raises DamagedError where the key is of another type."""
-        facts = Facts.of(self.queue.run("stream_facts", [self.key], readonly=True))
+        facts = self.look()
         if self._clock is not None:
             facts = replace(facts, now_ms=self._clock())
         if self.facts is not None:
