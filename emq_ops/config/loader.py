@@ -75,16 +75,23 @@ def load(files: Sequence[Path], env: Mapping[str, str], *, only: Sequence[str] |
     return Loaded(config, filled, tuple(files_read.sources), env, tuple(dict.fromkeys(files_read.folders)))
 
 
-def overlay(low: Tree, high: Tree) -> Tree:
-    """`high` over `low`: mappings key by key, everything else replaced. Neither is changed."""
+def overlay(low: Tree, high: Tree, path: tuple[str, ...] = ()) -> Tree:
+    """`high` over `low`: mappings key by key, everything else replaced. Neither is changed. Raises SourceError for
+    nothing at all over a mapping: whoever wrote it may have meant to take the mapping away, or to leave it."""
     if isinstance(low, MapTree):
         if isinstance(high, MapTree):
             items = dict(low.items)
             for key, (mark, value) in high.items.items():
-                items[key] = (mark, overlay(items[key][1], value)) if key in items else (mark, value)
+                items[key] = (mark, overlay(items[key][1], value, (*path, key))) if key in items else (mark, value)
             return MapTree(high.mark, items, low.size + high.size)
         if isinstance(high, Scalar) and high.value is None:
-            return low
+            off = "{enabled: false} switches a pass off, " if len(path) > 2 or path[:1] == ("defaults",) else ""
+            raise SourceError(
+                f"says nothing, over what {low.mark} says",
+                high.mark,
+                path=dotted(path),
+                fix=f"{off}{{}} adds nothing; or take the line out",
+            )
     return high
 
 

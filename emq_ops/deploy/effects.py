@@ -8,14 +8,23 @@ from emq_ops.deploy.model import LiveQueue, Step, StreamFacts
 def stalled_effect(step: Step, facts: LiveQueue) -> None:
     """Who else recovers leases of this queue."""
     if step.op == "delete":
+        _left(step, facts.left.get("stalled"), "in flight that nothing of ours recovers any more", "job")
         return
     for kind in ("recoverer", "sweeper"):
         if kind in facts.rivals:
             step.notes.append(f"competing {kind}: {facts.rivals[kind]}; a sweep beside it sees little")
 
 
+def _left(step: Step, count: int | None, what: str, thing: str) -> None:
+    """What a policy that goes leaves behind."""
+    if count:
+        step.notes.append(f"{count:,} {thing}{'s' if count != 1 else ''} {what}")
+
+
 def dead_effect(step: Step, facts: LiveQueue, *, protected: bool) -> None:
     """Which dead jobs the new policy would let go."""
+    if step.op == "delete":
+        _left(step, facts.left.get("dead"), "that nothing of ours trims any more", "dead job")
     if step.op == "delete" or facts.dead is None:
         return
     dead = facts.dead
@@ -29,6 +38,8 @@ def dead_effect(step: Step, facts: LiveQueue, *, protected: bool) -> None:
 def stream_effect(step: Step, stream: StreamFacts | None, facts: LiveQueue, *, protected: bool) -> None:
     """How many records the new policy would fold, and let go of afterwards."""
     if step.op == "delete":
+        name = step.address.rpartition("/streams/")[2]
+        _left(step, facts.left.get(f"streams/{name}"), "that nothing of ours archives or trims any more", "record")
         return
     if "archiver" in facts.rivals:
         step.notes.append(f"another archiver trims a stream here: {facts.rivals['archiver']}")

@@ -61,6 +61,7 @@ def read_live(
     sound = [want for want in wants if live.queues[want.queue].damage is None]
     _read_streams(server, sound, live, env)
     _read_dead(server, ledger, sound, live, env, as_of or {})
+    _read_left(server, sound, live)
     if ledger is not None:
         for rival in competing(ledger):
             if rival.queue in live.queues:
@@ -80,8 +81,14 @@ class _Want:
         self.paths += [path for name, path in left if name == queue and path not in self.paths]
         self.dead: Json | None = None
         self.streams: dict[str, Json] = {}
+        self.left: dict[str, Command] = {}
         if after == old:
             return
+        for section, key in (("stalled", self.keys.active), ("dead", self.keys.dead)):
+            if old.get(section) and not after.get(section):
+                self.left[section] = ("ZCARD", key)
+        for name in (old.get("streams") or {}).keys() - (after.get("streams") or {}).keys():
+            self.left[f"streams/{name}"] = ("XLEN", self.keys.stream(name))
         dead = after.get("dead")
         bounds = ("keep", "max_age", "age_by")
         if dead and any(dead.get(b) != (old.get("dead") or {}).get(b) for b in bounds):
@@ -209,6 +216,14 @@ def _stream(server: Server, want: _Want, name: str, fields: Json, length: int, m
         except EmqError:
             fold = length
     return StreamFacts(length, trim, at_least, fold)
+
+
+def _read_left(server: Server, wants: Sequence[_Want], live: Live) -> None:
+    """What stands under policies that go."""
+    todo = [(want, address, command) for want in wants for address, command in want.left.items()]
+    for (want, address, _), count in zip(todo, _tolerant(server, [c for _, _, c in todo]), strict=True):
+        if not isinstance(count, EmqError):
+            live.queues[want.queue].left[address] = int(count)
 
 
 def _tolerant(server: Server, commands: Sequence[Command]) -> list[Any]:

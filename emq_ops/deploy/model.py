@@ -159,6 +159,8 @@ class LiveQueue:
     dead: DeadFacts | None = None
     streams: dict[str, StreamFacts] = field(default_factory=dict)
     rivals: dict[str, str] = field(default_factory=dict)
+    left: dict[str, int] = field(default_factory=dict)
+    """What stands under policies that go: ``stalled`` (jobs in flight), ``dead``, ``streams/<name>`` (records)."""
     damage: str | None = None
 
 

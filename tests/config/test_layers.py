@@ -159,3 +159,26 @@ def test_without_a_file_everything_is_default() -> None:
     loaded = load([], {})
     assert loaded.config.server.url == "embedded"
     assert Layers(loaded).queues(["a"]) == []
+
+
+@pytest.mark.parametrize(
+    ("over", "says"),
+    [
+        ("queues: {a: {dead: null}}", "c1.yaml:1:20: queues.a.dead: says nothing, over what"),
+        ("queues:\n  a:\n", "c1.yaml:2:3: queues.a: says nothing, over what"),
+        ("defaults: {stalled: ~}", "c1.yaml:1:21: defaults.stalled: says nothing, over what"),
+        ("queues: {a: {dead: {redact: null}}}", "c1.yaml:1:29: queues.a.dead.redact: says nothing, over what"),
+        ("queues: {a: {stalled: {max_stalled: null}}}", "max_stalled: expected a whole number, from 1 to 1000000, got"),
+    ],
+)
+def test_null_over_a_section_is_refused_and_over_a_value_removes_it(over: str, says: str, tmp_path: Path) -> None:
+    low = (
+        "defaults: {stalled: {every: 9s}}\n"
+        "queues: {a: {stalled: {max_stalled: 2}, dead: {keep: 5, max_age: 9d, redact: {drop: x}}}}\n"
+    )
+    with pytest.raises(SourceError) as caught:
+        layers(tmp_path, low, over + "\n")
+    assert says in str(caught.value)
+    found = layers(tmp_path, low, "queues: {a: {dead: {keep: null}}, b: }\n")
+    assert where(found, "a", "dead.keep") == (None, "c1.yaml:1")
+    assert found.effective("b").stalled is not None
