@@ -197,7 +197,7 @@ class Prompt:
     """Asks on stderr; Ctrl-C ends a question at once, and a run after the request in hand."""
 
     def __init__(self, stopping: threading.Event) -> None:
-        self._stopping, self._asking = stopping, False
+        self._stopping, self._asking, self._needed = stopping, False, False
 
     def confirm(self, prediction: Confirmation) -> bool:
         """May a destructive task go on?"""
@@ -208,7 +208,8 @@ class Prompt:
         return self._ask(f"[{prediction.task.name}] {name} on {prediction.changes} queues: go on?") == "y"
 
     def step(self, task: Task, queues: Sequence[str]) -> bool | None:
-        """Run this task?"""
+        """Run this task? Raises BadInputError where nobody answers."""
+        self._needed = True
         answer = self._ask(f"[{task.name}] on {len(queues)} queues: run it? (y)es, (n)o, (c)ontinue without asking")
         return None if answer == "c" else answer == "y"
 
@@ -219,6 +220,8 @@ class Prompt:
         except typer.Abort:
             if self._stopping.is_set():
                 raise KeyboardInterrupt from None
+            if self._needed:
+                raise BadInputError("nobody answers", where="--step", fix="run it in a terminal") from None
             return "n"
         finally:
             self._asking = False

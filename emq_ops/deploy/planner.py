@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -307,7 +308,7 @@ _AT_START = ("server", "http")
 
 
 def _said(value: Any) -> str:
-    return "unset" if value is None else "true" if value is True else "false" if value is False else str(value)
+    return "unset" if value is None else value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def drift_of(applied: Document, live: Live, options: Options) -> list[Drift]:

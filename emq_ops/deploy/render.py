@@ -122,6 +122,8 @@ def _shown_fields(step: Step) -> Iterator[str]:
         if step.write is None and step.op == "create":
             yield value(field.after)
             return
+        if step.write is None and step.op == "delete":
+            return  # what becomes of the value stands in the notes
         before = field.before if step.write is None else step.write.expect
         yield f"{value(before)} -> {value(field.after)}"
         return

@@ -12,7 +12,7 @@ from emq_ops.playbook import shapes
 from emq_ops.playbook.context import Ops, Stopped, TaskContext
 from emq_ops.playbook.errors import PlaybookError, TaskFailure, wrong
 from emq_ops.playbook.model import Play, Task, Vars
-from emq_ops.playbook.outcome import SKIPPED, Outcome, after_tries, done, failed, planned, together
+from emq_ops.playbook.outcome import Outcome, after_tries, done, failed, planned, skipped, together
 from emq_ops.playbook.registry import SAME, Decision, Result
 from emq_ops.playbook.scope import Renderer, Scope
 from emq_ops.playbook.store.recorder import Recorder
@@ -85,8 +85,7 @@ class Executor:
     def _skips(self, task: Task, scope: Scope) -> Outcome | None:
         for condition in task.when:
             if not self.renderer.condition(condition, scope, "when"):
-                message = f"when: {condition.source}"
-                return Outcome(SKIPPED, message, {"changed": False, "failed": False, "skipped": True, "msg": message})
+                return skipped(f"when: {condition.source}")
         return None
 
     def _loop(self, task: Task, place: Place, predict: bool, approved: list[Decision] | None) -> Outcome:
@@ -95,10 +94,10 @@ class Executor:
             items = loop_items(task, scope, self.renderer)
         except PlaybookError:
             # The list can't be made; fine where the task would not run anyway.
-            skipped = self._skips(task, scope)
-            if skipped is None:
+            passed_over = self._skips(task, scope)
+            if passed_over is None:
                 raise
-            return skipped
+            return passed_over
         outcomes: list[Outcome] = []
         for number, item in enumerate(items):
             names = {task.loop_var: item} | ({task.index_var: number} if task.index_var else {})
@@ -127,9 +126,9 @@ class Executor:
         if self.stopping.is_set():
             raise Stopped
         scope = self._scope(task, place, names)
-        skipped = self._skips(task, scope)
-        if skipped is not None:
-            return replace(skipped, plans=[Decision()])
+        passed_over = self._skips(task, scope)
+        if passed_over is not None:
+            return replace(passed_over, plans=[Decision()])
         tries = self._number(task.retries, scope, 3, "retries") if task.until else 0
         begun = None if predict else self.record.steps.get((task.key, place.queue, number))
         attempt = begun.attempt if begun else 1

@@ -95,9 +95,16 @@ class Tally:
         return {name: getattr(self, name) for name in self.__dataclass_fields__}
 
 
+def skipped(message: str) -> Outcome:
+    """A task that did not run."""
+    result = {"changed": False, "failed": False, "skipped": True, "msg": message, "count": 0}
+    return Outcome(SKIPPED, message, result)
+
+
 def failed(message: str, seen: Outcome | None = None, *, bad_input: bool = False) -> Outcome:
     """A failure; `seen`: what there was before it."""
-    result = {**(seen.result if seen else {"changed": False, "skipped": False}), "failed": True, "msg": message}
+    before = seen.result if seen else {"changed": False, "skipped": False, "count": 0}
+    result = {**before, "failed": True, "msg": message}
     outcome = seen or Outcome()
     return replace(outcome, status=FAILED, message=message, result=result, bad_input=bad_input)
 
@@ -171,9 +178,9 @@ def done(result: Result, plan: Decision, attempt: int) -> Outcome:
 def together(outcomes: Sequence[Outcome]) -> Outcome:
     """The outcome of a loop."""
     if all(outcome.status == SKIPPED for outcome in outcomes):
-        message = "no items" if not outcomes else outcomes[0].message
-        result = {"changed": False, "failed": False, "skipped": True, "msg": message, "count": 0}
-        return Outcome(SKIPPED, message, {**result, "results": [o.result for o in outcomes]})
+        none = skipped("no items" if not outcomes else outcomes[0].message)
+        none.result["results"] = [outcome.result for outcome in outcomes]
+        return none
     faults = [outcome for outcome in outcomes if outcome.failed]
     changed = any(outcome.changed for outcome in outcomes)
     status = FAILED if faults else CHANGED if changed else OK

@@ -16,14 +16,14 @@ from emq_ops.playbook.batches import split
 from emq_ops.playbook.context import Ops, Stopped
 from emq_ops.playbook.execute import Executor, Place
 from emq_ops.playbook.model import Play, Playbook, Task, Vars
-from emq_ops.playbook.outcome import SKIPPED, Outcome, Tally, as_changed
+from emq_ops.playbook.outcome import SKIPPED, Outcome, Tally, as_changed, skipped
 from emq_ops.playbook.scope import Renderer
 from emq_ops.playbook.secrets import Secrets
 from emq_ops.playbook.select import TaskSelection
 from emq_ops.playbook.store.recorder import Recorder
 from emq_ops.playbook.store.records import WHOLE, RunRecord, StepRecord
 from emq_ops.playbook.walk import QueueWalk
-from emq_ops.protocol.errors import EmqError, UnreachableError
+from emq_ops.protocol.errors import BadInputError, EmqError, UnreachableError
 
 FORKS = 8
 """Queues that are worked on at once."""
@@ -88,6 +88,9 @@ class Runner:
             ended = self._ended(INTERRUPTED, "interrupted")
         except _Declined:
             ended = self._ended(DECLINED, "not confirmed")
+        except BadInputError as fault:  # nobody is there to be asked
+            self._ended(INTERRUPTED, str(fault))
+            raise
         except UnreachableError as fault:
             ended = self._ended(LOST, str(fault), fault)
         self.emit(events.RunEnded(ended.run, ended.status, ended.tallies, ended.reason))
@@ -194,10 +197,9 @@ class Runner:
             answer = self.asks.step(task, names)
             self._stepping = answer is not None
             if answer is False:
-                result = {"changed": False, "failed": False, "skipped": True, "msg": "skipped by --step"}
-                skipped: list[Outcome | BaseException] = [Outcome(SKIPPED, "skipped by --step", result) for _ in walks]
-                self._keep(task, names, skipped)
-                return skipped
+                passed_over: list[Outcome | BaseException] = [skipped("skipped by --step") for _ in walks]
+                self._keep(task, names, passed_over)
+                return passed_over
         approved: dict[str, Outcome] = {}
         if task.module.destructive and not self.check and self.asks.confirm is not None:
             for queue, outcome in zip(names, self._each(play, task, walks, pool, predict=True), strict=True):

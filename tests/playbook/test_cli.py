@@ -170,6 +170,16 @@ def test_step(place: Bench, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
     assert place.seen("orders") == {"dead": ["C"], "rows": 1}
 
 
+def test_step_with_nobody_to_answer(
+    place: Bench, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO(""))
+    before = place.keyspace()
+    assert run("book.yaml", "-l", "orders", "--step", "--yes") == 4
+    assert capsys.readouterr().err.splitlines()[-1].endswith("--step: nobody answers (run it in a terminal)")
+    assert place.keyspace() == before
+
+
 def test_listings(place: Bench, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("book.yaml", "--list-tasks", "--tags", "change", "--output", "json") == 0
     assert [row["task"] for row in json.loads(capsys.readouterr().out)] == ["stop", "drop"]
