@@ -121,7 +121,9 @@ def play(
         say(f"emq-ops: {ended.reason}")
     elif ended.status == words.FAILED and not options.check:
         fell = sum(tally.failed > 0 for tally in ended.tallies.values())
-        say(f"emq-ops: {fell} of {len(ended.tallies)} queues failed; with the cause mended, go on with: {again}")
+        count = len(ended.tallies) + len(ended.not_begun)
+        rest = f", {len(ended.not_begun)} not begun" if ended.not_begun else ""
+        say(f"emq-ops: {fell} of {count} queues failed{rest}; with the cause mended, go on with: {again}")
     raise typer.Exit(code)
 
 

@@ -105,12 +105,13 @@ class LiveView:
 
     def _recap(self, event: e.RunEnded) -> list[str]:
         lines = ["", self._head("CHECK RECAP" if self._check else "PLAY RECAP")]
-        width = max((len(one_line(queue)) for queue in event.tallies), default=0)
+        width = max((len(one_line(queue)) for queue in (*event.tallies, *event.not_begun)), default=0)
         for queue, tally in event.tallies.items():
             style = FAILED if tally.failed else CHANGED if tally.changed else OK
             numbers = " ".join(f"{name}={getattr(tally, name):<4}" for name in RECAP).rstrip()
             unknown = f" unknown={tally.unknown}" if tally.unknown else ""
             lines.append(f"{self._styled(one_line(queue).ljust(width), style)} : {numbers}{unknown}")
+        lines += [self._styled(f"{one_line(queue).ljust(width)} : not begun", SKIPPED) for queue in event.not_begun]
         return [*lines, self._styled(f"{event.run} {event.status}", "dim")]
 
 
@@ -141,7 +142,7 @@ def outcome_row(outcome: Outcome, *, replayed: bool) -> dict[str, Any]:
     """An outcome as plain data."""
     row = outcome.as_row()
     row["diff"] = [{"what": what, "before": before, "after": after} for what, before, after in outcome.diff]
-    return row | {"changed": outcome.status == CHANGED, "failed": outcome.status == FAILED, "replayed": replayed}
+    return row | {"failed": outcome.status == FAILED, "replayed": replayed}
 
 
 def recap_row(tallies: Mapping[str, Tally]) -> dict[str, dict[str, int]]:
@@ -180,7 +181,7 @@ class DocumentView:
                 recap = recap_row(event.tallies)
                 totals = {name: sum(row[name] for row in recap.values()) for name in (*RECAP, "unknown")}
                 self._document |= {"status": event.status, "reason": event.reason, "plays": self._plays}
-                self._document |= {"recap": recap, "totals": totals}
+                self._document |= {"recap": recap, "totals": totals, "not_begun": list(event.not_begun)}
 
     def close(self) -> None:
         """Writes the document."""
@@ -214,7 +215,7 @@ class JsonLinesView:
                 row = {"event": "play_stopped", "play": event.play.name, "reason": event.reason}
             case e.RunEnded():
                 row = {"event": "run_ended", "run": event.run, "status": event.status, "reason": event.reason}
-                row["recap"] = recap_row(event.tallies)
+                row |= {"recap": recap_row(event.tallies), "not_begun": list(event.not_begun)}
             case _:
                 return
         with self._lock:

@@ -81,12 +81,13 @@ class PlayStopped(PlayEvent):
 
 @dataclass(frozen=True)
 class RunEnded(PlayEvent):
-    """A run ends. `status`: done, failed, bad_input, interrupted, lost."""
+    """A run ends. `status`: done, failed, bad_input, interrupted, lost; `not_begun`: queues that nothing was done on."""
 
     run: str
     status: str
     tallies: dict[str, Tally] = field(default_factory=dict)
     reason: str = ""
+    not_begun: tuple[str, ...] = ()
 
 
 Emit = Callable[[PlayEvent], None]

@@ -167,12 +167,22 @@ def done(result: Result, plan: Decision, attempt: int) -> Outcome:
         values,
         count=result.count,
         items=result.items[:MAX_ITEMS],
-        diff=plan.diff[:MAX_ITEMS],
+        diff=_happened(result, plan)[:MAX_ITEMS],
         attempts=attempt,
         changed=result.changed,
     )
     outcome.removals = plan.removals
     return outcome
+
+
+def _happened(result: Result, plan: Decision) -> list[tuple[str, Any, Any]]:
+    """The diff of what was done, which may be less than what was decided."""
+    if result.diff is not None:
+        return result.diff
+    if not result.changed:
+        return []
+    decided, did = set(plan.items), set(result.items)
+    return [line for line in plan.diff if line[0] not in decided or line[0] in did]
 
 
 def together(outcomes: Sequence[Outcome]) -> Outcome:

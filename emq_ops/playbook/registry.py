@@ -51,7 +51,8 @@ class Decision:
 @dataclass
 class Result:
     """What a module did. `changed`: whether anything did; `error`: why it failed after all (it may have done part of
-    it); the rest as in Decision; `returns`: what `register` keeps."""
+    it); the rest as in Decision (`diff` None: the decision's lines of what was done); `returns`: what `register`
+    keeps."""
 
     changed: bool = False
     count: int = 0
@@ -59,6 +60,7 @@ class Result:
     message: str = ""
     returns: dict[str, Any] = field(default_factory=dict)
     error: str | None = None
+    diff: list[tuple[str, Any, Any]] | None = None
 
 
 class Module:

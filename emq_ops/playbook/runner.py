@@ -41,6 +41,8 @@ class Ended:
     tallies: dict[str, Tally]
     reason: str = ""
     fault: EmqError | None = None
+    not_begun: tuple[str, ...] = ()
+    """Queues of the run's plays on which nothing was begun."""
 
 
 class _Declined(Exception):
@@ -93,7 +95,7 @@ class Runner:
             raise
         except UnreachableError as fault:
             ended = self._ended(LOST, str(fault), fault)
-        self.emit(events.RunEnded(ended.run, ended.status, ended.tallies, ended.reason))
+        self.emit(events.RunEnded(ended.run, ended.status, ended.tallies, ended.reason, ended.not_begun))
         return ended
 
     def _ended(self, status: str, reason: str, fault: EmqError | None = None) -> Ended:
@@ -104,7 +106,10 @@ class Runner:
                 counts[name] = counts.get(name, 0) + number
         with contextlib.suppress(*([EmqError] if status == LOST else [])):
             self._recorder.finish(word, counts, reason or None)
-        return Ended(self.record.run, status, self._tallies, reason, fault)
+        wanted = {queue for names in self.queues.values() for queue in names}
+        return Ended(
+            self.record.run, status, self._tallies, reason, fault, tuple(sorted(wanted - self._tallies.keys()))
+        )
 
     def _progress(self, task: Task, queue: str, text: str) -> None:
         self.emit(events.Progress(task, queue, self.secrets.shown(text)))

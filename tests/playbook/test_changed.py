@@ -8,12 +8,15 @@ from typing import Any
 import pytest
 
 from emq_ops.ledger import runs
+from emq_ops.playbook.asks import Asks, Confirmation
 from emq_ops.playbook.context import QueuePolicy
-from emq_ops.playbook.events import PlayEvent, Progress
+from emq_ops.playbook.events import PlayEvent, Progress, TaskEnded
 from emq_ops.playbook.outcome import CHANGED, FAILED, OK, Outcome, Tally, done, failed, together
 from emq_ops.playbook.play import Options, prepare
-from emq_ops.playbook.registry import Decision, Result
-from tests.playbook.bench import Bench
+from emq_ops.playbook.registry import CHANGE, Decision, Result
+from emq_ops.protocol.queue import Queue
+from emq_ops.protocol.transitions import jobs
+from tests.playbook.bench import Bench, job, letter
 from tests.playbook.test_cases import spelled
 
 HALF = """
@@ -126,3 +129,24 @@ def test_an_outcome_knows_whether_anything_changed(error: str | None) -> None:
     assert Outcome.from_row(after.kept()).changed
     old: dict[str, Any] = {"status": CHANGED, "message": "of an earlier version"}
     assert Outcome.from_row(old).changed
+
+
+def test_the_diff_is_of_what_was_done(bench: Bench) -> None:
+    bench.put("orders", {"dead": {"A": "x", "B": "x", "C": "x"}})
+
+    def confirm(_asked: Confirmation) -> bool:  # one of them lives again before the answer is there
+        jobs.reprocess(Queue(bench.server, "orders"), job("B"))
+        return True
+
+    text = "- {queues: orders, tasks: [{name: drop, remove: {all: true}}, {name: none, requeue: {all: true}}]}\n"
+    ended = bench.play(text, asks=Asks(confirm=confirm))
+    assert ended.status == "done"
+    outcomes = {e.task.name: e.outcome for e in bench.said if isinstance(e, TaskEnded)}
+    assert [letter(what) for what, _, _ in outcomes["drop"].diff] == ["A", "C"]
+    assert (outcomes["drop"].count, outcomes["none"].diff) == (2, [])
+
+
+def test_the_diff_of_a_sweep_is_of_the_sweep() -> None:
+    foretold = Decision(CHANGE, 2, ["a", "b"], diff=[("a", "active", "dead"), ("b", "active", "dead")])
+    did = Result(True, 2, ["a", "b"], diff=[("a", "active", "pending"), ("b", "active", "pending")])
+    assert {after for _, _, after in done(did, foretold, 1).diff} == {"pending"}

@@ -385,3 +385,18 @@ def test_a_server_lost_in_the_middle(
         with own.client() as admin:
             admin.zrem("emq:{orders}:pending", job("A"))
         assert run("--resume", err.rsplit(" ", 1)[1].strip()) == 0
+
+
+def test_batches_that_were_not_begun_are_named(place: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+    (place.folder / "serial.yaml").write_text(
+        "- {queues: [mail, orders, parcels], serial: 1, tasks: [{fail: {msg: no, }, when: queue == 'mail'}]}\n"
+    )
+    place.put("parcels", {"pending": ["E"]})
+    assert run("serial.yaml") == 2
+    captured = capsys.readouterr()
+    assert "1 of 3 queues failed, 2 not begun; with the cause mended" in captured.err
+    recap = captured.out.split("PLAY RECAP")[1].splitlines()
+    assert [line.split(" : ")[1].split("=")[0] for line in recap[1:4]] == ["ok", "not begun", "not begun"]
+    assert [line.split()[0] for line in recap[1:4]] == ["mail", "orders", "parcels"]
+    assert run("serial.yaml", "--output", "json") == 2
+    assert json.loads(capsys.readouterr().out)["not_begun"] == ["orders", "parcels"]

@@ -133,20 +133,17 @@ class ArchiveStreams(Module):
         returns = self._returns(rows)
         count = returns["folded"] + returns["trimmed"] + returns["shipped"]
         items = [name for name, row in rows.items() if any(row.get(key) for key in self._sums[:3])]
-        diff: list[tuple[str, Any, Any]] = [
-            (
-                f"stream {name}",
-                f"{self._length(ctx, name)} records",
-                f"{self._length(ctx, name) - rows[name]['trimmed']}",
-            )
-            for name in items
-        ]
+        diff = [self._trimmed(name, self._length(ctx, name), rows[name]["trimmed"]) for name in items]
         message = self._said(returns) if policies else "the config archives no stream of this queue"
         plan = Decision(
             CHANGE if count else SAME, returns["folded"], items, 0, message=message, diff=diff, returns=returns
         )
         plan.data = {"streams": list(there)}
         return plan
+
+    @staticmethod
+    def _trimmed(name: str, length: int, trimmed: int) -> tuple[str, Any, Any]:
+        return f"stream {name}", f"{length} records", f"{length - trimmed}"
 
     @staticmethod
     def _length(ctx: TaskContext, name: str) -> int:
@@ -164,7 +161,11 @@ class ArchiveStreams(Module):
         changed = plan.verdict == CHANGE if resumed else any(returns[key] for key in self._sums[:3])
         if resumed:
             returns |= {key: max(returns[key], plan.returns[key]) for key in self._sums[:3]}
-        return Result(changed, returns["folded"], plan.items, self._said(returns), returns, "; ".join(odd) or None)
+        items = plan.items if resumed else [n for n, row in rows.items() if any(row[key] for key in self._sums[:3])]
+        trims = {name: int(returns["streams"][name]["trimmed"]) for name in items if name in returns["streams"]}
+        diff = [self._trimmed(name, self._length(ctx, name) + count, count) for name, count in trims.items()]
+        said = self._said(returns)
+        return Result(changed, returns["folded"], items, said, returns, "; ".join(odd) or None, diff)
 
     @staticmethod
     def _said(returns: dict[str, Any]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from emq_ops.ledger import interruptions
@@ -60,8 +61,7 @@ class Sweep(Module):
         report = foretell(ctx, SWEEP, order_of(ctx, policy)).report
         row = report.as_row()
         count = report.recovered + report.dead + report.ghosts
-        diff: list[tuple[str, Any, Any]] = [(job, "active", "pending") for job in report.recovered_jobs]
-        diff += [(job, "active", "dead") for job in report.dead_jobs]
+        diff = _moves(report.recovered_jobs, report.dead_jobs)
         items = [*report.recovered_jobs, *report.dead_jobs]
         returns = self._returns(row) | {"active": look(ctx.queue)["active"] - count}
         plan = Decision(CHANGE if count else SAME, count, items, diff=diff, returns=returns, duty=True)
@@ -79,12 +79,18 @@ class Sweep(Module):
             return Result(plan.verdict == CHANGE, plan.count, plan.items, plan.message, returns)
         items = [*report["recovered_jobs"], *report["dead_jobs"]]
         returns = self._returns(report) | {"active": look(ctx.queue)["active"]}
-        return Result(count > 0, count, items, _said(report), returns)
+        diff = _moves(report["recovered_jobs"], report["dead_jobs"])
+        return Result(count > 0, count, items, _said(report), returns, diff=diff)
 
     @staticmethod
     def _returns(row: dict[str, Any]) -> dict[str, Any]:
         out: dict[str, Any] = {name: row.get(name, 0) for name in ("recovered", "exempted", "dead", "ghosts")}
         return {**out, "recovered_ids": row.get("recovered_jobs", []), "dead_ids": row.get("dead_jobs", [])}
+
+
+def _moves(recovered: Sequence[str], dead: Sequence[str]) -> list[tuple[str, Any, Any]]:
+    """Where a sweep puts jobs."""
+    return [*((job, "active", "pending") for job in recovered), *((job, "active", "dead") for job in dead)]
 
 
 def _said(row: dict[str, Any]) -> str:
