@@ -81,7 +81,7 @@ class PlayStopped(PlayEvent):
 
 @dataclass(frozen=True)
 class RunEnded(PlayEvent):
-    """A run ends. `status`: done, failed, bad_input, interrupted, lost; `not_begun`: queues that nothing was done on."""
+    """A run ends. `status`: done, failed, bad_input, interrupted, lost; `not_begun`: queues nothing was done on."""
 
     run: str
     status: str
