@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 
@@ -37,6 +38,7 @@ from tests.support.cluster import Cluster, ask
 from tests.support.daemons import site
 from tests.support.moving import Move
 from tests.support.passing import add, kill_row, lapse, sweep, take, trim
+from tests.support.roles import PASSWORD, ROLES, install
 
 HASTY = ConnectionOptions(patience=0.2)
 
@@ -228,6 +230,25 @@ def test_what_takes_things_away_looks_right_before(half: Half, hasty: Server) ->
     assert half.digests() == before
     half.move.begin().turn_back()
     assert half.rows() == rows
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_every_role_may_call_its_scripts_and_finds_out_what_moves(half: Half, patient: Server, role: str) -> None:
+    for node in half.cluster.nodes:
+        install(node)
+    user = f"emq-ops-{role}:{quote(PASSWORD, safe='')}@"
+    with connect(half.cluster.url.replace("://", "://" + user), HASTY) as server:
+        doors = ["audit"] if role == "reader" else ["claim"] if role == "worker" else ["audit", "claim", "sweep"]
+        for name in doors:
+            DOORS[name](server, half)
+        half.split("sets")
+        for name in doors:
+            with pytest.raises(SlotMovingError):
+                pytest.fail(f"{name}: {DOORS[name](server, half)}")
+        half.move.turn_back(carried=False)
+        for name in doors:
+            with pytest.raises(SlotMovingError, match="of its keys lie on"):
+                pytest.fail(f"{name}: {DOORS[name](server, half)}")
 
 
 @pytest.mark.parametrize("end", ["finish", "turn_back"])

@@ -84,9 +84,10 @@ class Cluster(Topology):
         with self._lock:
             self._whole.pop(slot, None)
 
-    def torn(self, slots: Collection[int], fresh: Collection[int] = ()) -> dict[int, EmqError]:
+    def torn(self, slots: Collection[int], scripts: Collection[int], fresh: Collection[int]) -> dict[int, EmqError]:
         """A node keeps the keys of a slot that it does not serve only while a move is under way, or where one was left
-        half done. What was found holds for WHOLE seconds, or until a node says that the slot moves or moved."""
+        half done. What was found holds for WHOLE seconds, or until a node says that the slot moves or moved. As long as
+        the nodes know of the move themselves, what names its one key is right."""
         now = time.monotonic()
         with self._lock:
             asked = sorted(slot for slot in set(slots) if slot in fresh or self._whole.get(slot, 0.0) <= now)
@@ -106,7 +107,11 @@ class Cluster(Topology):
         with self._lock:
             self._whole.update(dict.fromkeys(set(asked) - set(found), now + WHOLE))
             self._stale = self._stale or bool(found)  # the node with the keys may serve them by now
-        return found
+        return {slot: fault for slot, fault in found.items() if slot in scripts or not self._leaves(table[slot], slot)}
+
+    def _leaves(self, node: Node | None, slot: int) -> bool:
+        """Whether a node knows that it gives up a slot, and so says where a key is that it has not."""
+        return node is not None and f"[{slot}->-" in self._own_line(node)
 
     def layout(self) -> object:
         with self._lock:
@@ -118,14 +123,17 @@ class Cluster(Topology):
         return told
 
     def _moves(self, node: Node) -> object:
-        """What moves to or from a node: the marks in its own line of CLUSTER NODES. What moves is equal to nothing."""
+        """What moves to or from a node; that is equal to nothing."""
+        return object() if "[" in self._own_line(node) else ""
+
+    def _own_line(self, node: Node) -> str:
+        """What a node says of itself in CLUSTER NODES, with the slots that move; one bracket where it says nothing."""
         try:
             [reply] = self._ask(node, [("CLUSTER", "NODES")], GLANCE)
         except EmqError:
-            return object()
+            return "["
         lines = reply.decode("utf-8", "replace").splitlines() if isinstance(reply, bytes) else []
-        own = next((line for line in lines if "myself" in line), "")
-        return object() if "[" in own else ""
+        return next((line for line in lines if "myself" in line), "[")
 
     def at(self, address: Address) -> Node:
         return self._nodes.at(address)

@@ -170,24 +170,28 @@ def _lost(fault: ConnectionLost, number: int, where: str, again: ToRetry, result
 def torn(
     topology: Topology, calls: Sequence[Call], numbers: Sequence[int], results: list[Any]
 ) -> tuple[list[int], Sequence[int]]:
-    """The numbers of those scripts whose slot lies in part on another node, with what to say in `results`, and the
-    rest: nothing is judged or written in a slot that is moving."""
+    """The numbers of those calls whose slot lies in part on another node, with what to say in `results`, and the rest:
+    nothing is judged or written in a slot that is moving."""
     if topology.single:
         return [], numbers
-    slots: dict[int, int | None] = {}
+    slots: dict[int, int] = {}
+    scripts: set[int] = set()
     fresh: set[int] = set()
     for number in numbers:
         call = calls[number]
+        if (slot := call.slot) is None:
+            continue
+        slots[number] = slot
         if call.script is not None:
-            slots[number] = slot = call.slot
-            if call.script.frees and slot is not None:
+            scripts.add(slot)
+            if call.script.frees:
                 fresh.add(slot)
-    found = topology.torn({slot for slot in slots.values() if slot is not None}, fresh)
+    found = topology.torn(set(slots.values()), scripts, fresh)
     if not found:
         return [], numbers
     apart = [number for number, slot in slots.items() if slot in found]
     for number in apart:
-        results[number] = found[slots[number] or 0]
+        results[number] = found[slots[number]]
     return apart, [number for number in numbers if number not in set(apart)]
 
 

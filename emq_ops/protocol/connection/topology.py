@@ -59,9 +59,10 @@ class Topology:
     def moving(self, slot: int) -> None:
         """A node said that `slot` is moving: what was known of its keys holds no more."""
 
-    def torn(self, slots: Collection[int], fresh: Collection[int] = ()) -> dict[int, EmqError]:
-        """Those of `slots` of which a part lies on another node, each with what to say. `fresh`: those of which it must
-        be known as of now."""
+    def torn(self, slots: Collection[int], scripts: Collection[int], fresh: Collection[int]) -> dict[int, EmqError]:
+        """Those of `slots` of which a part lies on another node, each with what to say. `scripts`: those of them in
+        which a script is to run, which looks at keys that it does not name; `fresh`: those of which it must be known as
+        of now."""
         return {}
 
 
