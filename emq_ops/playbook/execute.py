@@ -14,6 +14,7 @@ from emq_ops.playbook.errors import PlaybookError, TaskFailure, wrong
 from emq_ops.playbook.model import Play, Task, Vars
 from emq_ops.playbook.outcome import Outcome, after_tries, done, failed, planned, skipped, together
 from emq_ops.playbook.registry import SAME, Decision, Result
+from emq_ops.playbook.removals import Removals
 from emq_ops.playbook.scope import Renderer, Scope
 from emq_ops.playbook.store.recorder import Recorder
 from emq_ops.playbook.store.records import RunRecord, StepRecord, TryKey
@@ -46,6 +47,7 @@ class Executor:
     check: bool
     stopping: threading.Event
     say: Callable[[Task, str, str], None]
+    removals: Removals = field(default_factory=lambda: Removals({}))
     queues: dict[str, Queue] = field(default_factory=dict)
     """Those that were worked on, so that a name is checked once a run."""
 
@@ -194,7 +196,7 @@ class Executor:
         try:
             if plan is None:
                 plan = module.inspect(ctx, options)
-            _guard(task, ctx, plan)
+            self._guard(task, ctx, plan)
         except UnreachableError:
             raise
         except BadInputError as fault:
@@ -202,16 +204,31 @@ class Executor:
         except EmqError as fault:
             return failed(str(fault))
         if ctx.check or (plan.verdict == SAME and not plan.duty and not resumed):
+            if self.check:
+                self.removals.begun(ctx.queue.name, plan)
             return planned(plan)
         if module.acts and not resumed and plan.verdict != SAME:
             self.recorder.now(StepRecord(task.key, ctx.queue.name, number, attempt, plan, None))
+        self.removals.begun(ctx.queue.name, plan)
         try:
             result = self._act(task, ctx, options, plan, resumed)
         except UnreachableError:
             raise
         except EmqError as fault:
             return replace(failed(str(fault)), attempts=attempt)
+        self.removals.ended(ctx.queue.name, plan, result)
         return done(result, plan, attempt)
+
+    def _guard(self, task: Task, ctx: TaskContext, plan: Decision) -> None:
+        """What the config forbids. Raises TaskFailure."""
+        if not task.module.destructive or plan.verdict == SAME:
+            return
+        if ctx.policy.protect:
+            raise TaskFailure(
+                f"queue '{ctx.queue.name}' is protected; {task.module.name} is refused",
+                fix="`protect: true` in the config",
+            )
+        self.removals.check(task, ctx.queue.name, plan, ctx.policy.max_removals)
 
     def _act(self, task: Task, ctx: TaskContext, options: dict[str, Any], plan: Decision, resumed: bool) -> Result:
         for _ in range(_LOST_REPLIES - 1):
@@ -248,22 +265,6 @@ def task_options(task: Task, scope: Scope, renderer: Renderer) -> dict[str, Any]
         else:
             out[name] = renderer.conditions(task.conditions[name], scope, name)
     return out
-
-
-def _guard(task: Task, ctx: TaskContext, plan: Decision) -> None:
-    """What the config forbids. Raises TaskFailure."""
-    if not task.module.destructive or plan.verdict == SAME:
-        return
-    policy = ctx.policy
-    if policy.protect:
-        raise TaskFailure(
-            f"queue '{ctx.queue.name}' is protected; {task.module.name} is refused", fix="`protect: true` in the config"
-        )
-    if policy.max_removals is not None and plan.removals > policy.max_removals:
-        raise TaskFailure(
-            f"{task.module.name} would remove {plan.removals} jobs, more than max_removals ({policy.max_removals})",
-            fix="narrow it, or raise max_removals in the config",
-        )
 
 
 def _at(task: Task, fault: BadInputError) -> PlaybookError:

@@ -46,6 +46,11 @@ class Outcome:
         return self.status in (FAILED, STOPPED)
 
     @property
+    def removed(self) -> int:
+        """How many jobs it took away."""
+        return min(self.removals, self.count) if self.changed else 0
+
+    @property
     def rescuable(self) -> bool:
         """Whether a ``rescue`` section may take over."""
         return self.status == FAILED and not self.bad_input

@@ -17,6 +17,7 @@ from emq_ops.playbook.context import Ops, Stopped
 from emq_ops.playbook.execute import Executor, Place
 from emq_ops.playbook.model import Play, Playbook, Task, Vars
 from emq_ops.playbook.outcome import SKIPPED, Outcome, Tally, as_changed, skipped
+from emq_ops.playbook.removals import Removals
 from emq_ops.playbook.scope import Renderer
 from emq_ops.playbook.secrets import Secrets
 from emq_ops.playbook.select import TaskSelection
@@ -74,7 +75,9 @@ class Runner:
         self._stepping = self.asks.step is not None
         self._fault = ""
         self._executor = Executor(
-            self.ops, self.renderer, self.extra, self.record, self._recorder, self.check, self.stopping, self._progress
+            *(self.ops, self.renderer, self.extra, self.record, self._recorder, self.check, self.stopping),
+            say=self._progress,
+            removals=Removals(self.record.removed()),
         )
 
     def run(self) -> Ended:

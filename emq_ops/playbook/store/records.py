@@ -71,7 +71,7 @@ class RunRecord:
     """A run as asked: `playbook` is its absolute path, `options` what the command line said, `queues` those of each
     play (by its index, as text). Of a run that failed and was resumed: `lives`, the claim under which a task of a queue
     began anew; `changed`, tasks that had changed something and are looked at again; `tries`, by attempt, those that
-    changed something and were followed by another."""
+    changed something and were followed by another; `earlier`, steps of tasks that began anew."""
 
     run: str
     playbook: str
@@ -83,6 +83,21 @@ class RunRecord:
     lives: dict[tuple[str, str], int] = field(default_factory=dict)
     changed: set[tuple[str, str]] = field(default_factory=set)
     tries: dict[TryKey, dict[int, Outcome]] = field(default_factory=dict)
+    earlier: list[StepRecord] = field(default_factory=list)
+
+    def removed(self) -> dict[str, int]:
+        """How many jobs earlier processes of this run took away, by queue, as its steps say."""
+        of_task: dict[tuple[str, str], list[int]] = {}
+        for step in (*self.steps.values(), *self.earlier):
+            whole_and_items = of_task.setdefault((step.task, step.queue), [0, 0])
+            if step.outcome is not None:
+                whole_and_items[step.item != WHOLE] += step.outcome.removed
+        for key, tried in self.tries.items():
+            of_task.setdefault((key.task, key.queue), [0, 0])[1] += sum(one.removed for one in tried.values())
+        found: dict[str, int] = {}
+        for (_, queue), (whole, items) in of_task.items():
+            found[queue] = found.get(queue, 0) + max(whole, items)
+        return found
 
     def tries_before(self, key: TryKey, attempt: int) -> list[Outcome]:
         """The tries of an earlier process that changed something."""
@@ -184,6 +199,7 @@ def _record(run: str, row: Any, steps: list[StepRecord]) -> RunRecord:
         if earlier is None:
             record.steps[step.key] = step
             continue
+        record.earlier.append(step)
         place = (earlier[1], step.queue)
         if earlier[2] == _DROPPED:
             record.lives[place] = max(int(earlier[3]), record.lives.get(place, 0))
