@@ -118,14 +118,13 @@ def remote(remote_url: str) -> Iterator[Remote]:
 
 
 DIAGONAL = {("sqlite", "directory"), ("postgres", "s3")}
-"""Modules other than test_ship run on these pairs in `make test`, and on the two others in `make soak`: each backend is
-under every test, and each pair under the whole of shipping."""
+"""Tests run on these pairs in `make test`, and on the two others in `make soak`: each backend is under every test."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         callspec = getattr(item, "callspec", None)
-        if callspec is None or not item.nodeid.startswith("tests/archive/") or "test_ship" in item.nodeid:
+        if callspec is None or not item.nodeid.startswith("tests/archive/"):
             continue
         pair = (callspec.params.get("backend"), callspec.params.get("remote_url"))
         if None not in pair and pair not in DIAGONAL:

@@ -92,12 +92,13 @@ def test_a_frozen_primary_holds_up_no_other_shard(cluster: Cluster, server: Serv
     others = [name for i, name in enumerate(QUEUES) if i != frozen]
     node = cluster.nodes[frozen]
     assert node.process is not None
+    usual = slowest(server, others, 3)  # of this machine, as busy as it is now
     os.kill(node.process.pid, signal.SIGSTOP)
     try:
         worst = slowest(server, others, 10)
     finally:
         os.kill(node.process.pid, signal.SIGCONT)
-    assert worst < SETTLED + 2
+    assert worst < max(SETTLED + 2, 3 * usual)
     assert not [event for event in daemon.events("lease_lost") if event["queue"] in others]
     assert daemon.events("server_lost")
     late = lapsed(server, 1, QUEUES[frozen])
@@ -110,16 +111,17 @@ def test_a_slot_that_stands_half_moved_is_taken_up_within_an_interval(
     cluster: Cluster, server: Server, daemon: Daemon, end: str
 ) -> None:
     queue = QUEUES[1]
+    usual = slowest(server, [QUEUES[0], QUEUES[2]], 2)
     move = Move(cluster, queue).begin()
     move.carry(keys_of(queue).dead, keys_of(queue).lease)
     wait_for(lambda: any("moving this slot" in str(event) for event in daemon.events()), 10)
     time.sleep(LEASE_S + 1)  # a lease that nobody renews is over by then
-    assert slowest(server, [QUEUES[0], QUEUES[2]], 2) < SETTLED
+    assert slowest(server, [QUEUES[0], QUEUES[2]], 2) < max(SETTLED, 3 * usual)
     getattr(move, end)()
     since = time.monotonic()
     [late] = lapsed(server, 1, queue)
     wait_for(lambda: server.read("ZSCORE", keys_of(queue).dead, late) is not None, 30)
-    assert time.monotonic() - since < SETTLED + LEASE_S / 3
+    assert time.monotonic() - since < max(SETTLED + LEASE_S / 3, 3 * usual)
     assert reads.counts(Queue(server, queue)).dead == 2
     daemon.stop()
 

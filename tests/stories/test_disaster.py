@@ -152,5 +152,5 @@ def test_a_copied_state_is_refused_like_a_foreign_one(at: Callable[[str], Site],
     owner.run("sweep", "orders")
     for words in (("sweep", "orders"), ("hold", "orders", "--for", "5m"), ("apply", "--yes", "--allow-loss")):
         said = copy.run(*words, code=1)
-        assert "another database of this state led the queue since" in said.stderr + said.stdout, words
+        assert "another database of this state led the queue since" in said.err + said.out, words
     owner.run("sweep", "orders")

@@ -52,8 +52,9 @@ def test_at_every_request(valkey: Valkey, server: Server, kind: str, scripts: tu
         told = Told()
         with RespProxy(valkey.url) as proxy, connect(f"{proxy.url}?socket_timeout=0.1") as ours:
             fault = proxy.arm(kind, at=k, match=scripted(*scripts))
-            # Room for more attempts than the scenario needs: a claim whose reply is lost costs one.
-            options = {"max_attempts": 3, "backoff": Backoff(base=0, longest=0), "concurrency": 2, "lease": 150}
+            # Room for more attempts than the scenario needs: a claim whose reply is lost costs one, and on a slow
+            # machine any may lapse.
+            options = {"max_attempts": 4, "backoff": Backoff(base=0, longest=0), "concurrency": 2, "lease": 400}
             with Consumer(
                 Queue(ours, q.name), obedient, ConsumerSettings(beat=20, cancel=False, **options), on_event=told
             ):  # type: ignore[arg-type]  # of many types
