@@ -62,6 +62,12 @@ class NothingAppliedError(EmqError):
         super().__init__("nothing was applied yet", where=where, fix="emq-ops apply, or up --apply")
 
 
+SILENT_SECONDS = 40.0
+"""A daemon that wrote nothing into the state for so long is not well, whatever it believes."""
+MOST_TOLD = 5
+"""So many texts of one fault are told."""
+
+
 @dataclass(slots=True)
 class Chore:
     """Something done every `seconds` of the main thread."""
@@ -104,7 +110,9 @@ class Daemon:
         self._windows: tuple[float, list[Window]] = (0.0, [])
         self._refused: int | None = None
         self._told: set[str] = set()
-        self._state_fault = ""
+        self._faults: dict[str, str] = {}
+        self._faults_told: set[str] = set()
+        self._written_at = clock.steady()
         self._started_ms = clock.now_ms()
         self.hangup = threading.Event()
         """Set it to look at the revision and the server's queues at once (SIGHUP)."""
@@ -142,11 +150,16 @@ class Daemon:
             self._end()
 
     def health(self) -> dict[str, Any]:
-        """Whether this daemon can do its work: server and state answer, and it runs the revision that is in force."""
+        """Whether this daemon does its work: the server takes its leases, its last write into the state is not long
+        ago, and it runs the revision that is in force."""
         leads = self.leads
         facts = {"revision": self.revision.number, "leads": leads.led, "away": leads.away, "faults": leads.faults}
-        ok = not (self.leads.away or self._state_fault or self._refused)
-        return {"ok": ok, **facts, "refused_revision": self._refused, "state_fault": self._state_fault or None}
+        fault = next(iter(self._faults.values()), None)
+        silent = clock.steady() - self._written_at
+        if fault is None and silent > SILENT_SECONDS:
+            fault = f"nothing was written into the state for {silent:.0f} s"
+        ok = not (self.leads.away or fault or self._refused)
+        return {"ok": ok, **facts, "refused_revision": self._refused, "state_fault": fault}
 
     def _loop(self, stop: threading.Event) -> None:
         lead_every = min(1.0, self.settings.lease / 5000)
@@ -175,7 +188,9 @@ class Daemon:
                     self._guarded(chore.do)
 
     def _guarded(self, do: Callable[[], None]) -> None:
-        """A chore's fault is said once, until it is another."""
+        """A chore's fault stands until that chore is done again: what only reads proves nothing about a write. However
+        often it comes and goes, and whichever chores meet it, it is said once, until the last of them is done."""
+        name = getattr(do, "__name__", "")
         try:
             with deadline.deadline(30.0):
                 do()
@@ -184,12 +199,14 @@ class Daemon:
         except Exception as fault:  # noqa: BLE001 - no chore may end the daemon
             text = f"fault of emq-ops itself: {type(fault).__name__}: {fault}"
         else:
-            if self._state_fault and do in (self._follow, self._flush):
-                self._state_fault = ""
+            if self._faults.pop(name, None) is not None and not self._faults:
+                self._faults_told.clear()
                 self.emit(StateBack("*"))
             return
-        if text != self._state_fault:
-            self._state_fault = text
+        self._faults[name] = text
+        self._faults.setdefault(self._beat.__name__, text)  # which writes in any case
+        if text not in self._faults_told and len(self._faults_told) < MOST_TOLD:
+            self._faults_told.add(text)
             self.emit(StateFault("*", error=text))
 
     def _rescan(self) -> None:
@@ -292,6 +309,7 @@ class Daemon:
             marks.Living(who(), self._started_ms, clock.now_ms(), self.revision.number, self.leads.led, facts),
         )
         self.leads.refresh()
+        self._written_at = clock.steady()
 
     def _flush(self) -> None:
         self.book.flush({key: clock.ms_of(fires) for key, (_, fires) in self.timers.times().items()})

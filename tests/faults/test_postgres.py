@@ -7,15 +7,16 @@ import logging
 import os
 import signal
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
-from sqlalchemy import Connection, event, text
+from sqlalchemy import Connection, Engine, event, text
 
 from emq_archive.local import open_local
 from emq_ops.database.errors import DatabaseError, DatabaseLockedError, DatabaseUnreachableError
@@ -28,7 +29,7 @@ from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import Server
 from emq_ops.protocol.transitions import reads
 from tests.support.daemons import site, wait_for
-from tests.support.passing import add, take
+from tests.support.passing import add, stall, take
 from tests.support.postgres import Postgres
 from tests.support.valkey import Valkey
 
@@ -318,3 +319,77 @@ def test_what_the_url_says_of_the_session_holds(postgres: Postgres) -> None:
             assert connection.execute(text("SHOW application_name")).scalar() == "mine"
             assert connection.execute(text("SHOW default_transaction_isolation")).scalar() == "read committed"
         opened.close()
+
+
+def turn_read_only(own: Postgres, url: str) -> None:
+    """As in a failover: the sessions that are open take no writes any more, those that are opened anew do."""
+    alter(
+        own,
+        "SET default_transaction_read_only = off",
+        f"ALTER DATABASE {database(url)} SET default_transaction_read_only = off",
+        "ALTER SYSTEM SET default_transaction_read_only = on",
+        "SELECT pg_reload_conf()",
+    )
+
+
+@pytest.mark.parametrize("opening", [_ledger, _local])
+def test_sessions_that_turned_read_only_leave_the_pool_at_once(opening: Callable[[str], Any]) -> None:
+    with Postgres() as own, ExitStack() as stack:
+        url = own.fresh()
+        opened, write = opening(url)
+        stack.callback(opened.close)
+        with write() as connection:
+            connection.execute(text("CREATE TABLE mine (id integer)"))
+        held = [stack.enter_context(opened.engine.connect()) for _ in range(4)]
+        for connection in held:
+            connection.close()
+        turn_read_only(own, url)
+        wait_for(lambda: _shows(opened.engine, "default_transaction_read_only") == "on")
+        with pytest.raises(EmqError, match="takes no writes"), write() as connection:
+            connection.execute(text("INSERT INTO mine VALUES (1)"))
+        for _ in range(4):
+            with write() as connection:
+                connection.execute(text("INSERT INTO mine VALUES (1)"))
+
+
+def _shows(engine: Engine, setting: str) -> str:
+    with engine.connect() as connection:
+        return str(connection.execute(text(f"SHOW {setting}")).scalar())
+
+
+def test_a_daemon_leaves_sessions_that_turned_read_only_and_is_not_well_before_it_can_write(
+    tmp_path: Path, valkey: Valkey, server: Server
+) -> None:
+    q = Queue(server, "orders")
+    with Postgres() as own:
+        state, local = own.fresh(), own.fresh()
+        with site(tmp_path / "s", CONFIG.format(socket=valkey.socket, state=state, local=local)) as here:
+            here.run("apply", "--yes")
+            daemon = here.up()
+            stall(q, 2)
+            wait_for(lambda: reads.counts(q).dead == 2)
+            turn_read_only(own, state)
+            turn_read_only(own, local)
+            stall(q, 2)
+            wait_for(lambda: reads.counts(q).dead == 4)
+            # Now it takes no writes whoever asks: one fault, however many meet it, and no word of its end.
+            alter(
+                own,
+                "SET default_transaction_read_only = off",
+                f"ALTER DATABASE {database(state)} SET default_transaction_read_only = on",
+            )
+            before = len(daemon.events("state_back"))
+            own.kill()
+            own.start()
+            wait_for(lambda: daemon.events("state_fault"))
+            time.sleep(7)  # two beats
+            assert len(daemon.events("state_back")) == before
+            assert len(daemon.events("state_fault")) <= 6
+            alter(
+                own,
+                "SET default_transaction_read_only = off",
+                f"ALTER DATABASE {database(state)} SET default_transaction_read_only = off",
+            )
+            wait_for(lambda: len(daemon.events("state_back")) > before)
+            stall(q, 1)
+            wait_for(lambda: reads.counts(q).dead == 5)
