@@ -154,7 +154,7 @@ class Daemon:
         ago, and it runs the revision that is in force."""
         leads = self.leads
         facts = {"revision": self.revision.number, "leads": leads.led, "away": leads.away, "faults": leads.faults}
-        fault = next(iter(self._faults.values()), None)
+        fault = next(iter(list(self._faults.values())), None)  # a copy: chores meet faults at the same time
         silent = clock.steady() - self._written_at
         if fault is None and silent > SILENT_SECONDS:
             fault = f"nothing was written into the state for {silent:.0f} s"

@@ -154,3 +154,27 @@ def test_a_copied_state_is_refused_like_a_foreign_one(at: Callable[[str], Site],
         said = copy.run(*words, code=1)
         assert "another database of this state led the queue since" in said.err + said.out, words
     owner.run("sweep", "orders")
+
+
+def test_a_backup_put_back_under_a_running_daemon_is_refused_with_what_to_do(
+    at: Callable[[str], Site], server: Server
+) -> None:
+    q = Queue(server, "orders")
+    host = at("host")
+    host.run("apply", "--yes", "--allow-loss")
+    host.run("state", "backup", str(host.folder / "night.db"))
+    daemon = host.up()
+    stall(q, 3)
+    wait_for(lambda: reads.counts(q).active == 0)
+    for file in host.folder.glob("state.db*"):
+        file.unlink()
+    (host.folder / "night.db").rename(host.folder / "state.db")
+    fault = wait_for(lambda: daemon.events("state_fault"))[-1]
+    assert "start anew (an older one: `emq-ops state take-over`)" in fault["error"]
+    daemon.stop()
+    assert "emq-ops state take-over" in host.run("sweep", "orders", code=1).stderr
+    host.run("state", "take-over", "--yes")
+    daemon = host.up()
+    stall(q, 3)
+    wait_for(lambda: reads.counts(q).active == 0)
+    daemon.stop()
