@@ -27,8 +27,9 @@ class Remote(Protocol):
 
         ``exists``: one is there (it may be our own lost reply)."""
 
-    def get(self, key: str) -> bytes | None:
-        """The whole object, None where there is none."""
+    def get(self, key: str, *, most: int | None = None) -> bytes | None:
+        """The whole object, None where there is none. Raises DamagedArchiveError for one of more than `most` bytes,
+        before it is read."""
 
     def get_range(self, key: str, start: int, length: int) -> bytes | None: ...
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from emq_ops.cli import archive_erase, archive_read, archive_rehydrate, archive_upkeep
+from emq_ops.cli import archive_erase, archive_mend, archive_read, archive_rehydrate, archive_upkeep
 from emq_ops.cli.archive_read import ref_of
 from emq_ops.cli.context import CommandContext
 from emq_ops.cli.options import new_app
@@ -91,6 +91,7 @@ def status(
 for _command in (
     *archive_read.COMMANDS,
     *archive_upkeep.COMMANDS,
+    *archive_mend.COMMANDS,
     *archive_erase.COMMANDS,
     *archive_rehydrate.COMMANDS,
 ):

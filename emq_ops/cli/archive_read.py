@@ -65,6 +65,7 @@ def read(
     with _archive(context, ref_of(queue, stream), no_live) as archive:
         records = archive.read(start, end, job=job, limit=limit)
         context.emit_rows((_shown(record, context.output) for record in records), _ROW)
+    _tell(archive.holes)
 
 
 def _shown(record: Record, output: str) -> dict[str, Any]:
@@ -100,6 +101,15 @@ def query(
         found, rows = opened.run(sql)
         columns = distinct(found)
         context.emit_rows((dict(zip(columns, row, strict=True)) for row in rows), columns)
+    _tell(archive.holes)
+
+
+def _tell(holes: list[str] | None) -> None:
+    """Names what could not be given. Exit 1 where there is such."""
+    for hole in holes or ():
+        say(f"emq-ops: {hole}")
+    if holes:
+        raise typer.Exit(EXIT_ERROR)
 
 
 def distinct(names: list[str]) -> list[str]:
@@ -123,16 +133,25 @@ def _archive(context: CommandContext, ref: StreamRef, no_live: bool) -> Iterator
             live = LiveStream(Queue(server, ref.queue), ref.stream)
         local = stack.enter_context(context.local())
         remote = stack.enter_context(context.remote()) if context.wiring.archive_remote is not None else None
-        yield Archive(local, remote, ref, live=live, redact=policy.redact)
+        archive = Archive(local, remote, ref, live=live, redact=policy.redact)
+        archive.holes = []
+        yield archive
 
 
-def verify(ctx: typer.Context, queue: QueueArg, stream: StreamArg = "completions") -> None:
+def verify(
+    ctx: typer.Context,
+    queue: QueueArg,
+    stream: StreamArg = "completions",
+    expect_head: Annotated[
+        str | None, typer.Option(help="The `head` that an earlier verify told: the log must hold it.", metavar="HASH")
+    ] = None,
+) -> None:
     """Re-read every commit and every segment against hashes, counts and chain. Exit 1 when something is not whole;
     until it is, nothing is trimmed on top of it."""
     context = CommandContext.of(ctx)
     ref = ref_of(queue, stream)
     with context.local() as local, context.remote() as remote, bar(f"verify {ref}") as progress:
-        found = verify_archive(local, remote, ref, progress=progress)
+        found = verify_archive(local, remote, ref, expect_head=expect_head, progress=progress)
     context.emit_one(found.as_row())
     if found.good and not found.commits:
         say(f"emq-ops: the remote holds no archive of {ref}, so there was nothing to verify")
@@ -148,7 +167,8 @@ def restore(
     stream: StreamArg = "completions",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Count what would come; restore nothing.")] = False,
 ) -> None:
-    """Make the local database anew from the remote alone. Run again, it goes on where it ended.
+    """Make the local database anew from the remote alone. Run again, it goes on where it ended. Segments that are lost
+    are named, and the rest comes (exit 1).
 
     It changes nothing about whose the archive is: `emq-ops state take-over` does.
     """
@@ -164,6 +184,7 @@ def restore(
                         f"only to be read from here (if that one is gone: emq-ops state take-over {done.state})"
                     )
     context.emit_one(done.as_row())
+    _tell(done.holes)
 
 
 def job_text(job: str | None) -> str | None:

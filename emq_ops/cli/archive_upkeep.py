@@ -41,8 +41,8 @@ Grace = Annotated[
 
 
 @contextlib.contextmanager
-def _shipper(context: CommandContext, ref: StreamRef, *, destructive: bool = False) -> Iterator[LogShipper]:
-    """Raises BadInputError for a destructive verb on a protected queue."""
+def upkeep_of(context: CommandContext, ref: StreamRef, *, destructive: bool = False) -> Iterator[LogShipper]:
+    """Opens what changes an archive. Raises BadInputError for a destructive verb on a protected queue."""
     if destructive and _policy(context, ref)[1]:
         raise BadInputError(f"queue {ref.queue} is protected", fix="take `protect: true` out of the config first")
     with context.ledger() as ledger, context.local() as local, context.remote() as remote:
@@ -80,7 +80,7 @@ def compact(
     """Merge the small segments of each day. The old objects go after the grace, at the next run."""
     context = CommandContext.of(ctx)
     ref = ref_of(queue, stream)
-    with _shipper(context, ref) as shipper, bar(f"compact {ref}") as progress:
+    with upkeep_of(context, ref) as shipper, bar(f"compact {ref}") as progress:
         done = compact_archive(
             shipper, now_ms=now_ms(), grace_ms=duration_ms(grace, "--grace"), dry_run=dry_run, progress=progress
         )
@@ -105,7 +105,7 @@ def expire(
     context = CommandContext.of(ctx)
     ref = ref_of(queue, stream)
     age, keep = duration_ms(older_than, "--older-than"), duration_ms(grace, "--grace")
-    with _shipper(context, ref, destructive=True) as shipper:
+    with upkeep_of(context, ref, destructive=True) as shipper:
         done = expire_archive(shipper, now_ms=now_ms(), older_than_ms=age, grace_ms=keep, dry_run=True)
         if not dry_run and (not done.expired or ask(f"Expire {done.records} records of {ref}?", yes)):
             head = _head(context, ref)
@@ -141,7 +141,7 @@ def adopt(
     context = CommandContext.of(ctx)
     ref = ref_of(queue, stream)
     bound = point(after, last=True)
-    with context.server("archive") as server, _shipper(context, ref, destructive=True) as shipper:
+    with context.server("archive") as server, upkeep_of(context, ref, destructive=True) as shipper:
         if bound is None:
             bound = after_watermark(server.read("GET", keys_of(ref.queue).watermark(ref.stream)))
         live = StreamSource(Queue(server, ref.queue), ref.stream)

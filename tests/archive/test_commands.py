@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -107,10 +108,57 @@ def test_a_lost_local_database_is_restored_and_the_fold_goes_on(run: Run) -> Non
     code, out, _ = run("archive", "restore", "q", "--output", "json", local="sqlite:///new.db")
     assert (code, json.loads(out)["records"]) == (0, 61)
     assert run("archive", "read", "q", "--output", "jsonl", local="sqlite:///new.db")[1] == before
+    take_over(run, "sqlite:///new.db")
     code, out, _ = run(
         "archive", "fold", "q", "completions", "--keep", "5", "--output", "json", local="sqlite:///new.db"
     )
     assert (code, json.loads(out)["folded"], json.loads(out)["trimmed"]) == (0, 0, 5)
+
+
+def take_over(run: Run, local: str) -> None:
+    """The database at `local`, which is the state too, comes in the place of the one that is lost."""
+    state = re.search(r"take-over ([0-9a-f-]{36})", run("archive", "fold", "q", local=local)[2])
+    assert state is not None
+    code, _, err = run("state", "take-over", state[1], "--yes", local=local)
+    assert code == 0, err
+
+
+@pytest.mark.parametrize("how", ["gone", "flipped"])
+def test_what_the_remote_lost_is_shipped_again_from_here(run: Run, how: str) -> None:
+    run("archive", "fold", "q", "completions", "--keep", "10")
+    segment = next(p for p in sorted(Path("dir").rglob("*.parquet")))
+    body = segment.read_bytes()
+    segment.write_bytes(bytes([body[0] ^ 1]) + body[1:]) if how == "flipped" else segment.unlink()
+    assert run("archive", "verify", "q")[0] == 1
+    deep = ["--deep"] if how == "flipped" else []
+    code, out, _ = run("archive", "reship", "q", *deep, "--output", "json")
+    assert (code, json.loads(out)["segments"], json.loads(out)["left"]) == (0, 1, [])
+    code, out, _ = run("archive", "verify", "q", "--output", "json")
+    assert code == 0
+    head = json.loads(out)["head"]
+    assert run("archive", "verify", "q", "--expect-head", head)[0] == 0
+    assert run("archive", "verify", "q", "--expect-head", "0" * 64)[0] == 1
+
+
+def test_a_segment_that_is_lost_for_good(run: Run, server: Server) -> None:
+    run("archive", "fold", "q", "completions", "--keep", "10")
+    segment = sorted(Path("dir").rglob("*.parquet"))[0]
+    segment.unlink()
+    key = segment.relative_to("dir").as_posix()
+    code, out, err = run("archive", "read", "q", "--no-live", "--output", "jsonl", local="sqlite:///new.db")
+    assert (code, len(lines(out)), key in err) == (1, 1, True)
+    code, out, err = run("archive", "query", "q", "completions", "SELECT job FROM records", local="sqlite:///new.db")
+    assert (code, key in err) == (1, True)
+    code, out, err = run("archive", "restore", "q", "--output", "json", local="sqlite:///new.db")
+    assert (code, json.loads(out)["records"], key in err) == (1, 1, True)
+    take_over(run, "sqlite:///new.db")
+    code, _, err = run("archive", "reship", "q", local="sqlite:///new.db")
+    assert (code, "accept-loss" in err) == (1, True)
+    code, out, _ = run("archive", "accept-loss", "q", "completions", key, "--yes", local="sqlite:///new.db")
+    assert code == 0
+    assert run("archive", "verify", "q", local="sqlite:///new.db")[0] == 0
+    assert run("archive", "fold", "q", "completions", "--keep", "5", local="sqlite:///new.db")[0] == 0
+    assert server.read("XLEN", KEY) == 5
 
 
 def test_upkeep_asks_before_it_destroys(run: Run) -> None:

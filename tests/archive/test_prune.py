@@ -113,9 +113,9 @@ def test_what_shows_a_little_later_is_no_damage(host: Host) -> None:
     seen: dict[str, int] = {}
     real = host.remote.get
 
-    def get(key: str) -> bytes | None:
+    def get(key: str, **more: int | None) -> bytes | None:
         seen[key] = seen.get(key, 0) + 1
-        return None if seen[key] < 3 else real(key)
+        return None if seen[key] < 3 else real(key, **more)
 
     host.remote.get = get  # type: ignore[method-assign]  # a slow store
     host.add(*(f"{i}-0" for i in range(1, 21)))

@@ -38,7 +38,9 @@ def apply_commit(connection: Connection, stream: int, commit: Commit) -> None:
         again = (tables.removed.c.stream_id == stream) & (tables.removed.c.key == segment.key)
         connection.execute(sa.delete(tables.removed).where(again))
     mine = (chunks.c.stream_id == stream) & chunks.c.lsn.in_(gone)
-    if commit.kind == "expire":
+    if commit.kind == "loss":
+        connection.execute(sa.update(chunks).where(mine).values(lsn=None))  # what is left here is shipped again
+    elif commit.kind == "expire":
         connection.execute(sa.delete(chunks).where(mine))
     elif gone:
         # Merged or rewritten: the successor proves what its predecessors proved.

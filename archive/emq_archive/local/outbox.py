@@ -165,6 +165,12 @@ class OutboxRows:
             return mine & (chunks.c.added_ms < before_ms)
         return mine & (chunks.c.last < id_key(max(0, before_ms), 0))
 
+    def proven_by(self, lsn: int) -> list[Chunk]:
+        """The records that a commit proves, as far as they are here."""
+        with self.reading() as (connection, stream):
+            wanted = sa.select(chunks.c.body).where(chunks.c.stream_id == stream.id, chunks.c.lsn == lsn)
+            return [Chunk.decode(body) for body in connection.execute(wanted).scalars()]
+
     def restored(self, segment: Segment, chunk: Chunk, now_ms: int) -> None:
         """Stores records that were read from a segment."""
         with self.writing() as (connection, stream):

@@ -13,10 +13,13 @@ from urllib.parse import quote
 
 from emq_archive.errors import DamagedArchiveError
 from emq_archive.model import StreamId, StreamRef, Writer, parse_id, show_id
+from emq_archive.ports import Remote
 from emq_ops.protocol.errors import BadInputError
 
 FORMAT = 1
 LSN_DIGITS = 20
+MAX_COMMIT_BYTES = 256 * 1024 * 1024
+"""What a writer of ours never exceeds: an object that is larger is none of its commits, and is not even read."""
 _EPOCH = date(1970, 1, 1)
 _LONGEST = 160
 
@@ -115,10 +118,11 @@ class LetGo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """What an entry does. `kind`: ``ship``, ``compact``, ``expire``, ``erase``, ``adopt``. `at`: unix ms. `opens`: the
-    incarnation that begins with it. `remove`: (lsn, key) of the segments that it takes out. `erased`: (job, up to which
-    id). `after`: up to which id another archiver had archived. `let_go`: of the expired or adopted records, those that
-    must not be archived again."""
+    """What an entry does. `kind`: ``ship``, ``compact``, ``expire``, ``erase``, ``adopt``, ``reship``, ``loss``. `at`:
+    unix ms. `opens`: the incarnation that begins with it. `remove`: (lsn, key) of the segments that it takes out.
+    `erased`: (job, up to which id). `after`: up to which id another archiver had archived. `let_go`: of the expired or
+    adopted records, those that must not be archived again. `lost`: from which to which number commits are given up for
+    lost."""
 
     kind: str
     at: int
@@ -129,6 +133,7 @@ class Change:
     redact: str | None = None
     after: str | None = None
     let_go: LetGo | None = None
+    lost: tuple[tuple[int, int], ...] = ()
 
     def follow(self, lsn: int, head: str | None, ref: StreamRef, writer: Writer) -> Commit:
         """This change as entry `lsn`, behind the entry whose hash is `head`."""
@@ -186,6 +191,8 @@ class Commit(Change):
             told["after"] = self.after
         if self.let_go is not None:
             told["let_go"] = self.let_go.told()
+        if self.lost:
+            told["lost"] = [list(ends) for ends in self.lost]
         return json.dumps(told, ensure_ascii=False, separators=(",", ":"), sort_keys=True).encode("utf-8") + b"\n"
 
     @classmethod
@@ -220,11 +227,20 @@ class Commit(Change):
                 redact=json.dumps(redact, separators=(",", ":")) if redact is not None else None,
                 after=told.get("after"),
                 let_go=LetGo.of(let_go) if let_go is not None else None,
+                lost=tuple((int(first), int(last)) for first, last in told.get("lost", ())),
             )
-        except (ValueError, KeyError, TypeError, BadInputError) as fault:
+        except (ValueError, KeyError, TypeError, RecursionError, AttributeError, BadInputError) as fault:
             raise DamagedArchiveError(
                 f"commit {key} can't be read: {type(fault).__name__}", faults=(key,), fix="run `emq-ops archive verify`"
             ) from fault
+
+
+def get_commit(remote: Remote, key: str) -> tuple[bytes, Commit]:
+    """A commit and its very bytes. Raises DamagedArchiveError where it is missing, or none."""
+    body = remote.get(key, most=MAX_COMMIT_BYTES)
+    if body is None:
+        raise DamagedArchiveError(f"{key}: missing from the log", faults=(key,), where=remote.url)
+    return body, Commit.of(body, key)
 
 
 def hash_of(body: bytes) -> str:

@@ -18,6 +18,7 @@ from emq_archive.errors import DamagedArchiveError, DeposedError, ForeignStateEr
 from emq_archive.local.catalog import Catalog, Known
 from emq_archive.local.checkpoint import load, snapshot_of
 from emq_archive.log.commit import (
+    MAX_COMMIT_BYTES,
     Change,
     Commit,
     checkpoint_folder,
@@ -34,6 +35,9 @@ from emq_archive.remote.back import not_kept, read_back
 
 RACES = 20
 """How often another writer may be quicker within one call."""
+MAX_CHECKPOINT_BYTES = 512 * 1024 * 1024
+"""Of a checkpoint, packed and unpacked: some 700,000 segments. One that is larger is none of ours."""
+_KEYS = {"format", "lsn", "head", "state", "token", "at", "opened", "segments", "removed", "erased", "redactions"}
 _VERIFY = "run `emq-ops archive verify` on it; nothing is trimmed meanwhile"
 
 
@@ -79,16 +83,13 @@ class Log:
         known = self.catalog.known()
         if known.lsn == 0:
             known = self._from_checkpoint(known)
-        elif not self._checked and hash_of(self._body(known.lsn)) != known.head:
-            raise DamagedArchiveError(
-                f"commit {commit_key(self.ref, known.lsn)} is not the one that this host read before",
-                faults=(commit_key(self.ref, known.lsn),),
-                fix=_VERIFY,
-            )
+        elif not self._checked:
+            self._check_head(known)
         self._checked = True
         while True:
             page = self._list(known.lsn)
-            if len(page) == self.page:
+            # Many at once, or commits were lost, and a checkpoint says what they added up to.
+            if len(page) == self.page or (page and page[0] != known.lsn + 1):
                 jumped = self._from_checkpoint(known)
                 if jumped.lsn > known.lsn:
                     known = jumped
@@ -97,6 +98,21 @@ class Log:
             if len(page) < self.page:
                 break
         return known
+
+    def _check_head(self, known: Known) -> None:
+        """What this host knows as the head stands there; or it was lost, and what another shipped again follows it."""
+        key = commit_key(self.ref, known.lsn)
+        body = self.remote.get(key, most=MAX_COMMIT_BYTES)
+        if body is None and self._list(known.lsn)[:1] == [known.lsn + 1]:
+            return  # `_read` sees to it that it names the hash of ours
+        if body is None:
+            raise DamagedArchiveError(
+                f"commit {key} is missing from the log", faults=(key,), where=self.remote.url, fix=_VERIFY
+            )
+        if hash_of(body) != known.head:
+            raise DamagedArchiveError(
+                f"commit {key} is not the one that this host read before", faults=(key,), fix=_VERIFY
+            )
 
     def _read(self, known: Known, numbers: Sequence[int]) -> Known:
         commits: list[tuple[Commit, str]] = []
@@ -126,7 +142,7 @@ class Log:
 
     def _body(self, lsn: int) -> bytes:
         key = commit_key(self.ref, lsn)
-        body = self.remote.get(key)
+        body = self.remote.get(key, most=MAX_COMMIT_BYTES)
         if body is None:
             raise DamagedArchiveError(
                 f"commit {key} is missing from the log", faults=(key,), where=self.remote.url, fix=_VERIFY
@@ -164,12 +180,15 @@ class Log:
     def checkpoint_if_due(self) -> None:
         """Writes a checkpoint where the last is `checkpoint_every` commits behind."""
         known = self.catalog.known()
-        if known.lsn - known.checkpoint_lsn < self.checkpoint_every:
-            return
+        if known.lsn - known.checkpoint_lsn >= self.checkpoint_every:
+            self.checkpoint()
+
+    def checkpoint(self) -> None:
+        """Writes down what the commits so far add up to."""
+        lsn = self.catalog.known().lsn
         text = json.dumps(snapshot_of(self.catalog), ensure_ascii=False, separators=(",", ":"), sort_keys=True)
-        body = gzip.compress(text.encode("utf-8"), mtime=0)
-        self.remote.create(checkpoint_key(self.ref, known.lsn), body)
-        self.catalog.set(checkpoint_lsn=known.lsn)
+        self.remote.create(checkpoint_key(self.ref, lsn), gzip.compress(text.encode("utf-8"), mtime=0))
+        self.catalog.set(checkpoint_lsn=lsn)
 
     def _newest_checkpoint(self) -> int | None:
         keys = self.remote.list(checkpoint_folder(self.ref), limit=1)
@@ -185,11 +204,22 @@ class Log:
     def read_checkpoint(self, lsn: int) -> dict[str, Any]:
         """A checkpoint's snapshot, checked against the commit that it stands on."""
         key = checkpoint_key(self.ref, lsn)
-        body = self.remote.get(key)
+        body = self.remote.get(key, most=MAX_CHECKPOINT_BYTES)
         try:
-            snapshot: dict[str, Any] = json.loads(gzip.decompress(body or b""))
-        except (OSError, EOFError, ValueError, zlib.error) as fault:
+            snapshot: dict[str, Any] = json.loads(_unpacked(body or b""))
+        except (OSError, EOFError, ValueError, RecursionError, zlib.error) as fault:
             raise DamagedArchiveError(f"checkpoint {key} can't be read", faults=(key,), fix=_VERIFY) from fault
-        if snapshot.get("format") != 1 or snapshot["head"] != hash_of(self._body(lsn)):
+        if not isinstance(snapshot, dict) or not snapshot.keys() >= _KEYS or snapshot["format"] != 1:
+            raise DamagedArchiveError(f"checkpoint {key} can't be read", faults=(key,), fix=_VERIFY)
+        if snapshot["head"] != hash_of(self._body(lsn)):
             raise DamagedArchiveError(f"checkpoint {key} is not of its commit", faults=(key,), fix=_VERIFY)
         return snapshot
+
+
+def _unpacked(body: bytes) -> bytes:
+    """Gunzipped, as far as a checkpoint of ours may go. Raises ValueError, zlib.error."""
+    unpacker = zlib.decompressobj(wbits=31)
+    text = unpacker.decompress(body, MAX_CHECKPOINT_BYTES)
+    if not unpacker.eof:
+        raise ValueError("too large, or cut off")
+    return text

@@ -12,6 +12,7 @@ from typing import Protocol
 
 from emq_archive import redact as redaction
 from emq_archive.chunk import Chunk
+from emq_archive.errors import DamagedArchiveError
 from emq_archive.local.catalog import Catalog
 from emq_archive.local.reading import again_when_moved
 from emq_archive.local.store import SqlStore
@@ -19,7 +20,7 @@ from emq_archive.log.commit import Segment
 from emq_archive.log.log import Log
 from emq_archive.log.reconcile import Matches, compare
 from emq_archive.merge import Run, merge
-from emq_archive.model import FIRST_ID, LAST_ID, RawEntry, Record, Redact, StreamId, StreamRef, Writer, next_id
+from emq_archive.model import FIRST_ID, LAST_ID, RawEntry, Record, Redact, StreamId, StreamRef, Writer, next_id, show_id
 from emq_archive.ports import Remote
 from emq_archive.read.bloom import groups_with_job
 from emq_archive.remote.file import RemoteFile
@@ -67,6 +68,8 @@ class Archive:
         self.catalog = Catalog(local, ref)
         self.log = Log(self.catalog, remote, Writer("")) if remote is not None else None
         self.looked = Looked()
+        self.holes: list[str] | None = None
+        """Set to a list, and segments that can't be read are named in it, and the rest is given; else they raise."""
 
     def read(
         self,
@@ -194,6 +197,14 @@ class Archive:
 
     def _records(self, segment: Segment, low: StreamId, high: StreamId, job: str | None) -> Iterator[Record]:
         """Of a segment that is not here: only the row groups that can hold something are fetched."""
+        try:
+            yield from self._readable(segment, low, high, job)
+        except DamagedArchiveError as fault:
+            if self.holes is None:
+                raise
+            self.holes.append(hole(segment, fault))
+
+    def _readable(self, segment: Segment, low: StreamId, high: StreamId, job: str | None) -> Iterator[Record]:
         assert self.remote is not None
         source = RemoteFile(self.remote, segment.key, segment.bytes)
         file = open_segment(source, segment.key)
@@ -208,6 +219,12 @@ class Archive:
             for record in chunk.records(segment.incarnation, self.ref.kind):
                 if low <= record.id <= high and (job is None or record.job == job) and not _erased(record, erased):
                     yield record
+
+
+def hole(segment: Segment, fault: DamagedArchiveError) -> str:
+    """A line about a segment that can't be read."""
+    ends = f"{show_id(segment.first)} to {show_id(segment.last)}"
+    return f"{segment.records} records from {ends} can't be had: {fault.what}"
 
 
 @dataclass(frozen=True, slots=True)

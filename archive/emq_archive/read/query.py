@@ -21,7 +21,7 @@ from emq_archive.errors import DamagedArchiveError
 from emq_archive.log.commit import Segment
 from emq_archive.model import RawEntry, Record, StreamId
 from emq_archive.ports import Remote
-from emq_archive.read.archive import Archive, Looked
+from emq_archive.read.archive import Archive, Looked, hole
 from emq_archive.read.bloom import groups_with_job
 from emq_archive.remote.directory import DirectoryRemote
 from emq_archive.remote.file import RemoteFile
@@ -48,6 +48,14 @@ class Query:
         if archive.log is not None:
             archive.log.read()
         segments, here = catalog.view(everything=archive.remote is None)
+        if archive.remote is not None and archive.holes is not None:
+            there = archive.remote.sizes([segment.key for segment in segments])
+            for segment in [s for s in segments if there.get(s.key) != s.bytes]:
+                what = DamagedArchiveError(
+                    f"segment {segment.key} is missing, or not of its size", faults=(segment.key,)
+                )
+                archive.holes.append(hole(segment, what))
+                segments.remove(segment)
         self._segments = segments
         if archive.remote is not None:
             here = archive.only_here(segments, here)

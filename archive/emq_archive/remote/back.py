@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from emq_archive.errors import StoreRefusedError
+from emq_archive.errors import DamagedArchiveError, StoreRefusedError
 from emq_archive.ports import Remote
 from emq_ops.protocol import deadline
 
@@ -21,6 +21,15 @@ def read_back(remote: Remote, key: str) -> bytes | None:
         deadline.check(f"reading {key} back")
         time.sleep(min(wait, deadline.within(wait) or 0.0))
     return remote.get(key)
+
+
+def not_larger(remote: Remote, key: str, size: int, most: int) -> None:
+    """Raises DamagedArchiveError for an object of more than `most` bytes."""
+    if size > most:
+        what = f"{key} has {size} bytes, more than the {most} that such an object may have"
+        raise DamagedArchiveError(
+            what, faults=(key,), where=remote.url, fix="it is none that emq-ops wrote; look who did"
+        )
 
 
 def not_kept(remote: Remote, key: str) -> StoreRefusedError:

@@ -13,6 +13,7 @@ from typing import Literal
 from urllib.parse import SplitResult, unquote
 
 from emq_archive.errors import ArchiveError, DiskFullError, StoreRefusedError, StoreUnreachableError
+from emq_archive.remote.back import not_larger
 from emq_ops.protocol import deadline, files
 from emq_ops.protocol.errors import BadInputError
 
@@ -137,8 +138,10 @@ class DirectoryRemote:
         """Makes `folder`; returns which folders got a new entry by that."""
         return [Path(made).parent for made in files.make_private(folder)]
 
-    def get(self, key: str) -> bytes | None:
+    def get(self, key: str, *, most: int | None = None) -> bytes | None:
         """See `ports.Remote.get`."""
+        if most is not None and (size := self.size(key)) is not None:
+            not_larger(self, key, size, most)
         deadline.check(f"reading {key}")
         with self._faults(key):
             try:

@@ -22,6 +22,7 @@ from botocore.config import Config
 from botocore.exceptions import NoCredentialsError
 
 from emq_archive.errors import StoreRefusedError, StoreUnreachableError
+from emq_archive.remote.back import not_larger
 from emq_archive.remote.s3_faults import Conflict, Missing, Taken, sorted_out, wait_or_raise
 from emq_archive.remote.s3_history import S3History
 from emq_archive.remote.s3_options import READ_SECONDS, MiB, S3Options
@@ -209,21 +210,23 @@ class S3Remote:
         with contextlib.suppress(Exception), deadline.deadline(5.0):
             self._client().abort_multipart_upload(**upload)
 
-    def get(self, key: str) -> bytes | None:
+    def get(self, key: str, *, most: int | None = None) -> bytes | None:
         """See `ports.Remote.get`."""
-        return self._get(key)
+        return self._get(key, most)
 
     def get_range(self, key: str, start: int, length: int) -> bytes | None:
         """See `ports.Remote.get_range`."""
         if length <= 0:
             return b""
-        return self._get(key, Range=f"bytes={start}-{start + length - 1}")
+        return self._get(key, None, Range=f"bytes={start}-{start + length - 1}")
 
-    def _get(self, key: str, **more: str) -> bytes | None:
+    def _get(self, key: str, most: int | None, **more: str) -> bytes | None:
         def read(s3: Any) -> bytes:
             reply = s3.get_object(Bucket=self.options.bucket, Key=self.key_in_bucket(key), **more)
             with contextlib.closing(reply["Body"]) as body:
                 out = io.BytesIO()
+                if most is not None:
+                    not_larger(self, key, reply["ContentLength"], most)
                 for block in body.iter_chunks(MiB):
                     out.write(block)
                     deadline.check(f"reading {key}")  # a store that sends a byte now and then
@@ -239,7 +242,7 @@ class S3Remote:
 
     def get_version(self, key: str, version: str) -> bytes | None:
         """The bytes of one version of an object, None where there is none."""
-        return self._get(key, VersionId=version)
+        return self._get(key, None, VersionId=version)
 
     def size(self, key: str) -> int | None:
         """See `ports.Remote.size`."""

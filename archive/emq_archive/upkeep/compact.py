@@ -13,6 +13,7 @@ from emq_archive.errors import DamagedArchiveError, LostRaceError
 from emq_archive.log.commit import Change, LetGo, Segment, folder
 from emq_archive.log.log import RACES
 from emq_archive.log.manifest import write_manifest
+from emq_archive.log.walk import every_key
 from emq_archive.model import FIRST_ID, StreamId
 from emq_archive.reports import Row
 from emq_archive.segment import open_segment, row_groups, write_segment
@@ -181,7 +182,7 @@ def _merged(shipper: LogShipper, group: Sequence[Segment]) -> tuple[Segment, byt
 
 def _clean(shipper: LogShipper, done: Compacted, now_ms: int, grace_ms: int) -> None:
     """Objects that no commit names wait out the grace from the day that they were first seen so, and some more."""
-    there = list(every_key(shipper))
+    there = list(every_key(shipper.remote, folder(shipper.ref)))
     if there:
         shipper.log.sync()  # what was committed since it was last read is live
     live = {segment.key for segment in shipper.catalog.segments()}
@@ -197,14 +198,3 @@ def _clean(shipper: LogShipper, done: Compacted, now_ms: int, grace_ms: int) -> 
         shipper.catalog.deleted(past)
         shipper.log.checkpoint_if_due()
     done.lsn = shipper.catalog.known().lsn
-
-
-def every_key(shipper: LogShipper) -> Iterator[str]:
-    """Every object in the stream's folder, whether the log names it or not."""
-    after, prefix = "", folder(shipper.ref)
-    while True:
-        page = shipper.remote.list(prefix, after=after)
-        yield from page
-        if len(page) < 1000:
-            return
-        after = page[-1]

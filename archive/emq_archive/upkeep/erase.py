@@ -7,15 +7,16 @@ from dataclasses import dataclass, field
 from emq_archive.chunk import Chunk, ordered
 from emq_archive.errors import DamagedArchiveError, LostRaceError
 from emq_archive.local.settle import places_left
-from emq_archive.log.commit import Change, Segment
+from emq_archive.log.commit import Change, Segment, folder
 from emq_archive.log.log import RACES
 from emq_archive.log.manifest import write_manifest
+from emq_archive.log.walk import every_key
 from emq_archive.model import LAST_ID, StreamId
 from emq_archive.read.bloom import groups_with_job
 from emq_archive.remote.file import RemoteFile
 from emq_archive.reports import Row
 from emq_archive.segment import open_segment, row_groups, write_segment
-from emq_archive.upkeep.compact import every_key, replace_segments
+from emq_archive.upkeep.compact import replace_segments
 from emq_archive.upkeep.verify import Progress
 from emq_archive.write.ship import LogShipper
 from emq_ops.protocol import deadline
@@ -106,7 +107,7 @@ def _rewrite(shipper: LogShipper, done: Erased, upto: StreamId, now_ms: int, pro
 def _delete(shipper: LogShipper, done: Erased, upto: StreamId) -> None:
     """Objects with a record of the job that no commit names. What holds none stays: another writer may be about to
     commit it. One that holds some can't be committed any more, since its writer reads the word first."""
-    there = {*every_key(shipper), *shipper.catalog.removed()}
+    there = {*every_key(shipper.remote, folder(shipper.ref)), *shipper.catalog.removed()}
     shipper.log.sync()  # what was committed since it was last read is live
     live = {segment.key for segment in shipper.catalog.segments()}
     old = [key for key in there - live if _holds(shipper, key, done.job, upto)]

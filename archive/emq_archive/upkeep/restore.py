@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from emq_archive.errors import ArchiveError
+from emq_archive.errors import ArchiveError, DamagedArchiveError
 from emq_archive.local.settle import places_left
 from emq_archive.local.store import SqlStore
 from emq_archive.model import Policy, StreamRef, Writer
 from emq_archive.ports import Remote
+from emq_archive.read.archive import hole
 from emq_archive.reports import Row, Shipped
 from emq_archive.segment import open_segment, row_groups
 from emq_archive.upkeep.verify import Progress
@@ -18,7 +19,8 @@ from emq_ops.protocol import deadline
 
 @dataclass(slots=True)
 class Restored(Row):
-    """How many segments and records came from the remote, how many were here before; `state`: whose archive it is."""
+    """How many segments and records came from the remote, how many were here before; `holes`: segments that can't be
+    read, a line each; `state`: whose archive it is."""
 
     queue: str
     stream: str
@@ -26,6 +28,7 @@ class Restored(Row):
     records: int = 0
     here: int = 0
     lsn: int = 0
+    holes: list[str] = field(default_factory=list)
     state: str | None = None
 
 
@@ -41,7 +44,8 @@ def restore(
     """Brings every archived record that the local database lacks into it (`dry_run`: only counts them). Ended early, it
     goes on where it stood.
 
-    Raises DamagedArchiveError for what is not as the log says, ArchiveError where there is no such archive, and what
+    Segments that can't be read are named, and the rest comes. Raises DamagedArchiveError for a log that is no chain,
+    ArchiveError where there is no such archive, and what
     the stores raise.
     """
     shipper = LogShipper(local, remote, ref, Policy(), Writer(""))
@@ -59,16 +63,19 @@ def restore(
         if shipper.catalog.held(segment):
             done.here += segment.records
             continue
+        if not dry_run:
+            deadline.check(f"restoring {segment.key}")
+            try:
+                body = shipper.read_segment(segment)
+                shipper.catalog.forget(segment)
+                for chunk in row_groups(open_segment(body, segment.key), segment.key):
+                    # Where an erasure broke off, the segment is not rewritten yet.
+                    left = chunk.take(places_left(chunk, erased)) if erased else chunk
+                    if len(left):
+                        shipper.catalog.restored(segment, left, now_ms)
+            except DamagedArchiveError as fault:
+                done.holes.append(hole(segment, fault))
+                continue
         done.segments += 1
         done.records += segment.records
-        if dry_run:
-            continue
-        deadline.check(f"restoring {segment.key}")
-        body = shipper.read_segment(segment)
-        shipper.catalog.forget(segment)
-        for chunk in row_groups(open_segment(body, segment.key), segment.key):
-            # Where an erasure broke off, the segment is not rewritten yet.
-            left = chunk.take(places_left(chunk, erased)) if erased else chunk
-            if len(left):
-                shipper.catalog.restored(segment, left, now_ms)
     return done

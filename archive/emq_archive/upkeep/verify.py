@@ -3,38 +3,30 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from emq_archive.errors import DamagedArchiveError
 from emq_archive.local.catalog import Catalog
 from emq_archive.local.rows import day_of
 from emq_archive.local.store import SqlStore
-from emq_archive.log.commit import (
-    Commit,
-    Segment,
-    checkpoint_folder,
-    checkpoint_lsn,
-    commit_key,
-    folder,
-    hash_of,
-    lsn_of,
-)
+from emq_archive.log.commit import Segment, checkpoint_folder, checkpoint_lsn, commit_key, folder
 from emq_archive.log.log import Log
+from emq_archive.log.walk import every_key, told_missing, walk
 from emq_archive.model import StreamId, StreamRef, Writer, show_id
 from emq_archive.ports import Remote
 from emq_archive.reports import Row
 from emq_archive.segment import open_segment, row_groups
 from emq_ops.protocol import deadline
 
-_PAGE = 1000
 Progress = Callable[[int, int], None]
 
 
 @dataclass(slots=True)
 class Verified(Row):
     """What was looked at, and `faults`: a line each, naming the object. `orphans`: objects that no commit names (left
-    by a killed process, or merged away and still in their grace): not part of the archive, and no fault."""
+    by a killed process, or merged away and still in their grace): not part of the archive, and no fault. `head`: the
+    hash of the last commit; note it elsewhere, and `verify` can tell later whether the log was rewritten."""
 
     queue: str
     stream: str
@@ -43,6 +35,7 @@ class Verified(Row):
     records: int = 0
     bytes: int = 0
     orphans: int = 0
+    head: str | None = None
     faults: list[str] = field(default_factory=list)
 
     @property
@@ -50,15 +43,38 @@ class Verified(Row):
         return not self.faults
 
 
-def verify(local: SqlStore, remote: Remote, ref: StreamRef, *, progress: Progress | None = None) -> Verified:
+def verify(
+    local: SqlStore, remote: Remote, ref: StreamRef, *, expect_head: str | None = None, progress: Progress | None = None
+) -> Verified:
     """Re-reads the whole archive of a stream. What it finds is remembered in the local database: nothing is trimmed on
-    top of a damaged archive, until `verify` finds it whole. Raises what the stores raise, not what it finds."""
+    top of a damaged archive, until `verify` finds it whole.
+
+    The log must hold the commit that this host knows as its head, whatever follows it, and say of the segments what the
+    local catalogue says; and hold the commit of hash `expect_head` (hex), which somebody noted elsewhere. Raises what
+    the stores raise, not what it finds."""
     catalog = Catalog(local, ref)
-    found = Verified(ref.queue, ref.stream)
-    live = _walk_log(catalog, remote, found)
-    for number, segment in enumerate(sorted(live.values(), key=lambda s: s.lsn), 1):
+    known, found = catalog.known(), Verified(ref.queue, ref.stream)
+    # Only of use against the same number of commits: other hosts may have gone on since.
+    catalogued = {segment.key: segment.sha256 for segment in catalog.segments()}
+    checkpoints = {checkpoint_lsn(key) for key in every_key(remote, checkpoint_folder(ref))}
+    walked = walk(remote, ref, known, checkpoints)
+    found.commits, found.head = walked.commits, walked.hashes.get(walked.last)
+    found.faults += [*told_missing(walked), *walked.faults]
+    if walked.rewritten:
+        found.faults.append(f"{commit_key(ref, known.lsn)}: is not the commit that this host saw")
+    elif walked.live_at is not None and not walked.missing:
+        logged = {key: segment.sha256 for key, segment in walked.live_at.items()}
+        odd = sorted(key for key in {*catalogued, *logged} if catalogued.get(key) != logged.get(key))
+        if odd:
+            found.faults.append(f"{len(odd)} segments are not what the local catalogue says, the first is {odd[0]}")
+    if expect_head is not None and expect_head.lower() not in walked.hashes.values():
+        found.faults.append(
+            f"no commit of the log has the hash {expect_head[:64]}: it was rewritten, or is another log"
+        )
+    _check_checkpoints(catalog, remote, checkpoints, walked.snapshots, found)
+    for number, segment in enumerate(sorted(walked.live.values(), key=lambda s: s.lsn), 1):
         if progress is not None:
-            progress(number, len(live))
+            progress(number, len(walked.live))
         deadline.check(f"verifying {segment.key}")
         try:
             body = remote.get(segment.key)
@@ -69,61 +85,10 @@ def verify(local: SqlStore, remote: Remote, ref: StreamRef, *, progress: Progres
         except DamagedArchiveError as fault:
             found.faults.append(f"{segment.key}: {fault.what}")
         found.segments += 1
-    found.orphans = sum(1 for key in _keys(remote, folder(ref)) if key not in live)
-    if catalog.known().lsn or found.commits:
+    found.orphans = sum(1 for key in every_key(remote, folder(ref)) if key not in walked.live)
+    if known.lsn or found.commits:
         catalog.set(damage="; ".join(found.faults[:5])[:1000] if found.faults else None)
     return found
-
-
-def _walk_log(catalog: Catalog, remote: Remote, found: Verified) -> dict[str, Segment]:
-    """Checks the chain; answers the live segments by key."""
-    ref = catalog.ref
-    live: dict[str, Segment] = {}
-    previous: str | None = ""
-    state: str | None = None
-    expected = 1
-    hashes: dict[int, str] = {}
-    checkpoints = {checkpoint_lsn(key) for key in _keys(remote, checkpoint_folder(ref))}
-    snapshots: dict[int, set[str]] = {}
-    for key in _commits(remote, ref):
-        lsn = lsn_of(key) or 0
-        while expected < lsn:
-            found.faults.append(f"{commit_key(ref, expected)}: missing from the log")
-            expected, previous = expected + 1, None
-        expected = lsn + 1
-        found.commits += 1
-        body = remote.get(key)
-        if body is None:
-            found.faults.append(f"{key}: missing from the log")
-            previous = None
-            continue
-        try:
-            commit = Commit.of(body, key)
-        except DamagedArchiveError as fault:
-            found.faults.append(f"{key}: {fault.what}")
-            previous = None
-            continue
-        if commit.lsn != lsn or commit.ref != ref:
-            found.faults.append(f"{key}: says that it is commit {commit.lsn} of {commit.ref}")
-        if previous is not None and commit.previous != previous:
-            found.faults.append(f"{key}: does not follow the commit before it (its chain hash is another)")
-        state = state or commit.state
-        if commit.state != state:
-            found.faults.append(f"{key}: is of state {commit.state}, the log belongs to {state}")
-        previous = hash_of(body)
-        for gone, name in commit.remove:
-            if live.pop(name, None) is None:
-                found.faults.append(f"{key}: takes out {name} of commit {gone}, which is not in the archive")
-        live.update({segment.key: segment for segment in commit.add})
-        if lsn in checkpoints:
-            hashes[lsn], snapshots[lsn] = previous, set(live)
-    known = catalog.known()
-    for lsn in range(expected, known.lsn + 1):
-        found.faults.append(f"{commit_key(ref, lsn)}: missing from the log, and this host saw it")
-    if known.lsn and expected - 1 == known.lsn and previous is not None and previous != known.head:
-        found.faults.append(f"{commit_key(ref, known.lsn)}: is not the commit that this host saw")
-    _check_checkpoints(catalog, remote, checkpoints, snapshots, found)
-    return live
 
 
 def _check_checkpoints(
@@ -167,19 +132,3 @@ def _check_segment(segment: Segment, body: bytes, kind: str, found: Verified) ->
         )
     found.records += count
     found.bytes += len(body)
-
-
-def _commits(remote: Remote, ref: StreamRef) -> Iterator[str]:
-    for key in _keys(remote, commit_key(ref, 0).rpartition("/")[0] + "/0"):
-        if lsn_of(key):
-            yield key
-
-
-def _keys(remote: Remote, prefix: str) -> Iterator[str]:
-    after = ""
-    while True:
-        page = remote.list(prefix, after=after, limit=_PAGE)
-        yield from page
-        if len(page) < _PAGE:
-            return
-        after = page[-1]
