@@ -31,6 +31,11 @@ class Script:
         """Whether it takes things away, and so runs at the server's memory limit too."""
         return self.source.startswith(b"#!lua flags=allow-oom")
 
+    @property
+    def alone(self) -> bool:
+        """Whether it looks at one key, which it names, and makes none: right wherever that key's slot is on its way."""
+        return self.name in ("lease_renew", "lease_release")
+
 
 def _read(path: str) -> str:
     try:

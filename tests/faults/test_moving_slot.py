@@ -158,9 +158,9 @@ def test_a_move_that_was_given_up_half_way_is_found_out(half: Half, hasty: Serve
     before = half.digests()
     with connect(half.cluster.url, HASTY) as fresh:  # one that never saw it move
         for server in (fresh, hasty):
-            for name, door in DOORS.items():
+            for name in DOORS.keys() - {"lease"}:  # which looks at its own key alone
                 with pytest.raises(SlotMovingError, match=r"moving this slot: 10 of its keys lie on 127\.0\.0\.1:\d+"):
-                    pytest.fail(f"{name}: {door(server, half)}")
+                    pytest.fail(f"{name}: {DOORS[name](server, half)}")
     assert half.digests() == before
     half.move.begin().turn_back()
     assert examine(hasty, [half.name], settle=0).findings == []
@@ -223,7 +223,7 @@ def test_what_takes_things_away_looks_right_before(half: Half, hasty: Server) ->
     half.split("rows")
     half.move.turn_back(carried=False)
     before = half.digests()
-    for name in ("sweep", "trim", "lease"):
+    for name in ("sweep", "trim"):
         with pytest.raises(SlotMovingError, match="of its keys lie on"):
             pytest.fail(f"{name}: {DOORS[name](hasty, half)}")
     assert found.findings == []

@@ -16,14 +16,16 @@ from emq_ops.passes.events import Emit, LeaseLost, LeaseTaken, nowhere
 from emq_ops.passes.lease.holder import DAEMON, Holder
 from emq_ops.passes.lease.owner import LeaseInfo, foreign_queues, lease_infos
 from emq_ops.passes.lease.queue_lease import LEASE_MS, HeldQueueError
-from emq_ops.protocol.deadline import deadline
-from emq_ops.protocol.errors import EmqError, FenceError
+from emq_ops.protocol.deadline import deadline, remaining
+from emq_ops.protocol.errors import DeadlineError, EmqError, FenceError, OutcomeUnknownError
 from emq_ops.protocol.fence import Fence
 from emq_ops.protocol.keyspace import keys_of
 from emq_ops.protocol.scripts import load
 from emq_ops.protocol.server import Arg, Server
 
 _TRIES = 3
+RENEWAL_SHARE = 1 / 6
+"""This share of the lease is what a node may take to renew: where it took too long, two more renewals come in time."""
 
 
 class LeaseSet:
@@ -32,7 +34,8 @@ class LeaseSet:
     def __init__(self, server: Server, ledger: Ledger, *, lease_ms: int = LEASE_MS, emit: Emit = nowhere) -> None:
         self.server, self.ledger, self.lease_ms, self.emit = server, ledger, lease_ms, emit
         self.me = Holder.me(DAEMON)
-        self._quick = server.hurried(lease_ms / 6000)
+        self._seconds = lease_ms * RENEWAL_SHARE / 1000
+        self._quick = server.hurried(self._seconds)
         self.fences: dict[str, Fence] = {}
         self._stamp = Stamp()
 
@@ -77,16 +80,19 @@ class LeaseSet:
             self.emit(LeaseLost(queue, reason="a pass was fenced off"))
 
     def _renew(self, queues: Sequence[str]) -> dict[str, EmqError]:
-        """The queues of one node, within a sixth of the lease."""
+        """The queues of one node. One that does not answer in time is a DeadlineError."""
         held = [(queue, fence) for queue in queues if (fence := self.fences.get(queue)) is not None]
         count = self._stamp.count or ""
         calls = [([fence.key], (*fence.args, self.lease_ms, count)) for _, fence in held]
-        with deadline(self.lease_ms / 6000):
+        with deadline(self._seconds):
             replies = self._quick.run_many(load("lease_renew"), calls)
+            late = remaining() == 0.0
         faults: dict[str, EmqError] = {}
         for (queue, fence), reply in zip(held, replies, strict=True):
             if not isinstance(reply, EmqError):
                 continue
+            if late and isinstance(reply, OutcomeUnknownError):  # renewed or not, it is done again
+                reply = DeadlineError("no answer in time", where=reply.where, fix=reply.fix)
             faults[queue] = reply
             if isinstance(reply, FenceError) and self.fences.get(queue) == fence:
                 self.fences.pop(queue, None)

@@ -6,8 +6,8 @@ import threading
 import time
 from collections.abc import Callable
 
-from emq_ops.protocol.deadline import check, deadline
-from emq_ops.protocol.errors import UnreachableError
+from emq_ops.protocol.deadline import deadline
+from emq_ops.protocol.errors import EmqError, UnreachableError
 
 LOOK_SECONDS, LOOK_AGAIN_SECONDS = 1.0, 5.0
 """How long a second look may take, and after how long it is tried again."""
@@ -15,11 +15,13 @@ LOOK_SECONDS, LOOK_AGAIN_SECONDS = 1.0, 5.0
 
 class Gate:
     """`look` raises an EmqError to refuse the server. `remembers`: where the members of a place are known (a Cluster),
-    what was found once holds while it can't be looked at again: one shard that is away stops no other. Thread-safe."""
+    what was found once holds while it is looked at again, in a thread of its own: one shard that is away or hangs
+    stops no other. Thread-safe."""
 
     def __init__(self, look: Callable[[], None], *, remembers: bool) -> None:
         self._look, self._remembers = look, remembers
         self._open = self._known = False
+        self._refusal: EmqError | None = None
         self._next_look = 0.0
         self._lock = threading.Lock()
 
@@ -28,11 +30,14 @@ class Gate:
         self._open = False
 
     def enter(self) -> None:
-        """Looks where that is due."""
+        """Looks where that is due. Raises what the look raises."""
         if self._open:
             return
         if self._known and self._remembers:
-            self._look_again()
+            if time.monotonic() >= self._next_look and self._lock.acquire(blocking=False):
+                threading.Thread(target=self._look_again, name="version", daemon=True).start()
+            if self._refusal is not None:
+                raise self._refusal
             return
         with self._lock:
             if not self._open:
@@ -40,15 +45,15 @@ class Gate:
                 self._open = self._known = True
 
     def _look_again(self) -> None:
-        """One thread looks, for a moment; the others go on with what is known, and so does it where nobody answers."""
-        if time.monotonic() < self._next_look or not self._lock.acquire(blocking=False):
-            return
+        """Holds the lock, and gives it back."""
         try:
             with deadline(LOOK_SECONDS):
                 self._look()
-            self._open = True
+            self._open, self._refusal = True, None
         except UnreachableError:
-            check()
             self._next_look = time.monotonic() + LOOK_AGAIN_SECONDS
+        except EmqError as refusal:
+            self._refusal = refusal
+            self._next_look = time.monotonic() + LOOK_SECONDS
         finally:
             self._lock.release()
