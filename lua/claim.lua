@@ -1,15 +1,16 @@
 -- Claim the lowest flat jobs: attempts + 1, active until now + lease.
 -- KEYS: pending, active        ARGV: base, lease ms, how many, gate ("gate" or ""), flow children ("refuse" or "")
 -- Replies: a list of {id, payload, token, "", when (ms)}, empty where there is nothing or the queue is paused; EMQRATE;
---          EMQDATA.
+--          EMQDATA. A member that can't be claimed is set aside (lib/aside), and the next one is taken.
 --#include lib/gate.lua
+--#include lib/aside.lua
 local base, lease, count, gate, flows = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4], ARGV[5]
 expect(KEYS[1], 'zset')
 expect(KEYS[2], 'zset')
 if gate == 'gate' then count = open_places(base, count) end
 if count == 0 then return {} end
-local ids = redis.call('ZRANGE', KEYS[1], 0, count - 1)
 local claims = {}
+
 local function checked(id)
   expect_id(id, 'JOB', KEYS[1])
   local row = base .. 'job:' .. id
@@ -18,12 +19,16 @@ local function checked(id)
   expect_no_parent(id, values[3], flows)
   return { id, values[2] or '', token, '' }
 end
-if ids[1] then claims[1] = checked(ids[1]) end
-for i = 2, #ids do
-  -- A batch ends before the first job that can't be claimed; the next call says why.
-  local fine, claim = pcall(checked, ids[i])
-  if not fine then break end
-  claims[i] = claim
+
+-- Past what can't be claimed, to what can.
+for page = 0, ASIDE_PAGES - 1 do
+  local size = page == 0 and count or ASIDE_PAGE
+  local from = page == 0 and 0 or count + (page - 1) * ASIDE_PAGE
+  local ids = redis.call('ZRANGE', KEYS[1], from, from + size - 1)
+  for _, id in ipairs(ids) do
+    if #claims < count then claims[#claims + 1] = unless_bad('pending', id, checked) end
+  end
+  if #claims >= count or #ids < size then break end
 end
 if claims[1] then expect_rights(KEYS[2], 'HSET', 'ZADD', 'ZREM') end
 local now = now_ms()
@@ -34,4 +39,5 @@ for _, claim in ipairs(claims) do
   redis.call('HSET', base .. 'job:' .. claim[1], 'attempts', digits(claim[3]), 'state', 'active')
   redis.call('ZADD', KEYS[2], deadline, claim[1])
 end
+write_aside(base)
 return claims

@@ -12,8 +12,8 @@ local promoted = tonumber(string.match(replication, 'second_repl_offset:(%-?%d+)
 return {
   string.match(server, 'run_id:(%x+)'), string.match(replication, 'master_replid:(%x+)'), promoted and 1 or 0,
   tonumber(string.match(server, 'uptime_in_seconds:(%d+)')), now, lease.token, lease.state,
-  redis.call('ZCOUNT', KEYS[3], '-inf', now), redis.call('ZCARD', KEYS[3]), redis.call('ZCARD', KEYS[4]),
+  redis.call('ZCOUNT', KEYS[3], digits(MIN_MS), now), redis.call('ZCARD', KEYS[3]), redis.call('ZCARD', KEYS[4]),
   whole(redis.call('HGET', KEYS[5], 'count') or '0', KEYS[5]),
   whole(redis.call('HGET', KEYS[6], 'count') or '0', KEYS[6]),
-  redis.call('EXISTS', KEYS[2]), redis.call('ZRANGE', KEYS[3], 0, 0, 'WITHSCORES')[2] or '',
+  redis.call('EXISTS', KEYS[2]), redis.call('ZRANGEBYSCORE', KEYS[3], digits(MIN_MS), '+inf', 'WITHSCORES', 'LIMIT', 0, 1)[2] or '',
 }

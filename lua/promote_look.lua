@@ -5,10 +5,10 @@
 --#include lib/check.lua
 expect(KEYS[1], 'zset')
 local now = now_ms()
-local found = { redis.call('ZCOUNT', KEYS[1], '-inf', now) }
+local found = { redis.call('ZCOUNT', KEYS[1], digits(MIN_MS), now) }
 local limit = tonumber(ARGV[1] or '0')
 if limit > 0 then
-  for _, id in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', now, 'LIMIT', 0, limit)) do
+  for _, id in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], digits(MIN_MS), now, 'LIMIT', 0, limit)) do
     found[#found + 1] = id
   end
 end

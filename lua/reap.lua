@@ -5,31 +5,22 @@
 local base, limit, only = ARGV[1], tonumber(ARGV[2]), ARGV[3]
 local batch = new_batch(base)
 local now = now_ms()
-local taken, jobs = {}, {}
-
-local function take(id)
-  local group = row_fields(base .. 'job:' .. id, 'group')[1]
-  if only ~= '' and group ~= only then return end
-  taken[#taken + 1] = id
-  jobs[#jobs + 1] = { group = group }
+local function with_group(id)
+  local row = base .. 'job:' .. id
+  return { id = id, group = expect_group(row, row_fields(row, 'group')[1]) }
 end
 
+local jobs = {}
 if only == '' then
-  for _, id in ipairs(due_members(KEYS[1], now, limit)) do take(id) end
+  jobs = due_members(base, KEYS[1], now, limit, with_group)
 else
-  -- One lane's jobs may stand anywhere among the lapsed: look through them page by page.
-  local offset = 0
-  while #taken < limit do
-    local page = redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', now, 'WITHSCORES', 'LIMIT', offset, 500)
-    if #page == 0 then break end
-    for i = 1, #page, 2 do
-      expect_id(page[i], 'JOB', KEYS[1])
-      expect_instant(page[i + 1], KEYS[1] .. ' ' .. page[i])
-      if #taken < limit then take(page[i]) end
-    end
-    offset = offset + #page / 2
+  -- One lane's jobs may stand anywhere among the lapsed.
+  for _, job in ipairs(due_members(base, KEYS[1], now, ASIDE_PAGE * ASIDE_PAGES, with_group)) do
+    if job.group == only and #jobs < limit then jobs[#jobs + 1] = job end
   end
 end
+local taken = {}
+for i, job in ipairs(jobs) do taken[i] = job.id end
 load_lanes(batch, jobs)
 for i, id in ipairs(taken) do
   local group = jobs[i].group

@@ -28,7 +28,7 @@ local function found_lease(id, score)
   local row = base .. 'job:' .. id
   local values = row_fields(row, 'stalled', 'group', 'attempts', 'lease_epoch')
   return {
-    id = id, row = row, group = values[2], stalled = values[1] and whole(values[1], row .. ' stalled') or 0,
+    id = id, row = row, group = expect_group(row, values[2]), stalled = values[1] and whole(values[1], row .. ' stalled') or 0,
     deadline = score, attempts = values[3] or '', epoch = values[4] or '',
     ghost = not (values[1] or values[2] or values[3]) and redis.call('EXISTS', row) == 0,
     exemptions = 0,
@@ -37,18 +37,15 @@ end
 
 local leases = {}
 if ARGV[13] == 'all' then
-  local due = redis.call('ZRANGEBYSCORE', active, '-inf', now, 'WITHSCORES', 'LIMIT', 0, limit)
-  for i = 1, #due, 2 do
-    expect_id(due[i], 'JOB', active)
-    expect_instant(due[i + 1], active .. ' ' .. due[i])
-    leases[#leases + 1] = found_lease(due[i], due[i + 1])
-  end
+  leases = due_members(base, active, now, limit, found_lease)
 else
   for i = 14, #ARGV, 4 do
     local id, score = ARGV[i], ARGV[i + 1]
-    if redis.call('ZSCORE', active, id) == score and expect_instant(score, active .. ' ' .. id) <= now then
+    local lease = redis.call('ZSCORE', active, id) == score and unless_bad('active', id, function()
       expect_id(id, 'JOB', active)
-      local lease = found_lease(id, score)
+      return expect_instant(score, active .. ' ' .. id) <= now and found_lease(id, score)
+    end)
+    if lease then
       if lease.attempts == ARGV[i + 2] then
         if ARGV[i + 3] == 'exempt' then
           lease.exemptions = whole(redis.call('HGET', exempt_key, id) or '0', exempt_key .. ' ' .. id)
@@ -70,6 +67,7 @@ if #leases > 0 then
 end
 
 -- Below this line only our own keys are written.
+write_aside(base)
 if standing then redis.call('UNLINK', swept_key) end
 local facts, spent = { run, slice, digits(now) }, {}
 for _, lease in ipairs(leases) do

@@ -97,7 +97,7 @@ def run(
             concurrency=concurrency,
             on_event=tell,
         ).run(signals=True, until_idle=until_idle, give_up=patience)
-    names = ("queue", "completed", "cancelled", "scheduled", "dead", "lost", "recovered", "abandoned")
+    names = ("queue", "completed", "cancelled", "scheduled", "dead", "lost", "recovered", "abandoned", "aside")
     context.emit_one({name: getattr(report, name) for name in names})
     if report.abandoned:
         raise typer.Exit(1)

@@ -155,6 +155,11 @@ class Keys:
         return self.ops_base + "exempt"
 
     @property
+    def aside(self) -> str:
+        """What was set aside: member -> ``<set>: <reason>``."""
+        return self.ops_base + "aside"
+
+    @property
     def swept(self) -> str:
         """What the last slice of a sweep did, until the ledger has it."""
         return self.ops_base + "swept"

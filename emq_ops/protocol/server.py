@@ -97,11 +97,15 @@ class Server:
 
     def read_many(self, commands: Sequence[Sequence[Arg]]) -> list[Any]:
         """The replies of many harmless commands, a thousand a flush, in order. The first error is raised."""
-        replies = self._sender.send([Call.of(tuple(command)) for command in commands], repeatable=True)
+        replies = self.read_each(commands)
         for reply in replies:
             if isinstance(reply, EmqError):
                 raise reply
         return replies
+
+    def read_each(self, commands: Sequence[Sequence[Arg]]) -> list[Any]:
+        """As `read_many`, with each command's reply or EmqError in its place."""
+        return self._sender.send([Call.of(tuple(command)) for command in commands], repeatable=True)
 
     def now_ms(self, queue: str) -> int:
         """The clock of the node that owns the queue's slot, unix ms."""

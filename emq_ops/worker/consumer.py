@@ -99,6 +99,7 @@ class Consumer:
                     if idle_timeout is not None and not self._stopping and idle_timeout.over():
                         self.stop(0)
                 self._drain()
+                self._maintainer.tell_aside()
             finally:
                 self._close()
         return self._tally.report(tuple(self.in_hand))

@@ -67,6 +67,14 @@ class Recovered(WorkerEvent):
 
 
 @dataclass(frozen=True, slots=True)
+class SetAside(WorkerEvent):
+    """`member` (a job, usually) can't be taken, and is passed over where it stands: `reason` begins with its set."""
+
+    member: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Trouble(WorkerEvent):
     """`task` could not be done; it is tried again after `wait_ms`. `again`: how often in a row before."""
 
@@ -88,7 +96,8 @@ class Silent(WorkerEvent):
 
 @dataclass(frozen=True, slots=True)
 class ConsumerReport(WorkerEvent):
-    """How a run went. `abandoned`: jobs that did not settle before the deadline; their leases lapse."""
+    """How a run went. `abandoned`: jobs that did not settle before the deadline; their leases lapse. `aside`: members
+    that were seen to be set aside."""
 
     completed: int
     cancelled: int
@@ -97,6 +106,7 @@ class ConsumerReport(WorkerEvent):
     lost: int
     recovered: int
     abandoned: tuple[str, ...] = field(default=())
+    aside: int = 0
 
 
 Listener = Callable[[WorkerEvent], None]
@@ -118,6 +128,8 @@ def describe(event: WorkerEvent) -> str:
             return f"{job} lost: {why}"
         case Recovered(by=by, recovered=recovered, dead=dead):
             return f"{by}: {recovered} recovered" + (f", dead: {' '.join(dead)}" if dead else "")
+        case SetAside(member=member, reason=reason):
+            return f"{member} set aside: {reason}"
         case Trouble(task=task, error=error, wait_ms=wait):
             return f"{task}: {error}; again in {wait} ms"
         case Silent(jobs=jobs, silent_ms=ms, left=left):
@@ -131,5 +143,7 @@ def describe(event: WorkerEvent) -> str:
 
 def log(event: WorkerEvent) -> None:
     """The listener of a consumer that was given none: what an operator must know, as warnings of ``logging``."""
-    if isinstance(event, Trouble | LeaseLost | Silent) or (isinstance(event, ConsumerReport) and event.abandoned):
+    if isinstance(event, Trouble | LeaseLost | Silent | SetAside) or (
+        isinstance(event, ConsumerReport) and event.abandoned
+    ):
         _log.warning("%s: %s", event.queue, describe(event))

@@ -6,9 +6,9 @@ import logging
 import threading
 from collections import Counter
 
-from emq_ops.worker.events import ConsumerReport, LeaseLost, Listener, Recovered, Settled, WorkerEvent
+from emq_ops.worker.events import ConsumerReport, LeaseLost, Listener, Recovered, SetAside, Settled, WorkerEvent
 
-_COUNTED = ("completed", "cancelled", "scheduled", "dead", "lost", "recovered")
+_COUNTED = ("completed", "cancelled", "scheduled", "dead", "lost", "recovered", "aside")
 _log = logging.getLogger("emq_ops.worker")
 
 
@@ -29,6 +29,8 @@ class Tally:
                     self._counts[outcome] += 1
                 case LeaseLost():
                     self._counts["lost"] += 1
+                case SetAside():
+                    self._counts["aside"] += 1
                 case Recovered(recovered=recovered):
                     self._counts["recovered"] += recovered
         try:

@@ -1,4 +1,5 @@
 --#include lib/lanes.lua
+--#include lib/aside.lua
 -- Many jobs of one queue go to pending, to their lanes or to the dead set in one script. The lane and ring rules are
 -- followed in memory, job by job in the given order, and written with one command a key: the same end, fewer calls.
 
@@ -95,7 +96,7 @@ local function batch_dead(batch, id)
   list[#list + 1] = id
 end
 
--- Writes the sets, lanes, flights, ring and wake. Rows are the caller's.
+-- Writes the sets, lanes, flights, ring and wake, and names what was set aside. Rows are the caller's.
 local function write_batch(batch)
   local base = batch.base
   each_chunk(batch.pending, function(...) redis.call('ZADD', base .. 'pending', ...) end)
@@ -116,18 +117,7 @@ local function write_batch(batch)
   each_chunk(batch.pushes, function(...) redis.call('RPUSH', base .. 'ring', ...) end)
   for _ = 1, math.min(#batch.pushes, WAKE_MAX) do redis.call('LPUSH', base .. 'wake', '1') end
   if #batch.pushes > 0 then redis.call('LTRIM', base .. 'wake', 0, WAKE_MAX - 1) end
-end
-
--- Up to `limit` members of a zset whose score is due, lowest first, each checked: id and score.
-local function due_members(key, now, limit)
-  local found = redis.call('ZRANGEBYSCORE', key, '-inf', now, 'WITHSCORES', 'LIMIT', 0, limit)
-  local ids = {}
-  for i = 1, #found, 2 do
-    expect_id(found[i], 'JOB', key)
-    expect_instant(found[i + 1], key .. ' ' .. found[i])
-    ids[#ids + 1] = found[i]
-  end
-  return ids
+  write_aside(base)
 end
 
 -- Takes `ids` out of a zset.

@@ -3,9 +3,12 @@
 
 local function promote_due(base, schedule, now, limit)
   local batch = new_batch(base)
-  local ids = due_members(schedule, now, limit)
-  local jobs = {}
-  for i, id in ipairs(ids) do jobs[i] = { group = row_fields(base .. 'job:' .. id, 'group')[1] } end
+  local jobs = due_members(base, schedule, now, limit, function(id)
+    local row = base .. 'job:' .. id
+    return { id = id, group = expect_group(row, row_fields(row, 'group')[1]) }
+  end)
+  local ids = {}
+  for i, job in ipairs(jobs) do ids[i] = job.id end
   load_lanes(batch, jobs)
   for i, id in ipairs(ids) do batch_pending(batch, id, jobs[i].group) end
   remove_members(schedule, ids)

@@ -5,7 +5,7 @@
 local function lapsed_lease(base, id)
   local row = base .. 'job:' .. id
   local values = row_fields(row, 'stalled', 'group')
-  return { id = id, row = row, group = values[2], stalled = values[1] and whole(values[1], row .. ' stalled') or 0 }
+  return { id = id, row = row, group = expect_group(row, values[2]), stalled = values[1] and whole(values[1], row .. ' stalled') or 0 }
 end
 
 -- Settles each lease, in order: counts its stall, unless `lease.exempt`. An exempt ghost leaves active and no row is made.
@@ -55,7 +55,6 @@ local function settle_stalled(base, leases, max_stalled, refuse_dead)
 end
 
 local function sweep_due(base, max_stalled, limit)
-  local leases = {}
-  for i, id in ipairs(due_members(base .. 'active', now_ms(), limit)) do leases[i] = lapsed_lease(base, id) end
+  local leases = due_members(base, base .. 'active', now_ms(), limit, function(id) return lapsed_lease(base, id) end)
   return settle_stalled(base, leases, max_stalled)
 end

@@ -20,6 +20,7 @@ from emq_ops.protocol import deadline
 from emq_ops.protocol.errors import BadInputError, DamagedError, DeadlineError, FenceError
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import Server
+from emq_ops.protocol.transitions import aside
 from emq_ops.protocol.transitions.claims import claim
 from tests.support.keyspace import dump, of_emq
 from tests.support.passing import add, dead_of, lapse, leading, stall, sweep, swept, take
@@ -117,9 +118,6 @@ def test_a_failure_is_recorded_after_the_time_ran_out(server: Server, ledger: Le
 @pytest.mark.parametrize(
     "harm",
     [
-        lambda mail, job: ("HSET", mail.keys.row(job), "stalled", "many"),
-        lambda mail, job: ("ZADD", mail.keys.active, 1733, job),  # seconds, or worse
-        lambda mail, job: ("ZADD", mail.keys.active, mail.server.now_ms("mail") - 9, "no id"),
         lambda mail, job: ("SET", mail.keys.pending, "no zset"),
         lambda mail, job: ("SET", mail.keys.exempt, "no hash"),
         lambda mail, job: ("SET", mail.keys.failed, "no hash"),
@@ -135,6 +133,25 @@ def test_damaged_data_is_one_clear_error_and_nothing_changes(
         swept(server, ledger, "mail")
     assert of_emq(dump(server)) == before
     assert list(deaths.iterate(ledger)) == []
+
+
+@pytest.mark.parametrize(
+    "harm",
+    [
+        lambda mail, job: ("HSET", mail.keys.row(job), "stalled", "many"),
+        lambda mail, job: ("ZADD", mail.keys.active, 1733, job),  # seconds, or worse
+        lambda mail, job: ("ZADD", mail.keys.active, mail.server.now_ms("mail") - 9_000_000, "no id"),
+    ],
+)
+def test_one_bad_lease_is_set_aside_and_the_rest_swept(server: Server, ledger: Ledger, mail: Queue, harm: Any) -> None:
+    one, other = stall(mail, count=2)
+    words = harm(mail, one)
+    server.write(*words)
+    report = swept(server, ledger, "mail")
+    bad = "no id" if "no id" in words else one
+    assert list(aside.listing(mail)) == [bad]
+    assert {death.job for death in deaths.iterate(ledger)} == ({one, other} - {bad})
+    assert report.status == "done"
 
 
 def test_a_lost_lease_writes_nothing(server: Server, ledger: Ledger, mail: Queue) -> None:

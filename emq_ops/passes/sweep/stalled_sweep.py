@@ -35,7 +35,9 @@ from emq_ops.passes.sweep.slices import (
     run_slice,
 )
 from emq_ops.policy.models import StalledPolicy
+from emq_ops.protocol.errors import EmqError
 from emq_ops.protocol.keyspace import keys_of
+from emq_ops.protocol.queue import MIN_INSTANT_MS
 from emq_ops.protocol.scores import score_ms
 from emq_ops.protocol.scripts import load
 
@@ -188,10 +190,13 @@ class _Sweep:
     def _judge_due(self, now_ms: int) -> list[Listed]:
         """The leases due, each with score, attempts and whether it is exempt, as the slice will check them again."""
         keys, server = keys_of(self.context.queue), self.context.server
-        flat = server.read("ZRANGEBYSCORE", keys.active, "-inf", now_ms, "WITHSCORES", "LIMIT", 0, self.policy.limit)
+        # Odd scores are passed over; of what else was set aside there is room for, beside what is well.
+        most = self.policy.limit + server.read("HLEN", keys.aside)
+        flat = server.read("ZRANGEBYSCORE", keys.active, MIN_INSTANT_MS, now_ms, "WITHSCORES", "LIMIT", 0, most)
         members, scores = flat[::2], flat[1::2]
         jobs = [m.decode("utf-8", "backslashreplace") for m in members]
-        rows = server.read_many([("HMGET", keys.row_of_member(j), "attempts", "lease_epoch") for j in jobs])
+        found = server.read_each([("HMGET", keys.row_of_member(j), "attempts", "lease_epoch") for j in jobs])
+        rows = [[None, None] if isinstance(row, EmqError) else row for row in found]  # the slice sets those aside
         leases = [
             Lease(job, score_ms(score), token_of(row[0]), (row[1] or b"").decode("utf-8", "replace"))
             for job, score, row in zip(jobs, scores, rows, strict=True)
