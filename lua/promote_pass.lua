@@ -8,6 +8,7 @@
 --#include lib/fence.lua
 local now = check_fence(KEYS[1], ARGV[1], ARGV[2], ARGV[3])
 expect(KEYS[4], 'string')
+expect_rights(KEYS[4], 'SET')
 local last = redis.call('GET', KEYS[4])
 if last and tonumber(string.match(last, '^%d+') or '') >= tonumber(ARGV[6]) then return {} end
 local ids = promote_due(ARGV[4], KEYS[2], now, tonumber(ARGV[5]))
