@@ -17,12 +17,12 @@ from emq_archive.ports import Remote
 from emq_archive.reports import Outbox, Report, Shipped
 from emq_archive.source import StreamSource
 from emq_archive.upkeep.prune import prune
-from emq_archive.write.facts import Facts, Group
+from emq_archive.write.facts import Facts
 from emq_archive.write.pace import Allowance, reading_ends
 from emq_archive.write.ship import LogShipper
-from emq_archive.write.trim import Trimmed, Trimmer, set_watermark
-from emq_ops.protocol import deadline
-from emq_ops.protocol.errors import DamagedError, EmqError, OutcomeUnknownError, ServerError
+from emq_archive.write.trim import set_watermark
+from emq_archive.write.trimming import Trimming, told
+from emq_ops.protocol.errors import DamagedError, EmqError, ServerError
 from emq_ops.protocol.fence import Fence
 
 Progress = Callable[[int, int], None]
@@ -132,7 +132,7 @@ class Driver:
         needs = [group.needs for group in facts.groups if group.needs is not None]
         if needs and report.trimmed and self.policy.groups == "respect":
             report.trimmed = self.source.count_upto(min(needs), report.trimmed)
-        report.groups = [self._told(group) for group in facts.groups if group.needs is not None]
+        report.groups = [told(self.source, group) for group in facts.groups if group.needs is not None]
         report.watermark = self.shipper.watermark()
         return report
 
@@ -160,13 +160,22 @@ class Driver:
             progress(done, max(done, total))
             if self._fault is None and self.shipper.due(facts.now_ms, self._waiting()):
                 self._send(facts, force=False)
-        if self.source.anew:
+        if self.source.anew or (self.report.reborn and ANEW not in self.report.notes):
             self.report.notes.append(ANEW)
-        if self.source.missed:
-            told = f"{self.source.missed} records were taken out of the stream by others before this host read them"
+        if self.source.missed and (missed := self._missed()):
+            told = f"{missed} records were taken out of the stream by others before this host read them"
             self.report.notes.append(told)
         if self.source.behind:
             self.report.notes.append(f"the time was up with {self.source.behind} records still to read")
+
+    def _missed(self) -> int:
+        """How many entries are gone that neither this host read nor the archive holds: a local database that was put
+        back from an earlier day knows less than the log."""
+        with contextlib.suppress(EmqError):
+            self.shipper.log.read()
+        since = self.source.missed_since
+        held = sum(s.records for s in self.shipper.catalog.segments(start=since) if s.first > since)
+        return max(0, self.source.missed - held)
 
     def _policy_bound(self, facts: Facts) -> StreamId | None:
         """Up to which id (exclusive) the policy lets go of what was read; None: of nothing."""
@@ -230,88 +239,9 @@ class Driver:
         self._watermark = evt
 
     def _trim(self, facts: Facts, bound: StreamId | None) -> None:
-        first_read = self.source.first_read
-        if bound is None or facts.first is None or first_read is None:
-            return
-        receipt = self.shipper.prove(bound, start=facts.first)
-        self.report.lsn = receipt.lsn or self.report.lsn
-        if receipt.bound is None or receipt.bound <= facts.first:
-            return
-        self.report.bound = show_id(receipt.bound)
-        trimmer = Trimmer(
-            self.source.queue,
-            self.source.ref.stream,
-            self.fence,
-            facts.run_id,
-            self.policy.groups,
-            self.source.unstorable,
-        )
-        looked: StreamId | None = None
-        while True:
-            upto, marks = self.source.marks.slice(receipt.bound)
-            if not marks:
-                return
-            if deadline.passed():
-                self.report.refused.append("the time was up; the next cycle trims the rest")
-                return
-            try:
-                done = trimmer.slice(upto, marks)
-            except OutcomeUnknownError:
-                self._count_lost(facts)
-                raise
-            if done.verdict in ("moved", "changed") and looked != marks[-1].last:
-                # Entries that others deleted by name, say: what is left is compared once more, as it stands now.
-                looked = marks[-1].last
-                if self._store_again(looked):
-                    continue
-            if not self._account(done, facts):
-                return
-            self.source.marks.trimmed(marks, done.left)
-            if done.held or not done.removed or upto == receipt.bound:
-                return
-
-    def _count_lost(self, facts: Facts) -> None:
-        """The reply of a slice was lost: what it removed is told by what stands now, and reading begins anew."""
-        self.source.forget()
-        with contextlib.suppress(EmqError):
-            now = self.source.look()
-            if now.run_id == facts.run_id and now.exists:
-                added = max(0, now.entries_added - facts.entries_added)
-                self.report.trimmed = max(self.report.trimmed, facts.length + added - now.length)
-
-    def _store_again(self, last: StreamId) -> bool:
-        """Reads and stores what stands up to `last`, where a mark ends; whether all of it was archived before."""
-        fresh = 0
-        for part in self.source.again(last):
-            added = self.local.add(self.source.ref, part.batch, part.frontier, self.policy)
-            fresh += added.new + len(added.unstorable)
-            self.report.folded += added.new
-            self.report.reborn += added.reborn
-            self._outbox = None
-        return not fresh
-
-    def _account(self, done: Trimmed, facts: Facts) -> bool:
-        """Notes what a slice did; whether it did anything."""
-        first, stood = done.first, facts.first
-        if not self.report.trimmed and first is not None and stood is not None and first > stood:
-            moved = f"from {show_id(stood)} to {show_id(first)}"
-            self.report.notes.append(f"somebody else trimmed the stream meanwhile: its head moved {moved}")
-        if done.verdict != "trimmed":
-            self.report.refused.append(REFUSALS.get(done.verdict, REFUSALS["changed"]))
-            self.source.forget()
-            return False
-        self.report.trimmed += done.removed
-        if done.held:
-            self.report.groups = [self._told(group) for group in done.held]
-            self.report.bound = show_id(done.bound)
-        return True
-
-    def _told(self, group: Group) -> dict[str, object]:
-        undelivered = group.undelivered
-        if undelivered is None:
-            undelivered = self.source.count_above(group.delivered)
-        needs = show_id(group.needs) if group.needs else None
-        return {"name": group.name, "pending": group.pending, "undelivered": undelivered, "needs": needs}
+        if bound is not None:
+            Trimming(self.source, self.local, self.shipper, self.policy, self.fence, self.report).run(facts, bound)
+            self._outbox = None  # it may have read and stored once more
 
     def _conclude(self, facts: Facts) -> None:
         if facts.exists:
@@ -334,9 +264,3 @@ def _no_progress(_done: int, _total: int) -> None:
 
 
 ANEW = "the stream or its server was made anew since the last look; read from its head"
-REFUSALS = {
-    "gone": "not trimmed: the stream was deleted since it was read",
-    "life": "not trimmed: the server was started anew since the stream was read; the next cycle reads it from its head",
-    "changed": "not trimmed: the stream was made anew, or went back, since it was read: other entries stand in it than "
-    "were archived; the next cycle reads it from its head",
-}

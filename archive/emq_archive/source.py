@@ -44,7 +44,8 @@ class StreamSource(LiveStream):
         self.unstorable: dict[StreamId, str] = {}
         """What was read in this life and could not be stored, and why: it must stay in the stream."""
         self.missed = 0
-        """How many entries others took out of the stream before the last reading came to them."""
+        """How many entries behind `missed_since` left the stream before the last reading came to them."""
+        self.missed_since = FIRST_ID
         self.anew = False
         """Whether the last reading found more than was added since the one before, and so began at the head again."""
         self._whole = False  # whether reading came to the top
@@ -131,6 +132,7 @@ class StreamSource(LiveStream):
             facts = self._seen()
             self.position, self._added = max(self.position or FIRST_ID, facts.last_generated), facts.entries_added
             self.missed = max(0, expected - count) if since is not None else 0
+            self.missed_since = since or FIRST_ID
 
     def _since(self) -> tuple[StreamId | None, int]:
         """Up to which id this life of the stream was read, by this process or an earlier one (None: not at all), and

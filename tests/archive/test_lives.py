@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from emq_archive.local import open_local
 from emq_ops.protocol.server import Server
 from tests.archive.folding import Host
 from tests.archive.test_driver import TRIMMING, held
@@ -71,3 +72,39 @@ def test_what_others_took_between_two_processes_is_told(host: Host) -> None:
     host.server.write("DEL", host.key)
     host.add("200-0")
     assert [note for note in host.anew().cycle(force=True).notes if told in note] == []
+
+
+def test_what_we_trimmed_ourselves_is_not_told_as_taken_by_others(host: Host, tmp_path: Path) -> None:
+    """The local database was put back from an earlier day; the log knows better."""
+    host.add(*(f"{i}-0" for i in range(1, 11)))
+    host.anew(keep=5).cycle(force=True)
+    host.local.close()
+    old = tmp_path / "a.db"
+    backup = old.read_bytes()
+    host.local = open_local(host.local_url)
+    host.add(*(f"{i}-0" for i in range(11, 111)))
+    assert host.anew(keep=5).cycle(force=True).trimmed == 100
+    host.local.close()
+    for path in tmp_path.glob("a.db*"):
+        path.unlink()
+    old.write_bytes(backup)
+    host.local = open_local(host.local_url)
+    assert host.anew(keep=5).cycle(force=True).notes == []
+    assert host.archived() == host.sent
+
+
+def test_the_same_ids_with_other_bytes_are_told(host: Host) -> None:
+    host.add("1-0", "2-0")
+    host.anew().cycle(force=True)
+    host.server.write("DEL", host.key)
+    host.add("1-0", "2-0", other="bytes")
+    report = host.anew().cycle(force=True)
+    assert (report.reborn, len(report.notes)) == (2, 1)
+    assert "made anew" in report.notes[0]
+
+
+def test_a_trim_past_what_a_group_needs_is_told(host: Host) -> None:
+    host.add("1-0", "2-0")
+    host.server.write("XGROUP", "CREATE", host.key, "billing", "0")
+    report = host.anew(keep=0, groups="ignore").cycle(force=True)
+    assert (report.trimmed, report.notes) == (2, ["trimmed past what consumer groups still need: billing"])
