@@ -15,10 +15,13 @@ from emq_ops.ledger.ledger import Ledger, open_ledger
 from emq_ops.passes.lease.lease_set import LeaseSet
 from emq_ops.passes.lease.owner import ForeignQueueError, lease_info
 from emq_ops.passes.lease.queue_lease import HeldQueueError, QueueLease
+from emq_ops.passes.lease.take_over import estates, take_over
 from emq_ops.protocol.errors import EmqError
-from emq_ops.protocol.server import Server
+from emq_ops.protocol.server import Server, connect
 from tests.support.postgres import Postgres
+from tests.support.proxy import RespProxy, scripted
 from tests.support.states import postgres_state, sqlite_state
+from tests.support.valkey import Valkey
 
 
 def copied(path: Path, name: str) -> str:
@@ -149,3 +152,35 @@ def test_an_import_goes_on_from_the_database_that_was_exported(
     led(server, sqlite)
     with pytest.raises(ForeignQueueError):
         led(server, second)
+
+
+def test_a_take_over_that_broke_off_is_ended_by_the_next(valkey: Valkey, server: Server, tmp_path: Path) -> None:
+    gone = sqlite_state(tmp_path / "gone.db")
+    for queue in ("a", "b", "c"):
+        led(server, gone, queue)
+    with open_ledger(gone) as lost:
+        state = lost.state
+    with RespProxy(valkey.url) as proxy, open_ledger(sqlite_state(tmp_path / "new.db")) as ledger:
+        with connect(proxy.url) as shaky:
+            # The second lease can't be asked for, however often it is tried.
+            proxy.arm("cut_before", at=2, match=scripted("lease_acquire"), times=99)
+            with pytest.raises(EmqError):
+                take_over(shaky, ledger, estates(shaky, ledger)[state], {"b": 40})
+        left = estates(server, ledger)[state]
+        assert set(left.leases) < {"a", "b", "c"}
+        assert set(take_over(server, ledger, left, {"b": 40})) == set(left.leases)
+        assert estates(server, ledger) == {}
+        assert led(server, str(ledger.engine.url), "b") > 41
+        assert ledger.state == state
+    with pytest.raises(ForeignQueueError):
+        led(server, gone, "a")
+
+
+def test_what_is_led_is_not_taken_over(server: Server, tmp_path: Path) -> None:
+    with open_ledger(sqlite_state(tmp_path / "a.db")) as owner, open_ledger(sqlite_state(tmp_path / "b.db")) as other:
+        living = QueueLease(server, owner, "mail")
+        living.acquire()
+        with pytest.raises(HeldQueueError):
+            take_over(server, other, estates(server, other)[owner.state], {})
+        assert other.state != owner.state
+        living.renew()
