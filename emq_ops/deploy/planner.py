@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,7 +9,9 @@ from typing import Any
 from emq_ops.deploy import loss, settings
 from emq_ops.deploy.document import GLOBALS, Document
 from emq_ops.deploy.effects import dead_effect, stalled_effect, stream_effect
+from emq_ops.deploy.fields import changed, op_of, past_of, plain_of
 from emq_ops.deploy.model import Drift, Field, Live, LiveQueue, Op, Plan, Step, Write
+from emq_ops.deploy.render import value
 from emq_ops.deploy.variables import Digests, Past, canonical
 from emq_ops.passes.registry import PASSES
 from emq_ops.policy.references import resolve
@@ -58,25 +59,6 @@ def plan(
 
 def _unmatched(live: Live) -> list[str]:
     return [f"'{selector}' takes no queue yet" for selector in live.unmatched_optional]
-
-
-def changed(before: Json | None, after: Json | None, env: Env) -> list[Field]:
-    """The fields that differ, in the order of the later one. A reference that gives something else now is told with
-    what it gives."""
-    old, new = before or {}, after or {}
-    names = [*new, *(name for name in old if name not in new)]
-    out = []
-    for name in names:
-        was, will = old.get(name), new.get(name)
-        if isinstance(was, Past):
-            out.append(Field(name, str(was), loss.told(will, env)))
-        elif was != will:
-            out.append(Field(name, was, will))
-    return out
-
-
-def _op(before: Any, after: Any) -> Op:
-    return "create" if before is None else "delete" if after is None else "update"
 
 
 _ABSENT = object()
@@ -168,7 +150,7 @@ class _Planner:
         key = (id(before), id(after))
         if key not in self._diffs:
             self._diffs[key] = changed(before, after, self.env)
-        step = Step(0, _op(before, after), f"{queue}/{path}", queue, kind, self._diffs[key])
+        step = Step(0, op_of(before, after), f"{queue}/{path}", queue, kind, self._diffs[key])
         self.steps.append(step)
         same = (
             one for name, one in (before or {}).items() if isinstance(one, Past) and str(one) == (after or {}).get(name)
@@ -190,10 +172,10 @@ class _Planner:
         nothing = settings.unset(path)
         known = path in facts.settings
         now = facts.settings.get(path, nothing)
-        past = _past(old)
+        past = past_of(old)
         if past and has and old == new:  # both as it was applied: what is asked is what moved since
             if known and not self._as_applied(path, old, now):
-                self._moved(queue, path, address, _plain(old), now)
+                self._moved(queue, path, address, plain_of(old), now)
             return
         will = settings.resolved(path, new, self.env) if has else nothing
         if past:
@@ -205,17 +187,18 @@ class _Planner:
                 self._moved(queue, path, address, will, now)
             return
         op: Op = "update" if had and has else "create" if has else "delete"
-        told = (
-            Field(path, _plain(was), will) if past and has else Field(path, old if had else None, new if has else None)
-        )
+        if past and has:
+            told = Field(path, plain_of(was), will)
+        else:
+            told = Field(path, old if had else None, new if has else None)
         step = Step(0, op, address, queue, "setting", [told], notes=list(dict.fromkeys(one.why for one in past)))
         self.steps.append(step)
         if self.kind == "destroy":
-            step.notes.append(f"stays {_said(now)} on the server, managed no more")
+            step.notes.append(f"stays {value(now)} on the server, managed no more")
             return
         by_us = self._by_us(queue, path, now)
         if not has and known and now != was and not by_us:
-            step.notes.append(f"was moved to {_said(now)} by hand: left alone")
+            step.notes.append(f"was moved to {value(now)} by hand: left alone")
         elif known and now == will:
             if not by_us and now != was:
                 step.notes.append("is so on the server already")
@@ -224,9 +207,9 @@ class _Planner:
         else:
             step.write = Write(path, now if known else was, will)
             if had and known and now != was and not by_us:
-                step.notes.append(f"was moved to {_said(now)} by hand")
+                step.notes.append(f"was moved to {value(now)} by hand")
             elif not had and known and now != nothing:
-                step.notes.append(f"is {_said(now)} on the server")
+                step.notes.append(f"is {value(now)} on the server")
 
     def _as_applied(self, path: str, old: Any, now: Any) -> bool:
         """Whether the live value is what was applied, though a reference in it gives something else now."""
@@ -269,7 +252,7 @@ class _Planner:
             return
         old = {"windows" if name == "maintenance" else name: before} if isinstance(before, list) else before
         new = {"windows" if name == "maintenance" else name: after} if isinstance(after, list) else after
-        step = Step(0, _op(before or None, after or None), name, None, name, changed(old, new, self.env))
+        step = Step(0, op_of(before or None, after or None), name, None, name, changed(old, new, self.env))
         if name == "archive" and self.kind != "destroy":
             step.loss = loss.of_archive(before, after)
             if before and after and (before.get("remote") or {}).get("url") != (after.get("remote") or {}).get("url"):
@@ -290,25 +273,8 @@ class _Planner:
                 )
 
 
-def _plain(value: Any) -> Any:
-    """A setting with its references as text."""
-    if isinstance(value, dict):
-        return {name: _plain(below) for name, below in value.items()}
-    return str(value) if isinstance(value, Past) else value
-
-
-def _past(value: Any) -> list[Past]:
-    """The references in a setting that give something else than when it was applied."""
-    parts = value.values() if isinstance(value, dict) else [value]
-    return [part for part in parts if isinstance(part, Past)]
-
-
 _AT_START = ("server", "http")
 """Sections that a running daemon does not follow."""
-
-
-def _said(value: Any) -> str:
-    return "unset" if value is None else value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def drift_of(applied: Document, live: Live, options: Options) -> list[Drift]:
