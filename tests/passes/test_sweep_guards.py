@@ -225,3 +225,16 @@ def test_a_prediction_comes_true(server: Server, valkey: Valkey, ledger: Ledger,
     for name in ("recovered", "exempted", "forced", "dead", "ghosts"):
         assert getattr(report, name) == getattr(wanted, name), name
     assert sorted(report.dead_jobs) == sorted(wanted.dead_jobs)
+
+
+def test_a_prediction_sees_the_rewind_that_the_run_will_find(server: Server, ledger: Ledger, mail: Queue) -> None:
+    swept(server, ledger, "mail")
+    server.write("FLUSHALL")
+    jobs = stall(mail, 5)
+    before = dump(server)
+    wanted = predict_sweep(server, "mail", StalledPolicy(), ledger)
+    assert dump(server) == before
+    assert (wanted.recovered, wanted.exempted, wanted.dead) == (5, 5, 0)
+    report = swept(server, ledger, "mail")
+    assert (report.recovered, report.exempted, report.dead) == (5, 5, 0)
+    assert sorted(report.recovered_jobs) == sorted(wanted.recovered_jobs) == sorted(jobs)

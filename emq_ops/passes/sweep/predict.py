@@ -92,6 +92,8 @@ def _judging(
         with ledger.read() as connection:
             contact = cuts.contact_of(connection, state.queue)
             newest = cuts.latest(connection, state.queue)
+    if contact is not None and contact.run_id == state.run_id and state.token < contact.token:
+        contact = replace(contact, went_back=True)  # as the run will find when it takes the lease
     cut = compare(contact, state, loaded=contact is None and restored(server, state.queue))
     if cut is not None:
         found, leases = describe(server, state, contact, cut, policy.lease_ms)
