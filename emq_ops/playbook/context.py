@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -79,6 +79,8 @@ class TaskContext:
     beat: Callable[[], None]
     stopping: threading.Event
     fetched: Any = None
+    settled: Mapping[str, Any] = field(default_factory=dict)
+    """In a check run: settings that earlier tasks would have left behind (`Decision.settles`)."""
 
     @property
     def policy(self) -> QueuePolicy:

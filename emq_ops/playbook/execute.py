@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -11,6 +12,7 @@ from typing import Any
 from emq_ops.playbook import shapes
 from emq_ops.playbook.context import Ops, Stopped, TaskContext
 from emq_ops.playbook.errors import PlaybookError, TaskFailure, wrong
+from emq_ops.playbook.foretold import Foretold
 from emq_ops.playbook.model import Play, Task, Vars
 from emq_ops.playbook.outcome import Outcome, after_tries, done, failed, planned, skipped, together
 from emq_ops.playbook.registry import SAME, Decision, Result
@@ -50,6 +52,8 @@ class Executor:
     removals: Removals = field(default_factory=lambda: Removals({}))
     queues: dict[str, Queue] = field(default_factory=dict)
     """Those that were worked on, so that a name is checked once a run."""
+    foretold: dict[str, Foretold] = field(default_factory=lambda: defaultdict(Foretold))
+    """Of a check run: what its tasks would have done so far, by queue."""
 
     def context(self, task: Task, queue: str, *, predict: bool, step: str = "", fetched: Any = None) -> TaskContext:
         """What the task's module gets to work with on one queue."""
@@ -57,8 +61,8 @@ class Executor:
         there = self.queues.get(queue)
         if there is None:
             there = self.queues[queue] = Queue(self.ops.server, queue)
-        beat = self.recorder.beat
-        return TaskContext(self.ops, there, self.record.run, step, predict, say, beat, self.stopping, fetched)
+        beat, settled = self.recorder.beat, self.foretold[queue].settings if self.check else {}
+        return TaskContext(self.ops, there, self.record.run, step, predict, say, beat, self.stopping, fetched, settled)
 
     def run(
         self,
@@ -204,9 +208,13 @@ class Executor:
         except EmqError as fault:
             return failed(str(fault))
         if ctx.check or (plan.verdict == SAME and not plan.duty and not resumed):
+            outcome = planned(plan)
             if self.check:
+                foretold = self.foretold[ctx.queue.name]
+                foretold.doubt(module, outcome)
+                foretold.note(module, task.name, plan, outcome)
                 self.removals.begun(ctx.queue.name, plan)
-            return planned(plan)
+            return outcome
         if module.acts and not resumed and plan.verdict != SAME:
             self.recorder.now(StepRecord(task.key, ctx.queue.name, number, attempt, plan, None))
         self.removals.begun(ctx.queue.name, plan)

@@ -26,7 +26,7 @@ class Decision:
     """What a module would do. `count`, `items`: how many of what, and which (ids, lanes, fields); `removals`: how many
     jobs would go for good; `duty`: it acts though nothing would change (it looks, and notes what it sees); `diff`:
     lines ``(what, before, after)``; `data`: for the module's own `act`; `returns`: the
-    values that a check run registers."""
+    values that a check run registers; `settles`: settings of the queue that it leaves behind."""
 
     verdict: str = SAME
     count: int = 0
@@ -37,6 +37,7 @@ class Decision:
     diff: list[tuple[str, Any, Any]] = field(default_factory=list)
     data: dict[str, Any] = field(default_factory=dict)
     returns: dict[str, Any] = field(default_factory=dict)
+    settles: dict[str, Any] = field(default_factory=dict)
 
     def as_row(self) -> dict[str, Any]:
         """As plain data."""
@@ -83,6 +84,10 @@ class Module:
     """Whether it can change anything."""
     destructive: ClassVar[bool] = False
     """Whether jobs can go for good: asks first, refused on a protected queue."""
+    reads: ClassVar[frozenset[str]] = frozenset()
+    """What its prediction rests on, in the words of `foretold`."""
+    moves: ClassVar[frozenset[str]] = frozenset()
+    """What is another after it."""
     state: ClassVar[bool] = False
     """Whether it only sets a state, which may be set again at any time."""
     exclusive: ClassVar[tuple[tuple[str, ...], ...]] = ()

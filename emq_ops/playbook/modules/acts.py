@@ -13,6 +13,7 @@ from emq_ops.passes.acts.options import ActOptions
 from emq_ops.passes.acts.report import WHY_LEFT, ActReport, preview
 from emq_ops.passes.acts.targets import Targets, note_flow_parents
 from emq_ops.playbook.context import Stopped, TaskContext
+from emq_ops.playbook.foretold import DEAD, PENDING
 from emq_ops.playbook.modules.dead import AT_RATE, FILTERS, LIMIT, NAMED, NAMES, selected
 from emq_ops.playbook.options import TRUE, Option
 from emq_ops.playbook.registry import CHANGE, SAME, Decision, Module, Result
@@ -119,6 +120,8 @@ class Requeue(_Act):
     """Dead jobs wait again."""
 
     name = "requeue"
+    reads = frozenset({DEAD})
+    moves = frozenset({DEAD, PENDING})
     summary = (
         "Puts dead jobs back to wait, in their lane where they had one. Attempts stay, the stall count is cleared."
     )
@@ -136,6 +139,8 @@ class Remove(_Act):
     """Dead jobs go."""
 
     name = "remove"
+    reads = frozenset({DEAD})
+    moves = frozenset({DEAD})
     summary = "Removes dead jobs, whole; `emq-ops undo` brings them back."
     destructive = True
     options = (*FILTERS, _ALL, LIMIT, AT_RATE)

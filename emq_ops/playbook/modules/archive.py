@@ -10,6 +10,7 @@ from emq_ops.passes.archive.declared import ARCHIVE
 from emq_ops.passes.frame.contract import Order
 from emq_ops.passes.trim.declared import TRIM
 from emq_ops.playbook.context import TaskContext
+from emq_ops.playbook.foretold import DEAD, RECORDS
 from emq_ops.playbook.modules.passing import NAMED, carry_out, foretell, order_of, with_options
 from emq_ops.playbook.options import BOOLEAN, COUNT, DURATION, JOBS, TEXT, TEXTS, Option
 from emq_ops.playbook.registry import CHANGE, SAME, Decision, Module, Result
@@ -20,6 +21,8 @@ class TrimDead(Module):
     """The dead trim."""
 
     name = "trim_dead"
+    reads = frozenset({DEAD})
+    moves = frozenset({DEAD, RECORDS})
     adds = ("removed", "archived")
     summary = "Archives and deletes dead jobs beyond what may stay: the trim pass, by the config's policy."
     check = "would change (who goes), or would not; exact for the dead set at that moment"
@@ -87,6 +90,8 @@ class ArchiveStreams(Module):
     """The stream archive."""
 
     name = "archive"
+    reads = frozenset({RECORDS})
+    moves = frozenset({RECORDS})
     summary = "Archives event streams up to their top, and trims what the policy lets go: the archive pass."
     check = "would change (how many records would be folded and trimmed), or would not; exact while nobody appends"
     options = (

@@ -6,19 +6,27 @@ from typing import Any, ClassVar
 
 from emq_ops.playbook.context import TaskContext
 from emq_ops.playbook.errors import TaskFailure
+from emq_ops.playbook.foretold import ALL_SETS, PENDING, SCHEDULED
 from emq_ops.playbook.modules.facts import look
 from emq_ops.playbook.options import BOOLEAN, COUNT, GROUP, REQUIRED, Option
 from emq_ops.playbook.registry import CHANGE, SAME, UNKNOWN, Decision, Module, Result
-from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.transitions import control, reads
+
+
+def _paused(lane: str | None) -> str:
+    return f"paused {lane}" if lane else "paused"
+
 
 _LANE = Option("lane", GROUP, "just this lane, by its GRP id; without it the whole queue")
 NAMED = 1000
 """Ids that a plan names; counts are always whole."""
 
 
-def is_paused(q: Queue, lane: str | None) -> bool:
-    """Whether the queue, or one lane of it, is paused."""
+def is_paused(ctx: TaskContext, lane: str | None) -> bool:
+    """Whether the queue, or one lane of it, is paused, or would be by now."""
+    q, settled = ctx.queue, ctx.settled.get(_paused(lane))
+    if settled is not None:
+        return bool(settled)
     return reads.is_paused(q) if lane is None else q.server.read("SISMEMBER", q.keys.paused, lane) == 1
 
 
@@ -34,14 +42,16 @@ class _Pausing(Module):
     def inspect(self, ctx: TaskContext, options: dict[str, Any]) -> Decision:
         """Whether it is paused."""
         lane = options["lane"]
-        before = is_paused(ctx.queue, lane)
+        before = is_paused(ctx, lane)
         returns = {"paused": self.goal, "was_paused": before}
         message = (f"lane {lane} " if lane else "") + ("paused" if self.goal else "not paused")
         if before == self.goal:
             return Decision(message=f"{message} already" if self.goal else message, returns=returns)
         what = f"lane {lane} paused" if lane else "paused"
         items, diff = [lane or ctx.queue.name], [(what, before, self.goal)]
-        return Decision(CHANGE, 1, items, message=message if self.goal else "resumed", diff=diff, returns=returns)
+        plan = Decision(CHANGE, 1, items, message=message if self.goal else "resumed", diff=diff, returns=returns)
+        plan.settles = {_paused(lane): self.goal}
+        return plan
 
     def act(self, ctx: TaskContext, options: dict[str, Any], plan: Decision, resumed: bool) -> Result:
         """Sets it; doing so twice is doing so once."""
@@ -86,15 +96,15 @@ class LimitLane(Module):
         """The ceiling as it is."""
         lane, limit = options["lane"], options["limit"]
         raw = ctx.queue.server.read("HGET", ctx.queue.keys.glimit, lane)
-        before = int(raw) if raw is not None and raw.isdigit() else 0
+        before = int(ctx.settled.get(f"limit {lane}", raw if raw is not None and raw.isdigit() else 0))
         returns = {"limit": limit, "was": before}
         message = f"limit {limit or 'none'}"
         if before == limit:
             return Decision(message=message, returns=returns)
         message = f"{message}, was {before or 'none'}"
-        return Decision(
-            CHANGE, 1, [lane], message=message, diff=[(f"limit of lane {lane}", before, limit)], returns=returns
-        )
+        plan = Decision(CHANGE, 1, [lane], message=message, returns=returns, settles={f"limit {lane}": limit})
+        plan.diff = [(f"limit of lane {lane}", before, limit)]
+        return plan
 
     def act(self, ctx: TaskContext, options: dict[str, Any], plan: Decision, resumed: bool) -> Result:
         """Sets it; doing so twice is doing so once."""
@@ -109,6 +119,8 @@ class Drain(Module):
     """Deletes waiting jobs."""
 
     name = "drain"
+    reads = frozenset({PENDING, SCHEDULED})
+    moves = frozenset({PENDING, SCHEDULED})
     summary = "Deletes the waiting jobs of the queue or of one lane, with rows and logs. Active jobs stay."
     check = "would change (how many, the first of which), or would not; exact while nobody adds or claims"
     destructive = True
@@ -142,7 +154,9 @@ class Obliterate(Module):
     """Takes a queue away."""
 
     name = "obliterate"
-    summary = "Takes a whole paused queue away. PlayEvent streams and the flow outbox stay: they belong to others."
+    reads = ALL_SETS
+    moves = ALL_SETS
+    summary = "Takes a whole paused queue away. Event streams and the flow outbox stay: they belong to others."
     check = "would change (how many jobs), or would not; cannot know where the queue is not paused yet"
     destructive = True
     options = (Option("force", BOOLEAN, "though jobs are active", False),)
@@ -155,7 +169,7 @@ class Obliterate(Module):
         jobs, there = found["jobs"], found["exists"]
         if not there:
             return Decision(returns={"removed": 0})
-        why = "" if is_paused(ctx.queue, None) else "the queue is not paused"
+        why = "" if is_paused(ctx, None) else "the queue is not paused"
         if not why and found["active"] and not options["force"]:
             why = f"{found['active']} jobs are active"
         if why and not ctx.check:

@@ -14,6 +14,7 @@ from emq_ops.passes.acts.selection import CAUSES, DeadSelection, select
 from emq_ops.passes.acts.sources import newest_snapshot
 from emq_ops.passes.acts.undo import rehydrate_jobs
 from emq_ops.playbook.context import TaskContext
+from emq_ops.playbook.foretold import DEAD, PENDING
 from emq_ops.playbook.options import BOOLEAN, COUNT, DURATION, JOBS, POSITIVE, REQUIRED, TEXT, TEXTS, Option
 from emq_ops.playbook.registry import CHANGE, SAME, Decision, Module, Result
 
@@ -76,6 +77,7 @@ class Audit(Module):
     """Looks at dead jobs."""
 
     name = "audit"
+    reads = frozenset({DEAD})
     summary = "Looks at dead jobs: how many, why, by which errors. Without filters at all of them."
     check = "would not change; looks in check mode too"
     acts = False
@@ -134,6 +136,8 @@ class Rehydrate(Module):
     """Removed jobs come back."""
 
     name = "rehydrate"
+    reads = frozenset({DEAD})
+    moves = frozenset({DEAD, PENDING})
     summary = "Brings removed jobs back from the ledger or the archive: dead as they were, or waiting again."
     check = "would change (which), or would not; exact"
     options = (

@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 from emq_ops.playbook.context import TaskContext
 from emq_ops.playbook.errors import TaskFailure
+from emq_ops.playbook.foretold import ACTIVE, PENDING, SCHEDULED
 from emq_ops.playbook.options import DURATION, JOBS, REQUIRED, SPAN, TEXT, Option
 from emq_ops.playbook.registry import CHANGE, SAME, UNKNOWN, Decision, Module, Result
 from emq_ops.protocol.errors import EmqError, StaleTokenError
@@ -21,6 +22,8 @@ class Cancel(Module):
     """Asks for cancellation."""
 
     name = "cancel"
+    reads = frozenset({PENDING, SCHEDULED, ACTIVE})
+    moves = frozenset({PENDING, SCHEDULED})
     summary = "Asks for jobs' cancellation: a waiting job is removed, a worker that holds one is told and may stop."
     check = "would change (which are removed), or would not; cannot know what a worker does that is told"
     destructive = True
@@ -81,6 +84,7 @@ class Extend(Module):
     """Extends leases."""
 
     name = "extend"
+    reads = frozenset({ACTIVE})
     summary = "Extends the leases of active jobs that would lapse soon, such as before a restart."
     check = "would change (which), or would not; exact for the leases at that moment"
     options = (

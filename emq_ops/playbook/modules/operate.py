@@ -12,6 +12,7 @@ from emq_ops.ledger import holds
 from emq_ops.ledger.holds import Window
 from emq_ops.passes.lease.holder import who
 from emq_ops.playbook.context import TaskContext
+from emq_ops.playbook.foretold import ALL_SETS, RECORDS, WINDOWS
 from emq_ops.playbook.modules.facts import look, look_many
 from emq_ops.playbook.options import BOOLEAN, COUNT, DURATION, JOBS, SPAN, TEXT, Option
 from emq_ops.playbook.registry import CHANGE, UNKNOWN, Decision, Module, Result
@@ -30,6 +31,8 @@ class Maintenance(Module):
     """Windows in which stalls do not count."""
 
     name = "maintenance"
+    reads = frozenset({WINDOWS})
+    moves = frozenset({WINDOWS})
     summary = (
         "Opens or closes a maintenance window of the queue: leases that lapse in it are recovered without counting."
     )
@@ -89,6 +92,7 @@ class Health(Module):
     """Looks at a queue."""
 
     name = "health"
+    reads = ALL_SETS | {RECORDS}
     summary = "Looks at the queue: sizes, lapsed leases, ages, whether it is paused. Made for `assert`."
     check = "would not change; looks in check mode too"
     acts = False
@@ -121,6 +125,7 @@ class Health(Module):
         if isinstance(ctx.fetched, EmqError):
             raise ctx.fetched
         found = ctx.fetched or look(ctx.queue, list(ctx.policy.streams))
+        found = found | {"paused": ctx.settled.get("paused", found["paused"])}
         words = ("waiting", "active", "scheduled", "dead")
         return Decision(message=", ".join(f"{found[word]} {word}" for word in words), returns=found)
 
@@ -129,6 +134,7 @@ class WaitFor(Module):
     """Waits."""
 
     name = "wait_for"
+    reads = ALL_SETS
     summary = "Waits until the queue, or jobs, or the server, are as wanted; fails when the time is over."
     check = "would not change; cannot know whether what does not hold now will hold then"
     acts = False
@@ -183,6 +189,7 @@ class WaitFor(Module):
         out: dict[str, Any] = {"met": False, "seen": {}, "completed": [], "died": [], "left": []}
         try:
             out["seen"] = seen = look(ctx.queue)
+            seen["paused"] = ctx.settled.get("paused", seen["paused"])
             for job in options["jobs"] or ():
                 state = job_state(ctx.queue, job)
                 kind = {JobState.ABSENT: "completed", JobState.DEAD: "died"}.get(state, "left")

@@ -10,6 +10,7 @@ from emq_ops.passes.frame.frame import predict_pass
 from emq_ops.passes.frame.once import run_once
 from emq_ops.playbook.context import TaskContext
 from emq_ops.playbook.errors import TaskFailure
+from emq_ops.playbook.foretold import ALL_SETS
 from emq_ops.playbook.options import Option
 from emq_ops.playbook.registry import CHANGE, SAME, Decision, Module, Result
 from emq_ops.policy.kinds import Kind
@@ -56,6 +57,7 @@ class PassModule(Module):
     """A pass of the registry that has no module of its own: its policy's fields are the options."""
 
     check = "would change (how many, the first of which), or would not; exact for that moment"
+    reads = moves = ALL_SETS
 
     what: ClassVar[Pass]
     fields: ClassVar[dict[str, str]]

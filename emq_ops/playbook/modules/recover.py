@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 from emq_ops.ledger import interruptions
 from emq_ops.passes.sweep.declared import SWEEP
 from emq_ops.playbook.context import TaskContext
+from emq_ops.playbook.foretold import ACTIVE, DEAD, PENDING, WINDOWS
 from emq_ops.playbook.modules.facts import look
 from emq_ops.playbook.modules.passing import NAMED, carry_out, foretell, order_of, with_options
 from emq_ops.playbook.options import COUNT, GROUP, POSITIVE, SPAN, TEXT, Option
@@ -22,6 +23,8 @@ class Sweep(Module):
     """The stalled sweep."""
 
     name = "sweep"
+    reads = frozenset({ACTIVE, WINDOWS})
+    moves = frozenset({ACTIVE, PENDING, DEAD})
     adds = ("recovered", "exempted", "dead", "ghosts")
     summary = (
         "Recovers lapsed leases, and dead-letters jobs that stalled too often: the sweep pass, by the config's policy."
@@ -105,6 +108,8 @@ class Reap(Module):
     """Lapsed leases go back to wait."""
 
     name = "reap"
+    reads = frozenset({ACTIVE})
+    moves = frozenset({ACTIVE, PENDING})
     summary = "Puts jobs with lapsed leases back to wait, uncounted."
     check = "would change (how many, the first of which), or would not; exact for what is due at that moment"
     options = (
