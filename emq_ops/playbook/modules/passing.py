@@ -10,7 +10,7 @@ from emq_ops.passes.frame.frame import predict_pass
 from emq_ops.passes.frame.once import run_once
 from emq_ops.playbook.context import TaskContext
 from emq_ops.playbook.errors import TaskFailure
-from emq_ops.playbook.foretold import ALL_SETS
+from emq_ops.playbook.foretold import ALL_SETS, PENDING, SCHEDULED
 from emq_ops.playbook.options import Option
 from emq_ops.playbook.registry import CHANGE, SAME, Decision, Module, Result
 from emq_ops.policy.kinds import Kind
@@ -94,11 +94,16 @@ class PassModule(Module):
         return {name: row[name] for name in self.what.counted} | {"ids": ids}
 
 
+_SETS = {"promote": {"reads": frozenset({SCHEDULED}), "moves": frozenset({SCHEDULED, PENDING})}}
+"""Where a pass's prediction rests on less than all sets of the queue."""
+
+
 def module_of(what: Pass) -> Module:
     """The module of a pass that has none of its own."""
     flags = [key for name, key in keys(what.policy).items() if name not in _TIMED and isinstance(key.shape, Kind)]
     told = {
         "what": what,
+        **_SETS.get(what.name, {}),
         "name": what.name,
         "summary": what.summary,
         "fields": {key.name: key.path[0] for key in flags},
