@@ -11,7 +11,7 @@ from emq_ops.cli.context import CommandContext
 from emq_ops.cli.deploying import server_wiring
 from emq_ops.cli.options import new_app
 from emq_ops.cli.output import Row, emit_rows, say
-from emq_ops.daemon.standing import FIELDS, Standing, asked_for, span_told, standing
+from emq_ops.daemon.restrictions import FIELDS, ActiveRestriction, active_restrictions, asked_for, format_span
 from emq_ops.daemon.status import daemon_rows, now_of, task_rows
 from emq_ops.daemon.tasks import task_set
 from emq_ops.deploy.store import revisions
@@ -44,12 +44,12 @@ def ps(
             context.emit_rows([], TASKS)
             if any(asked_for(ledger)):
                 with context.server("ps") as server:
-                    _tell(standing(ledger, None, wiring.env, now_of(server)))
+                    _tell(active_restrictions(ledger, None, wiring.env, now_of(server)))
             return
         where = server_wiring(context, revision)
         with where.connect("ps") as server:
             rows = task_rows(server, ledger, revision, where.env)
-            stands = standing(ledger, revision.document, where.env, now_of(server))
+            stands = active_restrictions(ledger, revision.document, where.env, now_of(server))
         if context.output == "table":
             emit_rows([_short(row) for row in rows], "table", TASKS + tuple(k for k in SHORT if _has(rows, k)))
         else:
@@ -69,11 +69,11 @@ def _short(row: Row) -> Row:
     told = dict.fromkeys(SHORT, "")
     for kind in SHORT:
         if (until := row[f"{kind}_until_ms"]) is not None:
-            told[kind] = span_told(until, row[f"{kind}_by"], row[f"{kind}_why"])
+            told[kind] = format_span(until, row[f"{kind}_by"], row[f"{kind}_why"])
     return {**row, **told}
 
 
-def _tell(found: Iterable[Standing]) -> None:
+def _tell(found: Iterable[ActiveRestriction]) -> None:
     """What stands and no row shows."""
     for one in found:
-        say(f"emq-ops: {one.queues}: {one.told()}")
+        say(f"emq-ops: {one.queues}: {one.described()}")

@@ -28,14 +28,13 @@ from emq_ops.daemon.leads import Leads
 from emq_ops.daemon.notify import ReadyFile, sd_notify
 from emq_ops.daemon.progress import EVERY_MS, ProgressBook
 from emq_ops.daemon.requests import serve
+from emq_ops.daemon.settings import DaemonSettings, at_next_start, settings_of
 from emq_ops.daemon.tasks import Task, TaskSet, task_set
-from emq_ops.daemon.terms import Terms, at_next_start, terms_of
 from emq_ops.daemon.timers import Timers
 from emq_ops.daemon.work import PassRunner
 from emq_ops.deploy.store import revisions
 from emq_ops.deploy.store.revisions import Revision
-from emq_ops.ledger import alerts, marks, retention
-from emq_ops.ledger import interruptions as sights
+from emq_ops.ledger import alerts, interruptions, marks, retention
 from emq_ops.ledger.holds import Window
 from emq_ops.ledger.ledger import Ledger
 from emq_ops.ledger.retention import Retention
@@ -102,7 +101,7 @@ class Daemon:
             raise NothingAppliedError(ledger.where)
         self.revision: Revision = found
         self._begun = found.document
-        self._terms = terms_of(found.document, env)
+        self._terms = settings_of(found.document, env)
         self.settings = self._terms.settings
         self.ready = ReadyFile(ready)
         self._set = TaskSet({}, {})
@@ -231,7 +230,7 @@ class Daemon:
             found = revisions.current(self.ledger)
             if found is None:
                 return
-            terms = terms_of(found.document, self.env)
+            terms = settings_of(found.document, self.env)
             stores = self._stores_for(found)
         except BadInputError as fault:  # it stays so in this process: said once, and the old revision goes on
             self._refused = number
@@ -248,7 +247,7 @@ class Daemon:
         same = found.document.globals.get("archive") == self.revision.document.globals.get("archive")
         return None if same else self._make_stores(found)
 
-    def _take(self, found: Revision, terms: Terms, stores: Stores | None) -> None:
+    def _take(self, found: Revision, terms: DaemonSettings, stores: Stores | None) -> None:
         """Takes over a revision. Runs in hand go on under the old policy, with the stores that they have."""
         self.revision, self._terms, self._refused = found, terms, None
         self.settings, self.dispatcher.backoff_ms = terms.settings, terms.settings.backoff
@@ -318,7 +317,7 @@ class Daemon:
             self.services.unwritten.put()
         if self.probe.seen_ms:
             with self.ledger.write() as connection:
-                sights.save_seen(connection, self.probe.seen_ms)
+                interruptions.save_seen(connection, self.probe.seen_ms)
             self.probe.seen_ms = {}
 
     def _prune(self) -> None:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterable
 
 from emq_ops.daemon.events import QueueRefused, ServerBack, ServerLost
-from emq_ops.ledger import interruptions as sights
+from emq_ops.ledger import interruptions
 from emq_ops.ledger.ledger import Ledger
 from emq_ops.passes.events import Emit
 from emq_ops.passes.frame.frame import Lease
@@ -141,7 +141,7 @@ class Leads:
             self._emit(ServerLost("*", queues=len(fresh), error=lost[fresh[0]]))
             out = [queue for queue in fresh if _is_outage(gone[queue])]
             with contextlib.suppress(EmqError):  # the ledger may be away as well; the run id tells of a restart anyway
-                sights.mark_lost(self._ledger, out)
+                interruptions.mark_lost(self._ledger, out)
         for queue in back:
             del self._away[queue]
         if back:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from emq_ops.daemon import clock
 from emq_ops.daemon.tasks import Task
-from emq_ops.ledger import marks as store
+from emq_ops.ledger import marks
 from emq_ops.ledger.ledger import Ledger
 from emq_ops.ledger.marks import TaskProgress
 from emq_ops.passes.lease.holder import who
@@ -34,7 +34,7 @@ class ProgressBook:
 
     def load(self, queues: set[str]) -> dict[tuple[str, str], TaskProgress]:
         """What is remembered of these queues' tasks, read anew: another daemon may have led them."""
-        found = {key: mark for key, mark in store.load(self._ledger).items() if key[0] in queues}
+        found = {key: mark for key, mark in marks.load(self._ledger).items() if key[0] in queues}
         with self._lock:
             self._marks |= found
         return found
@@ -109,7 +109,7 @@ class ProgressBook:
     def _write(self, keys: list[tuple[str, str]]) -> None:
         with self._lock:
             rows = [replace(self._marks[key]) for key in keys if key in self._marks]
-        store.save(self._ledger, rows)
+        marks.save(self._ledger, rows)
         with self._lock:
             self._dirty.difference_update(keys)
 

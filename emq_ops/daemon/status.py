@@ -7,7 +7,7 @@ from typing import Any
 
 from emq_ops.daemon import clock
 from emq_ops.daemon.progress import EVERY_MS
-from emq_ops.daemon.standing import fields_of, standing
+from emq_ops.daemon.restrictions import active_restrictions, fields_of
 from emq_ops.daemon.tasks import task_set
 from emq_ops.deploy.model import instant
 from emq_ops.deploy.store.revisions import Revision
@@ -44,7 +44,7 @@ def leaders(server: Server, queues: list[str]) -> dict[str, str]:
 def task_rows(server: Server, ledger: Ledger, revision: Revision, env: Mapping[str, str]) -> list[dict[str, Any]]:
     """One row a task of the revision: leader, last and next run (UTC), `overdue_ms`: for how long the next run has been
     due. A daemon that is alive writes idle runs down every `EVERY_MS`; within that nothing is overdue. Of the queue:
-    the hold and the maintenance window that stand (`emq_ops.daemon.standing.FIELDS`)."""
+    the hold and the maintenance window that stand (`emq_ops.daemon.restrictions.FIELDS`)."""
     live: list[str] = []
     moment = clock.now_ms()
     try:
@@ -53,7 +53,7 @@ def task_rows(server: Server, ledger: Ledger, revision: Revision, env: Mapping[s
         moment = now_of(server)
     except EmqError:
         led = {}
-    stands = standing(ledger, revision.document, env, moment)
+    stands = active_restrictions(ledger, revision.document, env, moment)
     found = task_set(revision.document, live, env)
     known, now = marks.load(ledger), clock.now_ms()
     rows = []

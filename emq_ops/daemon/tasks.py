@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from emq_ops.config.policies import policy as policy_of
+from emq_ops.config import policies
 from emq_ops.deploy.document import Document
 from emq_ops.passes.frame.contract import Pass
 from emq_ops.passes.registry import PASSES
@@ -77,7 +77,7 @@ def tasks_of_queue(queue: str, wanted: Mapping[str, Any], env: Mapping[str, str]
     why: EmqError | None = None
     for what, target, fields in _sections(wanted):
         try:
-            policy = policy_of(what.policy, fields, env, protect=protect)
+            policy = policies.policy(what.policy, fields, env, protect=protect)
         except EmqError as fault:
             why = why or EmqError(f"{what.task(target)}: {fault.what}", where=fault.where, fix=fault.fix)
             continue

@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from emq_ops.daemon.standing import span_told
+from emq_ops.daemon.restrictions import format_span
 from emq_ops.http import metrics
 from emq_ops.protocol.errors import BadInputError, EmqError
 
@@ -79,7 +79,7 @@ def _page(rows: list[dict[str, Any]]) -> str:
 def _shown(row: dict[str, Any], name: str) -> str:
     if name in ("held", "maintenance"):
         until = row.get(f"{name}_until_ms")
-        return "" if until is None else span_told(until, row[f"{name}_by"], row[f"{name}_why"])
+        return "" if until is None else format_span(until, row[f"{name}_by"], row[f"{name}_why"])
     value = row.get(name)
     return "" if value is None else str(value)
 

@@ -28,7 +28,7 @@ class Victim(NamedTuple):
     flow: bool = True
 
 
-def victims(
+def find_victims(
     connection: Connection,
     queue: str,
     *,

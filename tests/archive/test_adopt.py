@@ -37,7 +37,7 @@ from tests.archive.test_ship import TOP, as_seen, seen
 # --- adopt
 
 
-class Standing:
+class ActiveRestriction:
     """What stands in a stream."""
 
     def __init__(self, entries: Sequence[RawEntry]) -> None:
@@ -59,8 +59,8 @@ def test_another_archivers_work_is_taken_over(
     other = new_local()
     add(other, entries[:20])  # another host had read some of them
     ship, beside = shipper(local, remote), shipper(other, remote, redact=Redact(drop=("result",)))
-    assert adopt(ship, Standing(entries), after, now_ms=START_MS, dry_run=True).records == 30
-    done = adopt(ship, Standing(entries), after, now_ms=START_MS)
+    assert adopt(ship, ActiveRestriction(entries), after, now_ms=START_MS, dry_run=True).records == 30
+    done = adopt(ship, ActiveRestriction(entries), after, now_ms=START_MS)
     assert (done.lsn, done.records) == (1, 30)
     added = add(local, entries)
     assert (added.new, added.known) == (20, 30)

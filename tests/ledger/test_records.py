@@ -148,9 +148,9 @@ def test_victims_are_the_oldest(ledger: Ledger, keep: int | None, before: int | 
     aged = list(reversed(jobs))  # the last minted died first
     with ledger.write() as connection:
         deaths.record(connection, "mail", [death(job, first_seen_ms=NOW + i) for i, job in enumerate(aged)])
-        found = victims.victims(connection, "mail", keep=keep, seen_before_ms=before)
+        found = victims.find_victims(connection, "mail", keep=keep, seen_before_ms=before)
         assert [victim.job for victim in found] == aged[:gone]
-        by_mint = victims.victims(connection, "mail", keep=keep, minted_before=jobs[2], by_mint=True)
+        by_mint = victims.find_victims(connection, "mail", keep=keep, minted_before=jobs[2], by_mint=True)
         assert [victim.job for victim in by_mint] == jobs[: max(2, 0 if keep is None else 10 - keep)]
 
 
@@ -158,7 +158,7 @@ def test_ids_sort_by_byte_whatever_the_locale(ledger: Ledger) -> None:
     jobs = ["JOB0STJaaaaaaa", "JOB0STJAAAAAAA", "JOB0STJBBBBBBB", "JOB0STJ0000000"]
     with ledger.write() as connection:
         deaths.record(connection, "mail", [death(job) for job in jobs])
-        assert [v.job for v in victims.victims(connection, "mail", keep=0)] == sorted(jobs)
+        assert [v.job for v in victims.find_victims(connection, "mail", keep=0)] == sorted(jobs)
         assert [job for job, _ in deaths.open_jobs(connection, "mail")] == sorted(jobs)
 
 
@@ -170,7 +170,7 @@ def test_whom_a_trim_listed_is_known_to_the_next(ledger: Ledger, by_mint: bool, 
     with ledger.write() as connection:
         deaths.record(connection, "mail", [death(job, first_seen_ms=NOW + i // 2) for i, job in enumerate(jobs)])
         deaths.record(connection, "orders", [death(job) for job in jobs[:2]])
-        found = victims.victims(connection, "mail", keep=2, by_mint=by_mint)
+        found = victims.find_victims(connection, "mail", keep=2, by_mint=by_mint)
         listing = victims.up_to("mail", run, found[-1], by_mint=by_mint)
         victims.note(connection, listing)
     with ledger.write() as connection:

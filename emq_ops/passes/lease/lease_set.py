@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from emq_ops.ledger import interruptions as sights
-from emq_ops.ledger import tokens
+from emq_ops.ledger import interruptions, tokens
 from emq_ops.ledger.ledger import Ledger
 from emq_ops.ledger.ownership import Stamp, raise_stamp
 from emq_ops.passes.events import Emit, LeaseLost, LeaseTaken, nowhere
@@ -153,5 +152,5 @@ class LeaseSet:
         if taken:
             with self.ledger.write() as connection:
                 for queue, before_token in sorted(taken.items()):  # in one order everywhere
-                    sights.note_token(connection, queue, given[queue], before_token)
+                    interruptions.note_token(connection, queue, given[queue], before_token)
         return again

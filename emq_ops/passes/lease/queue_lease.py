@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import time
 
-from emq_ops.ledger import interruptions as sights
-from emq_ops.ledger import tokens
+from emq_ops.ledger import interruptions, tokens
 from emq_ops.ledger.ledger import Ledger
 from emq_ops.passes.events import Emit, LeaseLost, LeaseTaken, nowhere
 from emq_ops.passes.lease.holder import Holder
@@ -143,6 +142,6 @@ class QueueLease:
         self.fence = Fence(self.keys, self.ledger.state, token, run)
         with self.ledger.write() as connection:
             # A server that has a lower token than it had went back in time; the next look says since when.
-            sights.note_token(connection, self.queue, token, before)
+            interruptions.note_token(connection, self.queue, token, before)
         self.emit(LeaseTaken(self.queue, token=token, took_over=dead_token or None))
         return self.fence

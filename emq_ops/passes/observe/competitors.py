@@ -56,7 +56,7 @@ def _fates(server: Server, queue: str, jobs: list[str]) -> list[Fate]:
     return [Fate(r[0], number_of(r[1], 0), number_of(r[2], 0), r[3] is not None) for r in rows]
 
 
-def check(context: Context, now_ms: int, ours: Iterable[str]) -> list[str]:
+def check_competitors(context: Context, now_ms: int, ours: Iterable[str]) -> list[str]:
     """Looks what became of the last sample and takes a new one; answers the kinds of competitors seen. `ours`: jobs
     that this pass settled. Call it once a pass, at its end."""
     server, ledger, queue, mine = context.server, context.ledger, context.queue, set(ours)

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from emq_ops.database.engine import Connection
-from emq_ops.ledger import deaths, holds
-from emq_ops.ledger import interruptions as book
+from emq_ops.ledger import deaths, holds, interruptions
 from emq_ops.ledger.alerts import Alert, watched
 from emq_ops.ledger.holds import Window
 from emq_ops.ledger.interruptions import Contact, Counted, Interruption
@@ -46,7 +45,9 @@ def compare(before: Contact | None, now: QueueState, *, loaded: bool = False) ->
     """
     if before is None:
         return (
-            DetectedInterruption(book.RESTART, None, now.born_ms, False, {"loaded_from_disk": True}) if loaded else None
+            DetectedInterruption(interruptions.RESTART, None, now.born_ms, False, {"loaded_from_disk": True})
+            if loaded
+            else None
         )
     facts: dict[str, Any] = {}
     if before.went_back:
@@ -64,15 +65,19 @@ def compare(before: Contact | None, now: QueueState, *, loaded: bool = False) ->
     if same_life:
         if now.promoted and before.replid != now.replid:
             return DetectedInterruption(
-                book.FAILOVER, before.seen_ms, now.now_ms, back, facts | {"replid": before.replid}
+                interruptions.FAILOVER, before.seen_ms, now.now_ms, back, facts | {"replid": before.replid}
             )
         if before.lost:
-            return DetectedInterruption(book.OUTAGE, before.seen_ms, now.now_ms, back, facts)
-        return DetectedInterruption(book.REWIND, before.seen_ms, now.now_ms, True, facts) if before.went_back else None
+            return DetectedInterruption(interruptions.OUTAGE, before.seen_ms, now.now_ms, back, facts)
+        return (
+            DetectedInterruption(interruptions.REWIND, before.seen_ms, now.now_ms, True, facts)
+            if before.went_back
+            else None
+        )
     if now.promoted or now.born_ms <= before.seen_ms:
         # It lived already when we talked to another: this is its replica, or the slot's new owner.
-        return DetectedInterruption(book.FAILOVER, before.seen_ms, now.now_ms, back, facts)
-    return DetectedInterruption(book.RESTART, before.seen_ms, max(now.born_ms, before.seen_ms), back, facts)
+        return DetectedInterruption(interruptions.FAILOVER, before.seen_ms, now.now_ms, back, facts)
+    return DetectedInterruption(interruptions.RESTART, before.seen_ms, max(now.born_ms, before.seen_ms), back, facts)
 
 
 def notice(
@@ -82,8 +87,8 @@ def notice(
     interruption of the queue. Call it holding the queue's lease. `lease_ms`: the queue's longest lease."""
     queue = state.queue
     with ledger.read() as connection:
-        before = book.contact_of(connection, queue)
-        newest = book.latest(connection, queue)
+        before = interruptions.contact_of(connection, queue)
+        newest = interruptions.latest(connection, queue)
     cut = compare(before, state, loaded=before is None and restored(server, queue))
     seen = {"run_id": state.run_id, "replid": state.replid, "seen_ms": state.now_ms, "token": state.token}
     seen |= {"completed": state.completed, "failed": state.failed, "lost": False, "went_back": False}
@@ -92,23 +97,23 @@ def notice(
             with ledger.write() as connection:
                 if state.dead == 0 and not deaths.count_open(connection, queue):
                     seen |= {"agreed_dead": 0, "agreed_failed": state.failed}  # there is nothing to bring in line
-                book.save_contact(connection, queue, **seen)
+                interruptions.save_contact(connection, queue, **seen)
         return newest
     found, leases = describe(server, state, before, cut, lease_ms)
     lost = _lost_flights(server, ledger, queue) if found.went_back else []
     with ledger.write() as connection:
-        known = book.contact_of(connection, queue)
+        known = interruptions.contact_of(connection, queue)
         told = known is not None and (known.run_id, known.replid) == (state.run_id, state.replid)
         if told and known is not None and not known.lost and not known.went_back:
             # Another pass of this queue (a sweep beside a trim) was quicker: it is recorded.
-            return book.latest(connection, queue)
+            return interruptions.latest(connection, queue)
         # A failover back promotes, and a slot that comes back brings its lease along: this does neither.
-        twofold = found.kind == book.FAILOVER and found.went_back and not state.promoted
-        twofold = twofold and book.was_left(connection, queue, state.run_id)
-        number = book.add(connection, found, leases)
-        book.add_vanished(connection, number, lost, book.IN_FLIGHT)
+        twofold = found.kind == interruptions.FAILOVER and found.went_back and not state.promoted
+        twofold = twofold and interruptions.was_left(connection, queue, state.run_id)
+        number = interruptions.add(connection, found, leases)
+        interruptions.add_vanished(connection, number, lost, interruptions.IN_FLIGHT)
         # Sweeps until now were of the earlier life, whatever their clock: none says anything of what is in flight here.
-        book.save_contact(connection, queue, **seen, agreed_dead=-1, agreed_failed=-1, swept_ms=0)
+        interruptions.save_contact(connection, queue, **seen, agreed_dead=-1, agreed_failed=-1, swept_ms=0)
     emit(
         InterruptionSeen(
             queue,
@@ -203,6 +208,8 @@ def judging_context(
     begun = [window for window in open_windows if window.start_ms <= state.now_ms]
     proves = True
     if cut is not None:
-        under = book.of_run(connection, cut.queue, state.run_id)
-        proves = epoch_proves(state.run_id, under, primary_before=book.was_left(connection, cut.queue, state.run_id))
+        under = interruptions.of_run(connection, cut.queue, state.run_id)
+        proves = epoch_proves(
+            state.run_id, under, primary_before=interruptions.was_left(connection, cut.queue, state.run_id)
+        )
     return JudgingContext(run_id=state.run_id, windows=begun, interruption=cut, epoch_proves=proves, lease_ms=lease_ms)

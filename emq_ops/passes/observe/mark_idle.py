@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from emq_ops.ledger import alerts, deaths
-from emq_ops.ledger import interruptions as book
+from emq_ops.ledger import alerts, deaths, interruptions
 from emq_ops.ledger.interruptions import Contact
 from emq_ops.ledger.ledger import Ledger
 from emq_ops.passes.observe.interruptions import compare
@@ -40,7 +39,7 @@ def _page(server: Server, ledger: Ledger, queues: Sequence[str]) -> dict[str, Qu
             calm[queue] = sight
     names = list(calm)
     with ledger.read() as connection:
-        contacts = book.contacts_of(connection, names)
+        contacts = interruptions.contacts_of(connection, names)
         busy = alerts.sampled(connection, names) | deaths.with_open(connection, [q for q in names if q not in contacts])
     known = {q: s for q, s in calm.items() if q not in busy and _as_known(contacts.get(q), s)}
     fresh = {q: s for q, s in calm.items() if q not in contacts and q not in busy and s.dead == 0}
@@ -48,7 +47,7 @@ def _page(server: Server, ledger: Ledger, queues: Sequence[str]) -> dict[str, Qu
     fresh = {queue: sight for queue, sight in fresh.items() if not loaded[sight.run_id]}
     if fresh:
         with ledger.write() as connection:
-            book.add_contacts(connection, {queue: _contact(sight) for queue, sight in fresh.items()})
+            interruptions.add_contacts(connection, {queue: _contact(sight) for queue, sight in fresh.items()})
     return known | fresh
 
 

@@ -6,9 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from emq_ops.database.engine import Connection
-from emq_ops.ledger import deaths as book
-from emq_ops.ledger import interruptions as cuts
-from emq_ops.ledger import runs, victims
+from emq_ops.ledger import deaths, interruptions, runs, victims
 from emq_ops.ledger.deaths import NO_ATTEMPTS, Death
 from emq_ops.ledger.interruptions import Contact
 from emq_ops.ledger.ledger import Ledger
@@ -66,7 +64,7 @@ def reconcile(context: Context, now_ms: int, budget: Budget | None = None) -> Ag
         if cursor == b"0":
             break
     with ledger.read() as connection:
-        known = book.count_open(connection, context.queue)
+        known = deaths.count_open(connection, context.queue)
     if known != found.dead - len(found.malformed):
         _forget(context, now_ms, found)
     with ledger.write() as connection:
@@ -78,7 +76,7 @@ def _settle_listing(connection: Connection, queue: str) -> None:
     """What a trim that did not end had removed is known now, and is its own, whoever found it."""
     listing = victims.noted(connection, queue)
     if listing is not None:
-        removed = book.count_gone(connection, listing.run, queue=queue, how=book.TRIMMED)
+        removed = deaths.count_gone(connection, listing.run, queue=queue, how=deaths.TRIMMED)
         runs.at_least(connection, listing.run, "removed", removed)
         victims.forget(connection, queue)
 
@@ -104,7 +102,7 @@ def learn(
     queue = keys.queue
     stands = identities(server, keys, jobs)
     with ledger.read() as connection:
-        known = book.known(connection, queue, jobs)
+        known = deaths.known(connection, queue, jobs)
     fresh = [job for job, identity in stands.items() if known.get(job) != identity]
     if not fresh:
         return 0
@@ -118,7 +116,7 @@ def learn(
         if job not in rows and server.read("ZSCORE", keys.dead, job) is not None
     ]
     with ledger.write() as connection:
-        new = book.record(connection, queue, seen)
+        new = deaths.record(connection, queue, seen)
     for death in seen:
         emit(Died(queue, run, job=death.job, cause=death.cause, attempts=death.attempts, stalls=death.stalls))
     return new
@@ -132,7 +130,7 @@ def _death(job: str, row: list[bytes], logs: list[bytes], run: str | None, now_m
         attempts=number_of(fields.get(b"attempts"), NO_ATTEMPTS),
         stalls=stalls,
         first_seen_ms=now_ms,
-        cause=book.cause_of(error, stalls, flow=flow or False),
+        cause=deaths.cause_of(error, stalls, flow=flow or False),
         last_error=error,
         found_by=run,
         epoch=fields[b"lease_epoch"].decode("utf-8", "replace")[:64] if b"lease_epoch" in fields else None,
@@ -150,7 +148,7 @@ def _forget(context: Context, now_ms: int, found: Agreement) -> None:
         listing = victims.noted(connection, queue)
     while True:
         with ledger.read() as connection:
-            page = book.open_jobs(connection, queue, after=after, limit=PAGE)
+            page = deaths.open_jobs(connection, queue, after=after, limit=PAGE)
         if not page:
             return
         after = page[-1][0]
@@ -160,17 +158,17 @@ def _forget(context: Context, now_ms: int, found: Agreement) -> None:
         ends: dict[tuple[str, str | None], list[str]] = {}
         for (job, seen), row in zip(absent, rows, strict=True):
             if row:
-                end: tuple[str, str | None] = (book.REVIVED, None)
+                end: tuple[str, str | None] = (deaths.REVIVED, None)
             elif listing is not None and listing.covers(job, seen):
-                end = (book.TRIMMED, listing.run)
+                end = (deaths.TRIMMED, listing.run)
             elif newest is not None and newest.went_back and seen <= newest.seen_ms:
-                end = (book.VANISHED, None)
+                end = (deaths.VANISHED, None)
             else:
-                end = (book.REMOVED, None)
+                end = (deaths.REMOVED, None)
             ends.setdefault(end, []).append(job)
         if ends:
             with ledger.write() as connection:
                 for (how, by), jobs in ends.items():
-                    found.gone[how] = found.gone.get(how, 0) + book.close(connection, queue, jobs, how, now_ms, by)
-                    if how == book.VANISHED and newest is not None:
-                        cuts.add_vanished(connection, newest.id, jobs, "dead")
+                    found.gone[how] = found.gone.get(how, 0) + deaths.close(connection, queue, jobs, how, now_ms, by)
+                    if how == deaths.VANISHED and newest is not None:
+                        interruptions.add_vanished(connection, newest.id, jobs, "dead")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from emq_ops.ledger import interruptions as cuts
+from emq_ops.ledger import interruptions
 from emq_ops.ledger.holds import Window
 from emq_ops.ledger.ledger import Ledger
 from emq_ops.passes.observe.evidence import JudgingContext, Lease, judge
@@ -90,8 +90,8 @@ def _judging(
         contact, newest = None, None
     else:
         with ledger.read() as connection:
-            contact = cuts.contact_of(connection, state.queue)
-            newest = cuts.latest(connection, state.queue)
+            contact = interruptions.contact_of(connection, state.queue)
+            newest = interruptions.latest(connection, state.queue)
     if contact is not None and contact.run_id == state.run_id and state.token < contact.token:
         contact = replace(contact, went_back=True)  # as the run will find when it takes the lease
     cut = compare(contact, state, loaded=contact is None and restored(server, state.queue))
@@ -118,4 +118,4 @@ def _with_census(ledger: Ledger | None, judging: JudgingContext, lease: Lease) -
     if ledger is None or cut is None or cut.id == 0 or cut.census_ms is None:
         return judging
     with ledger.read() as connection:
-        return replace(judging, census=cuts.census_of(connection, cut.id, [lease.job]))
+        return replace(judging, census=interruptions.census_of(connection, cut.id, [lease.job]))

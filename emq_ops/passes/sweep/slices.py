@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from emq_ops.database.engine import Connection
-from emq_ops.ledger import interruptions as book
-from emq_ops.ledger import runs, stalls
+from emq_ops.ledger import interruptions, runs, stalls
 from emq_ops.ledger.deaths import NO_ATTEMPTS, STALLED, Death, record
 from emq_ops.ledger.snapshot import fingerprint_of, pack_row
 from emq_ops.passes.frame.context import Context
@@ -129,7 +128,7 @@ def judge_all(connection: Connection, judging: JudgingContext, leases: Sequence[
     """`judge` for many leases, reading the census once."""
     entries: Mapping[str, Any] = {}
     if judging.interruption is not None and judging.interruption.census_ms is not None:
-        entries = book.census_of(connection, judging.interruption.id, [lease.job for lease in leases])
+        entries = interruptions.census_of(connection, judging.interruption.id, [lease.job for lease in leases])
     full = JudgingContext(
         judging.run_id, judging.windows, judging.interruption, judging.epoch_proves, entries, judging.lease_ms
     )
@@ -181,7 +180,7 @@ def record_slice(context: Context, judging: JudgingContext, done: Slice) -> Tall
                 for one in done.settled
                 if one.outcome in words and verdicts[one.lease.job].interruption == judging.interruption.id
             }
-            book.settle(connection, judging.interruption.id, across)
+            interruptions.settle(connection, judging.interruption.id, across)
     return tally
 
 

@@ -6,12 +6,12 @@ import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from emq_ops.ledger import interruptions as book
+from emq_ops.ledger import interruptions
 from emq_ops.ledger.interruptions import Contact
 from emq_ops.passes.events import Died, SliceSwept
 from emq_ops.passes.frame.context import Context
 from emq_ops.passes.frame.contract import Facts, Order, Prediction
-from emq_ops.passes.observe.competitors import check as check_competitors
+from emq_ops.passes.observe.competitors import check_competitors
 from emq_ops.passes.observe.evidence import JudgingContext, Lease
 from emq_ops.passes.observe.interruptions import judging_context
 from emq_ops.passes.observe.queue_state import QueueState, observe, same_life
@@ -60,7 +60,7 @@ class Sweep(QueueWork):
     def run(self, context: Context) -> None:
         """Sweeps."""
         with context.ledger.read() as connection:
-            contact = book.contact_of(connection, context.queue)
+            contact = interruptions.contact_of(connection, context.queue)
             judging = judging_context(
                 connection,
                 context.seen,
@@ -254,7 +254,9 @@ class _Sweep:
         if self.contact is not None and seen.now_ms - self.contact.seen_ms < _SEEN_EVERY_MS:
             return  # nothing new, and said not long ago
         with self.context.ledger.write() as connection:
-            book.update_contact(connection, self.context.queue, (seen.run_id, seen.replid), **self._values(seen))
+            interruptions.update_contact(
+                connection, self.context.queue, (seen.run_id, seen.replid), **self._values(seen)
+            )
 
     def _close(self, after: QueueState, *, whole: bool) -> None:
         """Looks for competitors, and stores how things stand now that the run ends."""
@@ -263,7 +265,7 @@ class _Sweep:
         if whole:
             values |= {"agreed_dead": after.dead, "agreed_failed": after.failed}
         with self.context.ledger.write() as connection:
-            book.update_contact(connection, self.context.queue, (after.run_id, after.replid), **values)
+            interruptions.update_contact(connection, self.context.queue, (after.run_id, after.replid), **values)
             self.context.end(connection)
 
     def _values(self, seen: QueueState) -> dict[str, int]:

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from emq_ops.ledger import bounds, deaths, holds
-from emq_ops.ledger import interruptions as contacts
+from emq_ops.ledger import bounds, deaths, holds, interruptions
 from emq_ops.ledger.bounds import Bound
 from emq_ops.ledger.ledger import Ledger
-from emq_ops.ledger.victims import Listing, Victim, close_trimmed, note, up_to
-from emq_ops.ledger.victims import victims as find_victims
+from emq_ops.ledger.victims import Listing, Victim, close_trimmed, find_victims, note, up_to
 from emq_ops.passes.frame.context import Context
 from emq_ops.passes.frame.contract import Facts, Order, Prediction
 from emq_ops.passes.observe.queue_state import QueueState, observe, same_life
@@ -54,7 +52,7 @@ class Trim(QueueWork):
         check_policy(context.queue, policy, archived=context.services.stores.configured)
         report: TrimReport = context.report
         with context.ledger.read() as connection:
-            known = agreed(contacts.contact_of(connection, context.queue), context.seen)
+            known = agreed(interruptions.contact_of(connection, context.queue), context.seen)
             bound = bounds.of(connection, context.queue) if context.order.applied else None
         trim = _Trim(context, report, policy, bound)
         victims = trim.plan() if known else None
@@ -218,5 +216,5 @@ class _Trim:
                 removed = [victim.job for victim in done if victim.job not in removal.stay]
                 gaps = self.only is not None
                 close_trimmed(connection, self._listing(done), removed, removal.stay, after.now_ms, gaps=gaps)
-            contacts.update_contact(connection, context.queue, (after.run_id, after.replid), **values)
+            interruptions.update_contact(connection, context.queue, (after.run_id, after.replid), **values)
             context.end(connection)

@@ -16,7 +16,7 @@ _AT_START = ("threads", "archive_threads", "lease", "ready_file")
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class DaemonSettings:
     """`maintenance`: the config's windows; `retain_ms`: how long runs and deaths are remembered."""
 
     settings: DaemonSection
@@ -24,11 +24,11 @@ class Terms:
     retain_ms: int
 
 
-def terms_of(document: Document, env: Mapping[str, str]) -> Terms:
+def settings_of(document: Document, env: Mapping[str, str]) -> DaemonSettings:
     """Raises BadInputError where a reference can't be resolved in `env`."""
     settings = checked(DaemonSection, document.globals.get("daemon") or {}, env, "daemon")
     state: StateSection = checked(StateSection, document.globals.get("state") or {}, env, "state")
-    return Terms(settings, sections_of(document.data["config"], env), state.retain)
+    return DaemonSettings(settings, sections_of(document.data["config"], env), state.retain)
 
 
 def at_next_start(before: Document, after: Document) -> list[str]:

@@ -19,7 +19,7 @@ FIELDS = tuple(f"{kind}_{name}" for kind in ("held", "maintenance") for name in 
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class ActiveRestriction:
     """A hold or a window that has begun and is not over. `queues`: a selector (`emq_ops.protocol.globs`) of a window,
     a hold's queue by its name; `until_ms`: unix ms; `by`: who asked for it, ``config`` for a window of the file."""
 
@@ -33,13 +33,13 @@ class Standing:
         """Whether it is for this queue."""
         return self.queues == queue if self.kind == "held" else matches(self.queues, queue)
 
-    def told(self) -> str:
+    def described(self) -> str:
         """``held until 2026-03-01T22:00:00Z by ops@web1:4711 (incident 7)``"""
         word = "held" if self.kind == "held" else "in maintenance"
-        return f"{word} {span_told(self.until_ms, self.by, self.why)}"
+        return f"{word} {format_span(self.until_ms, self.by, self.why)}"
 
 
-def span_told(until_ms: int, by: str, why: str) -> str:
+def format_span(until_ms: int, by: str, why: str) -> str:
     """``until 2026-03-01T22:00:00Z by ops@web1:4711 (incident 7)``"""
     return f"until {instant(until_ms)} by {by or 'nobody known'}" + (f" ({why})" if why else "")
 
@@ -49,7 +49,9 @@ def asked_for(ledger: Ledger) -> list[Hold | Window]:
     return [*holds.all_holds(ledger), *holds.all_windows(ledger)]
 
 
-def standing(ledger: Ledger, document: Document | None, env: Mapping[str, str], now_ms: int) -> list[Standing]:
+def active_restrictions(
+    ledger: Ledger, document: Document | None, env: Mapping[str, str], now_ms: int
+) -> list[ActiveRestriction]:
     """What stands at `now_ms` (server clock, unix ms), holds first: of the ledger, and windows of the applied config
     (`document`)."""
     held, opened = holds.all_holds(ledger), holds.all_windows(ledger)
@@ -57,15 +59,17 @@ def standing(ledger: Ledger, document: Document | None, env: Mapping[str, str], 
     if not (held or opened or sections):
         return []
     ours = windows(sections, now_ms)
-    found = [Standing("held", one.queue, one.until_ms, one.holder, one.why) for one in held if one.until_ms > now_ms]
+    found = [
+        ActiveRestriction("held", one.queue, one.until_ms, one.holder, one.why) for one in held if one.until_ms > now_ms
+    ]
     return found + [
-        Standing("maintenance", one.queues, one.end_ms, one.holder, one.why)
+        ActiveRestriction("maintenance", one.queues, one.end_ms, one.holder, one.why)
         for one in (*opened, *ours)
         if one.start_ms <= now_ms < one.end_ms
     ]
 
 
-def fields_of(queue: str, found: Iterable[Standing]) -> dict[str, Any]:
+def fields_of(queue: str, found: Iterable[ActiveRestriction]) -> dict[str, Any]:
     """FIELDS of a queue's row: of each kind the one that ends last, None where there is none."""
     row: dict[str, Any] = dict.fromkeys(FIELDS)
     for one in sorted(found, key=lambda one: one.until_ms):
