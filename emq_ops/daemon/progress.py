@@ -54,7 +54,7 @@ class ProgressBook:
         """Runs up to `instant` are accounted for."""
         with self._lock:
             mark = self._of(task)
-            mark.due_ms = max(mark.due_ms, clock.ms_of(instant))
+            mark.see_to(clock.ms_of(instant), clock.now_ms())
             self._dirty.add(task.key)
 
     def begun(self, cue: Cue) -> None:
@@ -71,7 +71,7 @@ class ProgressBook:
             mark = self._of(cue.task)
             mark.ended_ms, mark.runs, mark.error = clock.now_ms(), mark.runs + 1, error
             mark.failures = mark.failures + 1 if error else 0
-            mark.due_ms = max(mark.due_ms, clock.ms_of(cue.instant))
+            mark.see_to(clock.ms_of(cue.instant), clock.now_ms())
             self._dirty.add(cue.task.key)
             failures = mark.failures
         if error or not idle or isinstance(cue.task.schedule.trigger, Cron):
@@ -86,7 +86,7 @@ class ProgressBook:
             mark.late_ms, mark.holder = cue.late_ms, self._me
             mark.skipped += cue.skipped
             mark.runs, mark.failures, mark.error = mark.runs + 1, 0, None
-            mark.due_ms = max(mark.due_ms, clock.ms_of(cue.instant))
+            mark.see_to(clock.ms_of(cue.instant), clock.now_ms())
             self._dirty.add(cue.task.key)
 
     def flush(self, next_ms: dict[tuple[str, str], int] | None = None) -> None:

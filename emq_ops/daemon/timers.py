@@ -207,6 +207,9 @@ class Timers:
                     entry.base, entry.following = entry.base + shift, entry.following + shift
                     entry.fires += shift
                 else:
+                    if step < 0 and entry.base > now:
+                        # The next line may have been seen to before the wall went back; those after it come again.
+                        entry.base = min(entry.base, trigger.next_fire(now))
                     entry.following = trigger.next_fire(max(entry.base, now) if step < 0 else entry.base)
                     entry.fires = entry.following + entry.task.schedule.delay(entry.task.text, entry.following)
                 self._plan(key)

@@ -11,10 +11,13 @@ from sqlalchemy import delete
 from emq_ops.database.records import AsRow, Records
 from emq_ops.database.statements import insert, pages, upsert
 from emq_ops.ledger.daemon_schema import daemons, task_marks
-from emq_ops.ledger.ledger import Ledger
+from emq_ops.ledger.ledger import Ledger, host_ms
 
 ALIVE_MS = 30_000
 """A daemon that said nothing for so long is not shown as living."""
+
+AHEAD_MS = 60_000
+"""An instant so far to come was written by a host whose clock was wrong, and says nothing of now."""
 
 
 @dataclass(slots=True)
@@ -37,6 +40,18 @@ class TaskProgress(AsRow):
     error: str | None = None
     holder: str = ""
 
+    def see_to(self, instant_ms: int, now_ms: int) -> None:
+        """Runs up to this instant are accounted for."""
+        self.due_ms = instant_ms if self.due_ms > now_ms + AHEAD_MS else max(self.due_ms, instant_ms)
+
+    def trust(self, now_ms: int) -> None:
+        """Takes back what a clock wrote that was ahead of now: whatever was due until now is seen to, and no more."""
+        if max(self.due_ms, self.started_ms or 0, self.ended_ms or 0) <= now_ms + AHEAD_MS:
+            return
+        self.due_ms, self.next_ms = min(self.due_ms, now_ms), None
+        self.started_ms = None if self.started_ms is None else min(self.started_ms, now_ms)
+        self.ended_ms = None if self.ended_ms is None else min(self.ended_ms, now_ms)
+
 
 @dataclass(frozen=True, slots=True)
 class Living:
@@ -57,11 +72,16 @@ _DAEMONS = Records(daemons, Living, packed=["facts"])
 def load(ledger: Ledger) -> dict[tuple[str, str], TaskProgress]:
     """The progress of every task, by queue and task."""
     with ledger.read() as connection:
-        return {(found.queue, found.task): found for found in _PROGRESS.all(connection, _PROGRESS.select)}
+        found = _PROGRESS.all(connection, _PROGRESS.select)
+    now = host_ms()
+    for one in found:
+        one.trust(now)
+    return {(one.queue, one.task): one for one in found}
 
 
 def save(ledger: Ledger, tasks: Iterable[TaskProgress]) -> None:
-    """Writes the progress of tasks in one transaction. An older instant never replaces a newer one."""
+    """Writes the progress of tasks in one transaction. An older instant never replaces a newer one, unless
+    that one is of a clock that was ahead."""
     # In one order everywhere: two daemons must not wait for one another.
     rows = [_PROGRESS.values(task) for task in sorted(tasks, key=lambda task: (task.queue, task.task))]
     if not rows:
@@ -71,7 +91,7 @@ def save(ledger: Ledger, tasks: Iterable[TaskProgress]) -> None:
             new = insert(connection, task_marks).values(page)
             values = {c.name: new.excluded[c.name] for c in task_marks.c if c.name not in ("queue", "task")}
             keys = [task_marks.c.queue, task_marks.c.task]
-            newer = new.excluded.due_ms >= task_marks.c.due_ms
+            newer = (new.excluded.due_ms >= task_marks.c.due_ms) | (task_marks.c.due_ms > host_ms() + AHEAD_MS)
             connection.execute(new.on_conflict_do_update(index_elements=keys, set_=values, where=newer))
 
 
