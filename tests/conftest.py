@@ -12,6 +12,7 @@ import pytest
 
 from emq_ops.ledger.ledger import Ledger, open_ledger
 from emq_ops.protocol.server import Server, connect
+from tests.support.cluster import Cluster, ask
 from tests.support.postgres import Postgres
 from tests.support.s3 import S3Server
 from tests.support.shards import Shard
@@ -68,6 +69,22 @@ def server(valkey: Valkey) -> Iterator[Server]:
         admin.flushall()
         admin.config_resetstat()
     with connect(valkey.url) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[Cluster]:
+    """Three primaries; for tests that leave it whole."""
+    with Cluster() as opened:
+        yield opened
+
+
+@pytest.fixture
+def on_cluster(cluster: Cluster) -> Iterator[Server]:
+    """An open connection to an empty real Cluster."""
+    for node in cluster.nodes:
+        ask(node, "FLUSHALL")
+    with connect(cluster.url) as opened:
         yield opened
 
 

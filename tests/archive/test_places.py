@@ -9,28 +9,26 @@ import pytest
 from emq_archive.model import Policy, Writer
 from emq_archive.write.dead import DeadArchive
 from emq_ops.protocol.errors import ServerError
-from emq_ops.protocol.server import Server, connect
+from emq_ops.protocol.server import Server
 from tests.archive.folding import STATE, Host
 from tests.archive.test_dead import make_dead
-from tests.support.cluster import Cluster
 from tests.support.roles import connect_as, install
 from tests.support.valkey import Valkey
 
 
-def test_on_a_cluster_each_queue_on_its_own_slot(tmp_path: Path) -> None:
-    with Cluster() as cluster, connect(cluster.url) as server:
-        for queue in ("a", "mail", "orders"):
-            root = tmp_path / queue
-            root.mkdir()
-            host = Host.in_folder(server, root, queue_name=queue)
-            host.add(*(f"{i}-0" for i in range(1, 301)))
-            report = host.anew(keep=10).cycle(force=True)
-            assert (report.folded, report.trimmed, report.refused) == (300, 290, [])
-            assert host.archived() == host.sent
-            job = make_dead(host.queue)
-            archive = DeadArchive(host.queue, host.local, host.remote, Policy(), Writer(STATE))
-            assert set(archive.archive([job], {}, now_ms=1).proven) == {job}
-            host.close()
+def test_on_a_cluster_each_queue_on_its_own_slot(on_cluster: Server, tmp_path: Path) -> None:
+    for queue in ("a", "mail", "orders"):
+        root = tmp_path / queue
+        root.mkdir()
+        host = Host.in_folder(on_cluster, root, queue_name=queue)
+        host.add(*(f"{i}-0" for i in range(1, 301)))
+        report = host.anew(keep=10).cycle(force=True)
+        assert (report.folded, report.trimmed, report.refused) == (300, 290, [])
+        assert host.archived() == host.sent
+        job = make_dead(host.queue)
+        archive = DeadArchive(host.queue, host.local, host.remote, Policy(), Writer(STATE))
+        assert set(archive.archive([job], {}, now_ms=1).proven) == {job}
+        host.close()
 
 
 @pytest.mark.parametrize("role", ["operator", "daemon"])

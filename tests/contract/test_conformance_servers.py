@@ -10,7 +10,6 @@ import pytest
 
 from emq_ops.protocol.conformance.replay import Vector, read_vectors, replay_all
 from emq_ops.protocol.server import Server, connect
-from tests.support.cluster import Cluster
 from tests.support.keyspace import recorded
 from tests.support.valkey import Valkey
 
@@ -26,9 +25,8 @@ def _disagreeing(server: Server, vectors: list[Vector]) -> dict[str, list[str]]:
     return {v.vector: v.lines for v in replay_all(server, vectors) if not v.agrees}
 
 
-def test_on_a_cluster() -> None:
-    with Cluster() as cluster, connect(cluster.url) as server:
-        assert _disagreeing(server, _sample()) == {}
+def test_on_a_cluster(on_cluster: Server) -> None:
+    assert _disagreeing(on_cluster, _sample()) == {}
 
 
 REDIS = shutil.which("redis-server")

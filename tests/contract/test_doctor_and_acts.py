@@ -23,7 +23,6 @@ from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import Server, connect
 from tests.audit.damage import GONE
 from tests.audit.working import failed, stalled, swept
-from tests.support.cluster import Cluster
 from tests.support.keyspace import dump, load_live
 from tests.support.postgres import Postgres
 from tests.support.roles import connecting
@@ -58,11 +57,10 @@ def round_trip(server: Server, ledger: Ledger) -> None:
     assert life_of(removal.done_jobs[0], server=server, queues=server.queues(), ledger=ledger).live
 
 
-def test_on_a_cluster(ledger: Ledger) -> None:
-    with Cluster() as cluster, connect(cluster.url) as server:
-        load_live(server)
-        assert examine(server, server.queues(), settle=0).healthy
-        round_trip(server, ledger)
+def test_on_a_cluster(on_cluster: Server, ledger: Ledger) -> None:
+    load_live(on_cluster)
+    assert examine(on_cluster, on_cluster.queues(), settle=0).healthy
+    round_trip(on_cluster, ledger)
 
 
 @pytest.fixture

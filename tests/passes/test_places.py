@@ -16,9 +16,8 @@ from emq_ops.policy.models import DeadPolicy
 from emq_ops.protocol.ids import mint
 from emq_ops.protocol.keyspace import slot
 from emq_ops.protocol.queue import Queue
-from emq_ops.protocol.server import Server, connect
+from emq_ops.protocol.server import Server
 from tests.support import roles
-from tests.support.cluster import Cluster
 from tests.support.passing import dead_of, kill_row, leading, stall, swept, trim
 from tests.support.valkey import Valkey
 
@@ -79,9 +78,8 @@ def test_under_least_rights(valkey: Valkey, server: Server, ledger: Ledger, role
         work_through(limited, ledger, "mail")
 
 
-def test_on_a_cluster_every_queue_by_itself(ledger: Ledger) -> None:
+def test_on_a_cluster_every_queue_by_itself(on_cluster: Server, ledger: Ledger) -> None:
     queues = ["mail", "render", "billing"]
-    with Cluster() as cluster, connect(cluster.url) as server:
-        assert len({slot(Queue(server, q).keys.base) // 5461 for q in queues}) == 3
-        for queue in queues:
-            work_through(server, ledger, queue)
+    assert len({slot(Queue(on_cluster, q).keys.base) // 5461 for q in queues}) == 3
+    for queue in queues:
+        work_through(on_cluster, ledger, queue)
