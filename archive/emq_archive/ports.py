@@ -15,6 +15,8 @@ class Remote(Protocol):
     """
 
     url: str
+    sign: bytes | None
+    """Signs the logs that stand here; None: they are not signed, and signatures are not looked at."""
 
     def location(self, key: str) -> str:
         """Where engines find an object: ``s3://...`` or ``file:///...``."""

@@ -42,4 +42,4 @@ def remote_of(settings: RemoteSettings) -> Remote:
             "ca": settings.ca,
             "timeout_ms": settings.timeout_ms,
         }
-    return open_remote(settings.url, **options)
+    return open_remote(settings.url, sign=settings.sign, **options)

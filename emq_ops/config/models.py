@@ -144,6 +144,7 @@ class ArchiveSection(Section):
 
     local: str = option(URL, "sqlite:///.emq/archive.db", "the local database")
     remote: RemoteSection | None = option(Nested(RemoteSection), None)
+    sign: str | None = option(SECRET, None, "a key, as ${NAME}: each commit of the log is signed with it, and checked")
     usual: dict[str, Any] = more(lambda: {name: keys(ArchivePolicy)[name].shape for name in ARCHIVE_FIELDS})
 
 

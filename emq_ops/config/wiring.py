@@ -42,6 +42,7 @@ class RemoteSettings:
     addressing: str = "auto"
     ca: str | None = None
     timeout_ms: int = 30_000
+    sign: str | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,6 +219,7 @@ class Wiring:
             addressing=typed.addressing,
             ca=self._file(section, path, "ca"),
             timeout_ms=typed.timeout,
+            sign=self._optional(self.archive or {}, "archive", "sign"),
         )
 
     def _endpoint(self, section: Json, path: str, url: str) -> str | None:

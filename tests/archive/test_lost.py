@@ -151,8 +151,9 @@ HOSTILE = [b"[" * 200_000, b"{" * 200_000, b'{"format":1,"lsn":1,"add":7}', b"[]
 @pytest.mark.parametrize("body", HOSTILE, ids=lambda body: repr(body[:12]))
 def test_a_hostile_commit_is_named(local: SqlStore, folder: Remote, body: bytes) -> None:
     folder.create(commit_key(REF, 1), body)
-    with pytest.raises(DamagedArchiveError, match=r"00001\.json"):
-        shipper(local, folder).log.read()
+    for remote in (folder, open_remote(folder.url, sign="k1")):
+        with pytest.raises(DamagedArchiveError, match=r"00001\.json"):
+            shipper(local, remote).log.read()
     assert "00001.json" in verify(local, folder, REF).faults[0]
 
 
@@ -176,3 +177,44 @@ def test_an_object_that_is_too_large_is_not_read(
     monkeypatch.setattr("emq_archive.log.log.MAX_COMMIT_BYTES", 9_999)
     with pytest.raises(DamagedArchiveError, match="has 10000 bytes, more than the 9999"):
         shipper(new_local(), remote).log.read()
+
+
+def test_a_signed_log_is_believed_by_its_signature_alone(new_local: Callable[[], SqlStore], root: Path) -> None:
+    """A key is taken up by whoever knows the log; from then on nobody without it can go on, or make up another."""
+    url = f"file:{root}"
+    plainly, secretly, wrongly = open_remote(url), open_remote(url, sign="k1"), open_remote(url, sign="k2")
+    local = new_local()
+    entries = archived(local, plainly)
+    with pytest.raises(DamagedArchiveError, match="not signed"):
+        shipper(new_local(), secretly).log.read()
+    add(local, settled(5, first=200))
+    ship = shipper(local, secretly)
+    ship.log.checkpoint_every = 1
+    ship.ship(now_ms=START_MS, force=True)
+    assert verify(local, secretly, REF).faults == []
+    assert plain(Archive(new_local(), secretly, REF).read()) == entries + settled(5, first=200)
+    assert plain(Archive(new_local(), plainly, REF).read()) == entries + settled(5, first=200)
+    with pytest.raises(DamagedArchiveError, match="another key, or was altered"):
+        shipper(new_local(), wrongly).log.read()
+    # Somebody without the key goes on, as well as he can.
+    thief = shipper(new_local(), plainly)
+    thief.log.sync()
+    thief.log.commit(Change(kind="ship", at=START_MS))
+    for host in (local, new_local()):
+        with pytest.raises(DamagedArchiveError, match="not signed"):
+            shipper(host, secretly).log.read()
+    assert "not signed" in verify(local, secretly, REF).faults[0]
+
+
+def test_a_checkpoint_that_was_made_up_is_not_believed(new_local: Callable[[], SqlStore], root: Path) -> None:
+    secretly = open_remote(f"file:{root}", sign="k1")
+    local = new_local()
+    archived(local, secretly)
+    ship = shipper(local, secretly)
+    ship.log.checkpoint()
+    path = root / checkpoint_key(REF, 4)
+    told = json.loads(gzip.decompress(path.read_bytes()))
+    told["segments"].pop()
+    path.write_bytes(gzip.compress(json.dumps(told).encode()))
+    with pytest.raises(DamagedArchiveError, match="altered"):
+        shipper(new_local(), secretly).log.read()

@@ -12,6 +12,7 @@ from typing import Any
 from urllib.parse import quote
 
 from emq_archive.errors import DamagedArchiveError
+from emq_archive.log.signing import canonical, signed
 from emq_archive.model import StreamId, StreamRef, Writer, parse_id, show_id
 from emq_archive.ports import Remote
 from emq_ops.protocol.errors import BadInputError
@@ -163,8 +164,8 @@ class Commit(Change):
     nonce: str
     token: int
 
-    def body(self) -> bytes:
-        """The very bytes: the same commit is always the same bytes."""
+    def body(self, key: bytes | None = None) -> bytes:
+        """The very bytes, signed with `key` if given: the same commit is always the same bytes."""
         told: dict[str, Any] = {
             "format": FORMAT,
             "lsn": self.lsn,
@@ -193,7 +194,7 @@ class Commit(Change):
             told["let_go"] = self.let_go.told()
         if self.lost:
             told["lost"] = [list(ends) for ends in self.lost]
-        return json.dumps(told, ensure_ascii=False, separators=(",", ":"), sort_keys=True).encode("utf-8") + b"\n"
+        return canonical(signed(told, key)) + b"\n"
 
     @classmethod
     def of(cls, body: bytes, key: str) -> Commit:

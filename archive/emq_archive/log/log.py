@@ -29,6 +29,7 @@ from emq_archive.log.commit import (
     log_folder,
     lsn_of,
 )
+from emq_archive.log.signing import Signatures, canonical, signed
 from emq_archive.model import Writer
 from emq_archive.ports import Remote
 from emq_archive.remote.back import not_kept, read_back
@@ -54,6 +55,7 @@ class Log:
         self.writer = writer
         self.ref = catalog.ref
         self._checked = False
+        self._signatures = Signatures(remote.sign)
 
     def sync(self) -> Known:
         """As `read`, for writers, who build on the head: what stands there now is compared with what was read before
@@ -82,6 +84,7 @@ class Log:
         or, where it was not looked at yet, a head that is not what it was."""
         known = self.catalog.known()
         if known.lsn == 0:
+            self._check_unknown_head()
             known = self._from_checkpoint(known)
         elif not self._checked:
             self._check_head(known)
@@ -113,6 +116,17 @@ class Log:
             raise DamagedArchiveError(
                 f"commit {key} is not the one that this host read before", faults=(key,), fix=_VERIFY
             )
+        self._signatures.check(body, f"commit {key}")
+
+    def _check_unknown_head(self) -> None:
+        """Where logs are signed, a host that knows nothing of one believes it by the signature of its head alone."""
+        if self.remote.sign is None:
+            return
+        last = self._newest_checkpoint() or 0
+        while page := self._list(last):
+            last = page[-1]
+        if last:
+            Signatures(self.remote.sign).check(self._body(last), f"commit {commit_key(self.ref, last)}", must=True)
 
     def _read(self, known: Known, numbers: Sequence[int]) -> Known:
         commits: list[tuple[Commit, str]] = []
@@ -126,6 +140,7 @@ class Log:
             commit = Commit.of(body, key)
             if commit.lsn != lsn or commit.ref != self.ref or commit.previous != (previous or ""):
                 raise DamagedArchiveError(f"commit {key} does not follow the one before it", faults=(key,), fix=_VERIFY)
+            self._signatures.check(body, f"commit {key}")
             previous, expected = hash_of(body), lsn + 1
             commits.append((commit, previous))
             if len(commits) == 100:
@@ -156,7 +171,7 @@ class Log:
         token = max(self.writer.token, known.token)
         writer = replace(self.writer, token=token, state=known.state or self.writer.state)
         commit = change.follow(known.lsn + 1, known.head, self.ref, writer)
-        body, key = commit.body(), commit_key(self.ref, commit.lsn)
+        body, key = commit.body(self.remote.sign), commit_key(self.ref, commit.lsn)
         made, there = self.remote.create(key, body), read_back(self.remote, key)
         if there != body:
             if made == "created":
@@ -186,8 +201,8 @@ class Log:
     def checkpoint(self) -> None:
         """Writes down what the commits so far add up to."""
         lsn = self.catalog.known().lsn
-        text = json.dumps(snapshot_of(self.catalog), ensure_ascii=False, separators=(",", ":"), sort_keys=True)
-        self.remote.create(checkpoint_key(self.ref, lsn), gzip.compress(text.encode("utf-8"), mtime=0))
+        text = canonical(signed(snapshot_of(self.catalog), self.remote.sign))
+        self.remote.create(checkpoint_key(self.ref, lsn), gzip.compress(text, mtime=0))
         self.catalog.set(checkpoint_lsn=lsn)
 
     def _newest_checkpoint(self) -> int | None:
@@ -206,12 +221,16 @@ class Log:
         key = checkpoint_key(self.ref, lsn)
         body = self.remote.get(key, most=MAX_CHECKPOINT_BYTES)
         try:
-            snapshot: dict[str, Any] = json.loads(_unpacked(body or b""))
+            text = _unpacked(body or b"")
+            snapshot: dict[str, Any] = json.loads(text)
         except (OSError, EOFError, ValueError, RecursionError, zlib.error) as fault:
             raise DamagedArchiveError(f"checkpoint {key} can't be read", faults=(key,), fix=_VERIFY) from fault
         if not isinstance(snapshot, dict) or not snapshot.keys() >= _KEYS or snapshot["format"] != 1:
             raise DamagedArchiveError(f"checkpoint {key} can't be read", faults=(key,), fix=_VERIFY)
-        if snapshot["head"] != hash_of(self._body(lsn)):
+        commit = self._body(lsn)
+        self._signatures.check(commit, f"commit {commit_key(self.ref, lsn)}")
+        self._signatures.check(text, f"checkpoint {key}")
+        if snapshot["head"] != hash_of(commit):
             raise DamagedArchiveError(f"checkpoint {key} is not of its commit", faults=(key,), fix=_VERIFY)
         return snapshot
 

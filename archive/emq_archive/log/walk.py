@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from emq_archive.errors import DamagedArchiveError
 from emq_archive.local.catalog import Known
 from emq_archive.log.commit import Segment, commit_key, get_commit, hash_of, log_folder, lsn_of
+from emq_archive.log.signing import Signatures
 from emq_archive.model import StreamRef
 from emq_archive.ports import Remote
 
@@ -42,6 +43,7 @@ def walk(remote: Remote, ref: StreamRef, known: Known, checkpoints: set[int]) ->
     """Reads every commit; notes the live segments at each of the `checkpoints`."""
     found = Walk(ref, known)
     odd: list[tuple[int, str]] = []
+    signatures = Signatures(remote.sign)
     given_up: set[int] = set()
     previous: str | None = ""
     state: str | None = None
@@ -60,6 +62,10 @@ def walk(remote: Remote, ref: StreamRef, known: Known, checkpoints: set[int]) ->
             found.faults.append(fault.what)
             previous = None
             continue
+        try:
+            signatures.check(body, key)
+        except DamagedArchiveError as fault:
+            found.faults.append(fault.what)
         if commit.lsn != lsn or commit.ref != ref:
             found.faults.append(f"{key}: says that it is commit {commit.lsn} of {commit.ref}")
         if previous is not None and commit.previous != previous:
@@ -78,6 +84,8 @@ def walk(remote: Remote, ref: StreamRef, known: Known, checkpoints: set[int]) ->
             found.snapshots[lsn] = set(found.live)
         if lsn == known.lsn:
             found.live_at = dict(found.live)
+    if remote.sign is not None and found.commits and not signatures.seen:
+        found.faults.append("the log is not signed, and this archive is read with a key (archive.sign)")
     found.missing.update(range(found.last + 1, known.lsn + 1))
     found.faults += [what for gone, what in odd if gone not in found.missing | given_up]
     found.missing -= given_up

@@ -30,10 +30,13 @@ class Backend(Protocol):
         """Opens a URL of its scheme. Raises BadInputError."""
 
 
-def open_remote(url: str, *, base: Path | None = None, **options: str | int | bool | None) -> Remote:
+def open_remote(
+    url: str, *, base: Path | None = None, sign: str | None = None, **options: str | int | bool | None
+) -> Remote:
     """Opens ``file:<folder>`` (relative to `base` or the working directory) or ``s3://<bucket>/<prefix>``. `options` of
     S3: see `S3Options`; those that are no secret may stand in the URL's query too (``?endpoint=...&region=...``). An
-    empty bucket is taken from ``BUCKET_NAME``. No request is made. Raises BadInputError."""
+    empty bucket is taken from ``BUCKET_NAME``. `sign`: a key with which the logs there are signed, and checked. No
+    request is made. Raises BadInputError."""
     parts = urlsplit(url)
     if parts.fragment or (parts.scheme == "file" and parts.query):  # a folder named so would be another, silently
         raise BadInputError("'#' and '?' mean something in a URL", where="--remote", fix="write %23 and %3F for them")
@@ -44,7 +47,9 @@ def open_remote(url: str, *, base: Path | None = None, **options: str | int | bo
     if module is None:
         raise BadInputError("this is no object store", where="--remote", fix=FIX)
     backend = cast(Backend, importlib.import_module(module))
-    return backend.open_url(parts, base, {name: value for name, value in options.items() if value is not None})
+    opened = backend.open_url(parts, base, {name: value for name, value in options.items() if value is not None})
+    opened.sign = sign.encode("utf-8") if sign else None
+    return opened
 
 
 def history_of(remote: Remote) -> S3History | None:

@@ -43,6 +43,7 @@ class DirectoryRemote:
         self.root = root
         self.url = f"file:{root}"
         self._probed = False
+        self.sign: bytes | None = None
 
     def location(self, key: str) -> str:
         """Where engines find an object: as its name is, nothing encoded, since they do not decode."""

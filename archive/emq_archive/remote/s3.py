@@ -56,6 +56,7 @@ class S3Remote:
         self._session: Any = None
         self._clients: dict[int, Any] = {}
         self._probed = False
+        self.sign: bytes | None = None
         host = urlsplit(options.endpoint or "").hostname or ""
         self._tigris = host.endswith(_TIGRIS)
 
