@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from datetime import datetime
+from urllib.parse import parse_qsl, urlsplit
 
 from emq_ops.config.explain import dotted, locate
 from emq_ops.config.messenger import messenger_of, says_a_secret
@@ -115,7 +116,7 @@ def database_faults(path: Path, url: str) -> Iterator[Found]:
 
 
 def _scheme(path: Path, url: str, schemes: tuple[str, ...], word: str | None) -> Iterator[Found]:
-    if url == word or url.startswith("${"):
+    if url == word or (word and url.startswith(f"{word}:")) or url.startswith("${"):
         return
     scheme, colon, _ = url.partition(":")
     if colon and scheme in schemes:
@@ -157,6 +158,11 @@ def remote_faults(path: Path, url: str) -> Iterator[Found]:
     elif url.startswith("s3:") and not re.match(r"s3://[^/]", url):
         bucket = url.removeprefix("s3:").lstrip("/")
         yield path, forms, shown(hide(url)), f"write s3://{bucket}" if bucket else "name a bucket"
+    for name, value in parse_qsl(urlsplit(url).query, keep_blank_values=True):
+        if name == "endpoint" and not re.match(r"https?://[^/]", value):
+            bare = value and "://" not in value
+            fix = f"write endpoint=https://{value}" if bare else "take it out, or name the store's host"
+            yield path, "endpoint= with http:// or https:// and a host", shown(hide(value)), fix
 
 
 def instant(text: str) -> datetime:

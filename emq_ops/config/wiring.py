@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qsl, quote, urlsplit
+from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 from emq_ops.config.checks import Found, database_faults, remote_faults, server_faults
 from emq_ops.config.explain import dotted, locate
@@ -146,10 +146,10 @@ class Wiring:
         """A URL resolved and absolute. Raises SourceError where a reference gives what `look` finds fault with, without
         showing what."""
         found = self.value(path, raw, url=True)
-        if has_reference(raw):
-            for _, expected, _, _ in look((), found):
-                wanted = f"{expected}, which is not what the reference gives"
-                raise SourceError("", self.marks.get(path), path=path, expected=wanted, got=shown(raw))
+        for _, expected, got, fix in look((), found):
+            if has_reference(raw):
+                expected, got, fix = f"{expected}, which is not what the reference gives", shown(raw), None
+            raise SourceError("", self.marks.get(path), path=path, expected=expected, got=got, fix=fix)
         return anchored(found, self.base)
 
     def faults(self) -> list[SourceError]:
@@ -241,20 +241,24 @@ class Wiring:
 
 
 _FILE = re.compile(r"(?P<head>sqlite:///|file:(?://(?=/))?|unix://)(?P<path>[^?#]*)(?P<tail>.*)", re.DOTALL)
+_QUOTED = {ord(sign): f"%{ord(sign):02X}" for sign in "%?#"}
 
 
 def anchored(url: str, base: Path) -> str:
     """`url` with a relative file path in it made absolute from `base`; any other URL as it is."""
+    if url.startswith("embedded:"):  # a path as it is: nothing in it is quoted
+        folder = url.removeprefix("embedded:")
+        return url if not folder or "${" in folder else f"embedded:{os.path.normpath(base / Path(folder).expanduser())}"
     match = _FILE.fullmatch(url)
     if match is None or match["path"].startswith("${") or not match["path"] or match["path"] == ":memory:":
         return url
-    path = Path(match["path"]).expanduser()
+    path = os.path.normpath(base / Path(unquote(match["path"])).expanduser())
     head = (
         "sqlite:///"
         if match["head"].startswith("sqlite")
         else match["head"].split("/")[0] + ("//" if "unix" in match["head"] else "")
     )
-    return f"{head}{os.path.normpath(base / path)}{match['tail']}"
+    return f"{head}{path.translate(_QUOTED)}{match['tail']}"
 
 
 def resolve_url(url: str, env: Mapping[str, str]) -> str:
