@@ -25,7 +25,7 @@ local function facts_of(id)
   return {
     1, values[1] or '', values[2] or '', values[3] or '', values[4] and 1 or 0,
     error_text and string.sub(error_text, 1, longest) or '', error_text and #error_text or -1,
-    redis.call('EXISTS', row .. ':failed'), redis.call('EXISTS', row .. ':lock'), has,
+    redis.call('EXISTS', row .. ':failed'), math.max(redis.call('EXISTS', row .. ':lock'), redis.call('HEXISTS', row, 'lock')), has,
   }
 end
 

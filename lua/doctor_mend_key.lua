@@ -12,6 +12,7 @@ expect_rights(key, 'HDEL', 'HSET', 'LTRIM', 'UNLINK', 'ZADD', 'ZREM')
 local mends = {}
 
 function mends.stray_book() redis.call('UNLINK', key) end
+mends.left_logs = mends.stray_book
 mends.stray_dedup = mends.stray_book
 mends.odd_dedup = mends.stray_book
 

@@ -69,7 +69,7 @@ def doctor(
     wanted, asked = kinds_named(only or []), kinds_named(also or [])
     with context.server("doctor") as server, context.ledger_if_there() as ledger:
         names = chosen(queues or [], server.queues(), context.layers.literals)
-        diagnosis = _only(consult(server, names, ledger), wanted)
+        diagnosis = _only(consult(server, names, ledger, listed=wanted | asked), wanted)
         mendable = [finding for finding in diagnosis.findings if may_mend(finding, asked)]
         acting = fix and not dry_run and bool(mendable)
         document = _document(diagnosis, asked)
@@ -90,7 +90,7 @@ def doctor(
         for outcome in treat(server, mendable, also=asked, ledger=ledger, holder=who()):
             outcomes.append(outcome)
             say(_format_outcome(outcome))
-        left = _only(consult(server, names, ledger), wanted)
+        left = _only(consult(server, names, ledger, listed=wanted | asked), wanted)
     if context.output == "json":
         emit_one(
             document | {"mended": list(map(_outcome, outcomes)), "left": _document(left, asked)["findings"]}, "json"

@@ -16,7 +16,7 @@ from emq_ops.ledger.schema import deaths, snapshots
 from emq_ops.ledger.snapshot import JobSnapshot, unpack_death
 
 STALLED, ERROR, FLOW, UNKNOWN = "stalled", "error", "flow", "unknown"
-TRIMMED, REVIVED, REMOVED, VANISHED = "trimmed", "revived", "removed", "vanished"
+TRIMMED, REVIVED, REMOVED, VANISHED, COMPLETED = "trimmed", "revived", "removed", "vanished", "completed"
 NO_ATTEMPTS = -1
 
 

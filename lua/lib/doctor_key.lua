@@ -22,7 +22,8 @@ local function judge_book(base, key, id, book)
   end
   -- A worker's marker outlives a completion by moments, and goes by itself.
   if book == 'lock' and redis.call('PTTL', key) >= 0 then return {} end
-  return { { 'stray_book', 'there is no row job:' .. id } }
+  -- The reference completes a job without its logs, so that they stay for ever.
+  return { { book == 'logs' and 'left_logs' or 'stray_book', 'there is no row job:' .. id } }
 end
 
 local function judge_dedup(base, key)

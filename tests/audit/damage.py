@@ -227,11 +227,6 @@ def _unknown(s: Server, w: Healthy) -> str:
     return "notes"
 
 
-def _stray_logs(s: Server, w: Healthy) -> str:
-    s.write("RPUSH", w.k.book(GONE, "logs"), "a line")
-    return f"job:{GONE}:logs"
-
-
 def _stray_lock(s: Server, w: Healthy) -> str:
     s.write("SET", w.k.book(GONE, "lock"), "1")
     return f"job:{GONE}:lock"
@@ -335,7 +330,6 @@ DAMAGES = (
     Damage("wrong type", "wrong_type", _wrong_type, mended=False),
     Damage("row of another type", "wrong_type", _wrong_row_type, mended=False),
     Damage("unknown key", "unknown_key", _unknown, mended=False),
-    Damage("stray logs", "stray_book", _stray_logs),
     Damage("stray lock", "stray_book", _stray_lock),
     Damage("stray flow book", "stray_book", _stray_book),
     Damage("dependencies no number", "bad_dependencies", _dependencies, mended=False),

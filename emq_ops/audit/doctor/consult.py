@@ -17,11 +17,16 @@ _LOOK_BACK = 200
 
 
 def consult(
-    server: Server, queues: Sequence[str], ledger: Ledger | None = None, *, settle: float = SETTLE_SECONDS
+    server: Server,
+    queues: Sequence[str],
+    ledger: Ledger | None = None,
+    *,
+    settle: float = SETTLE_SECONDS,
+    listed: frozenset[str] = frozenset(),
 ) -> Diagnosis:
     """As `examine`; with a ledger also who competes with our passes, which is a fact of the deployment: it is told, not
     mended."""
-    diagnosis = examine(server, queues, settle=settle)
+    diagnosis = examine(server, queues, settle=settle, listed=listed)
     if ledger is not None:
         diagnosis.notes += [*competing(ledger, queues), *left_half_way(ledger, queues)]
     return diagnosis

@@ -8,8 +8,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import repeat
 
 from emq_ops.audit.doctor.finding import Finding
+from emq_ops.audit.doctor.kinds import KINDS
 from emq_ops.audit.doctor.queue_examination import MAX_FLIGHTS, QueueExamination
 from emq_ops.protocol import keyspace
 from emq_ops.protocol.errors import SlotMovingError
@@ -38,12 +40,18 @@ class Diagnosis:
 
 
 def examine(
-    server: Server, queues: Sequence[str], *, settle: float = SETTLE_SECONDS, max_flights: int = MAX_FLIGHTS
+    server: Server,
+    queues: Sequence[str],
+    *,
+    settle: float = SETTLE_SECONDS,
+    max_flights: int = MAX_FLIGHTS,
+    listed: frozenset[str] = frozenset(),
 ) -> Diagnosis:
-    """Looks at every key of `queues` (names). Changes nothing. A queue whose slot is moving is left out, and told.
+    """Looks at every key of `queues` (names). Changes nothing. `listed`: ordinary kinds that are findings all the same.
+    A queue whose slot is moving is left out, and told.
     Raises what the server raises, SlotMovingError where there is no other queue."""
     out = Diagnosis(queues=sorted(queues))
-    examined = {name: QueueExamination(server, keys_of(name), max_flights) for name in out.queues}
+    examined = {name: QueueExamination(server, keys_of(name), max_flights, listed) for name in out.queues}
 
     def guarded(name: str, step: Callable[[QueueExamination], None]) -> None:
         try:
@@ -69,10 +77,15 @@ def examine(
     for name in list(examined):
         guarded(name, lambda one: out.findings.extend(one.confirmed()))
     for one in examined.values():
-        out.notes += one.notes
+        out.notes += [*one.notes, *map(_said_of, repeat(one.keys.queue), one.ordinary.items())]
         out.unlisted |= {(one.keys.queue, kind): n for kind, n in one.unlisted.items()}
     _fence_notes(server, out)
     return out
+
+
+def _said_of(queue: str, ordinary: tuple[str, int]) -> str:
+    kind, count = ordinary
+    return f"{queue}: {count} of {kind}: {KINDS[kind].meaning}; `--also {kind}` lists them, and with --fix deletes them"
 
 
 def _keys(server: Server, queues: Sequence[str]) -> Iterator[bytes]:

@@ -10,12 +10,14 @@ from emq_ops.protocol.errors import BadInputError
 @dataclass(frozen=True, slots=True)
 class Kind:
     """One kind of damage. `mending` is None where nothing but a person can decide; `safe` where ``--fix`` may do it
-    without being told: nothing is lost by it, and it can't be wrong."""
+    without being told: nothing is lost by it, and it can't be wrong. `ordinary`: it comes about in healthy operation,
+    so it is counted, and listed only where it is asked for."""
 
     name: str
     meaning: str
     mending: str | None
     safe: bool = True
+    ordinary: bool = False
 
 
 _ALL = (
@@ -79,7 +81,14 @@ _ALL = (
     # other keys
     Kind("wrong_type", "a key of another type than the wire says: what uses it is refused", None, False),
     Kind("unknown_key", "a key in the queue's space that is no key of the wire", None, False),
-    Kind("stray_book", "logs, a lock or flow books of a job without a row", "deletes the key"),
+    Kind("stray_book", "a lock or flow books of a job without a row", "deletes the key"),
+    Kind(
+        "left_logs",
+        "logs of a job that is gone: workers of the reference complete a job without them",
+        "deletes the key",
+        safe=False,
+        ordinary=True,
+    ),
     Kind("bad_dependencies", "a flow parent's count of children is no number: it waits for ever", None, False),
     Kind("stray_dedup", "a deduplication key held by a job that is gone: it blocks new jobs", "deletes the key"),
     Kind("odd_dedup", "a deduplication key that holds no JOB id", "deletes the key", False),

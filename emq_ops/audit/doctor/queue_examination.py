@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from emq_ops.audit.doctor.finding import KEY, LANE, Finding
+from emq_ops.audit.doctor.kinds import KINDS
 from emq_ops.protocol import keyspace
 from emq_ops.protocol.ids import is_valid
 from emq_ops.protocol.keyspace import Keys
@@ -29,8 +30,10 @@ LANE_KEYS = {"ring": "list", "paused": "set", "glimit": "hash", "gactive": "hash
 class QueueExamination:
     """One queue under examination."""
 
-    def __init__(self, server: Server, keys: Keys, max_flights: int) -> None:
+    def __init__(self, server: Server, keys: Keys, max_flights: int, listed: frozenset[str] = frozenset()) -> None:
         self.server, self.keys, self.max_flights = server, keys, max_flights
+        self.listed = listed
+        self.ordinary: Counter[str] = Counter()
         self.notes: list[str] = []
         self.suspects: list[Finding] = []
         self.unlisted: Counter[str] = Counter()
@@ -184,6 +187,9 @@ class QueueExamination:
     def _note(self, reply: Sequence[Sequence[bytes]], place: str) -> None:
         for subject, kind_name, detail in reply:
             kind = kind_name.decode("ascii")
+            if KINDS[kind].ordinary and kind not in self.listed:
+                self.ordinary[kind] += 1
+                continue
             finding = Finding(self.keys.queue, kind, subject, detail.decode("utf-8", "backslashreplace"), place)
             if finding.key in self._known:
                 continue

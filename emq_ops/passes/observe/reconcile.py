@@ -27,13 +27,27 @@ PAGE = 1000
 @dataclass(slots=True)
 class Agreement:
     """What a reconciliation found. `new`: deaths that the ledger did not know; `gone`: jobs that are dead no more, by
-    how; `malformed`: members that are no job ids; `whole`: False where the time ran out."""
+    how; `malformed`: members that are no job ids; `completed`: members whose rows are gone (a worker of the reference
+    settles a job that was dead-lettered while it ran, and leaves its entry); `whole`: False where the time ran out."""
 
     new: int = 0
     gone: dict[str, int] = field(default_factory=dict)
     malformed: list[str] = field(default_factory=list)
     dead: int = 0
+    completed: int = 0
     whole: bool = True
+
+    def notes(self) -> list[str]:
+        """What an operator should know of members that are no dead jobs."""
+        notes = []
+        if self.malformed:
+            notes.append(f"{len(self.malformed)} members of the dead set are no job ids; they are left alone")
+        if self.completed:
+            notes.append(
+                f"{self.completed} in the dead set were completed by others (their rows are gone): they are no dead "
+                "jobs; `emq-ops doctor` takes the entries out"
+            )
+        return notes
 
 
 def agreed(contact: Contact | None, sight: QueueState, died: int = 0) -> bool:
@@ -60,12 +74,15 @@ def reconcile(context: Context, now_ms: int, budget: Budget | None = None) -> Ag
         jobs = [m.decode("ascii") for m in members if is_valid(m)]
         found.malformed += [m.decode("utf-8", "backslashreplace") for m in members if not is_valid(m)]
         for first in range(0, len(jobs), PAGE):  # a small set comes whole, whatever COUNT says
-            found.new += learn(server, ledger, keys, jobs[first : first + PAGE], context.run, now_ms, context.emit)
+            page = jobs[first : first + PAGE]
+            new, completed = learn(server, ledger, keys, page, context.run, now_ms, context.emit)
+            found.new += new
+            found.completed += completed
         if cursor == b"0":
             break
     with ledger.read() as connection:
         known = deaths.count_open(connection, context.queue)
-    if known != found.dead - len(found.malformed):
+    if known != found.dead - len(found.malformed) - found.completed:
         _forget(context, now_ms, found)
     with ledger.write() as connection:
         _settle_listing(connection, context.queue)
@@ -81,11 +98,17 @@ def _settle_listing(connection: Connection, queue: str) -> None:
         victims.forget(connection, queue)
 
 
-def identities(server: Server, keys: Keys, jobs: Sequence[str]) -> dict[str, tuple[int, int]]:
-    """Attempts and stalls of some dead jobs (at most PAGE), as their rows say them."""
+def identities(server: Server, keys: Keys, jobs: Sequence[str]) -> tuple[dict[str, tuple[int, int]], list[str]]:
+    """Attempts and stalls of some dead jobs (at most PAGE), as their rows say them; and those that have no row."""
     told = server.run(load("dead_look"), [keys.dead], [keys.base, *jobs], readonly=True)
     pairs = zip(jobs, told[::2], told[1::2], strict=True)
-    return {job: (number_of(attempts, NO_ATTEMPTS), number_of(stalls, 0)) for job, attempts, stalls in pairs}
+    found = {job: (number_of(attempts, NO_ATTEMPTS), number_of(stalls, 0)) for job, attempts, stalls in pairs}
+    doubted = [job for job, (attempts, _) in found.items() if attempts == NO_ATTEMPTS]  # hardly ever any
+    rows = server.read_many([("EXISTS", keys.row(job)) for job in doubted])
+    gone = [job for job, row in zip(doubted, rows, strict=True) if not row]
+    for job in gone:
+        del found[job]
+    return found, gone
 
 
 def learn(
@@ -96,16 +119,20 @@ def learn(
     run: str | None,
     now_ms: int,
     emit: Emit = nowhere,
-) -> int:
+) -> tuple[int, int]:
     """Records those of some dead jobs (at most PAGE) whose deaths the ledger does not know: first seen at `now_ms`, by
-    `run`. Answers how many."""
+    `run`; closes the deaths of those that were completed. Returns how many are new, and how many completed."""
     queue = keys.queue
-    stands = identities(server, keys, jobs)
+    stands, completed = identities(server, keys, jobs)
     with ledger.read() as connection:
         known = deaths.known(connection, queue, jobs)
+    settled = [job for job in completed if job in known]
+    if settled:
+        with ledger.write() as connection:
+            deaths.close(connection, queue, settled, book.COMPLETED, now_ms)
     fresh = [job for job, identity in stands.items() if known.get(job) != identity]
     if not fresh:
-        return 0
+        return 0, len(completed)
     rows = read_dead(server, keys, fresh)
     flows = flow_parents(server, keys, fresh)
     seen = [_death(job, *rows[job], run, now_ms, flows.get(job)) for job in fresh if job in rows]
@@ -119,7 +146,7 @@ def learn(
         new = deaths.record(connection, queue, seen)
     for death in seen:
         emit(Died(queue, run, job=death.job, cause=death.cause, attempts=death.attempts, stalls=death.stalls))
-    return new
+    return new, len(completed)
 
 
 def _death(job: str, row: list[bytes], logs: list[bytes], run: str | None, now_ms: int, flow: bool | None) -> Death:

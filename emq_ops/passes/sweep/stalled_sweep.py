@@ -134,8 +134,7 @@ class _Sweep:
         if whole and (report.replayed or not agreed(self.contact, after, report.dead)):
             agreement = reconcile(context, after.now_ms)
             report.found_dead += agreement.new
-            if agreement.malformed:
-                report.notes.append(f"{len(agreement.malformed)} members of the dead set are no job ids")
+            report.notes += agreement.notes()
             whole = agreement.whole
         self._warn_of_burst(after.now_ms)
         _tidy(context)

@@ -185,10 +185,7 @@ class _Trim:
         report = self.report
         report.found_dead += agreement.new
         report.malformed = len(agreement.malformed)
-        if agreement.malformed:
-            report.notes.append(
-                f"{len(agreement.malformed)} members of the dead set are no job ids; they are left alone"
-            )
+        report.notes += agreement.notes()
         return agreement.whole
 
     def _listing(self, victims: Sequence[Victim]) -> Listing:

@@ -64,7 +64,7 @@ def _look(server: Server, queue: str, ledger: Ledger | None, now_ms: int, report
             with ledger.read() as connection:
                 seen = deaths.ages(connection, queue, jobs)
         for first in range(0, len(jobs), PAGE):  # a small set comes whole, whatever COUNT says
-            for job, identity in identities(server, keys, jobs[first : first + PAGE]).items():
+            for job, identity in identities(server, keys, jobs[first : first + PAGE])[0].items():
                 found[job] = Victim(job, *identity, first_seen_ms=seen.get((job, *identity), now_ms))
         if cursor == b"0":
             break

@@ -35,18 +35,24 @@ class Cancel(Module):
         "removed": "ids that waited and are gone",
         "signalled": "ids whose worker was told",
         "gone": "ids that are not there",
+        "locked": "ids that wait, and that a worker holds all the same",
         "not_cancellable": "ids that are dead, or wait for their flow children",
     }
 
     def inspect(self, ctx: TaskContext, options: dict[str, Any]) -> Decision:
         """In which state each is."""
         ids = sorted(options["ids"])
-        rows = ctx.queue.server.read_many([("HMGET", ctx.queue.keys.row(job), "state", "parent") for job in ids])
+        rows = ctx.queue.server.read_many(
+            [("HMGET", ctx.queue.keys.row(job), "state", "parent", "lock") for job in ids]
+        )
+        locks = ctx.queue.server.read_many([("EXISTS", ctx.queue.keys.book(job, "lock")) for job in ids])
         out: dict[str, list[str]] = {name: [] for name in self.returns}
         diff: list[tuple[str, Any, Any]] = []
-        for job, (state, parent) in zip(ids, rows, strict=True):
+        for job, (state, parent, held), lock in zip(ids, rows, locks, strict=True):
             word = (state or b"").decode("utf-8", "replace")
-            if word in ("pending", "scheduled"):
+            if word in ("pending", "scheduled") and (held is not None or lock):
+                out["locked"].append(job)
+            elif word in ("pending", "scheduled"):
                 if parent is not None:
                     raise TaskFailure(
                         f"{job} has a flow parent, which would wait for it for ever", where=ctx.queue.name

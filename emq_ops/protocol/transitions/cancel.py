@@ -20,6 +20,8 @@ class CancelAnswer(Enum):
     """It waited, and was removed with its row, logs and books."""
     SIGNALLED = "signalled"
     """It is in a worker's hand, and an event was published: at most once, lost where no worker listens."""
+    LOCKED = "locked"
+    """It waits, and a worker holds it all the same (its lock stands, as a key or in the row); it was left alone."""
     NOT_CANCELLABLE = "not cancellable"
     """It is dead, or waits for its flow children."""
 

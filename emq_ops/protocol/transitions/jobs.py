@@ -24,9 +24,9 @@ def read_row(q: Queue, job: str) -> dict[bytes, bytes] | None:
 
 
 def read_logs(q: Queue, job: str) -> list[bytes]:
-    """The job's log lines, oldest first."""
-    lines: list[bytes] = q.server.read("LRANGE", q.keys.book(job, "logs"), 0, -1)
-    return lines
+    """The job's log lines, oldest first; none of a job that is gone, whose logs the reference leaves behind."""
+    row, lines = q.server.read_many([("EXISTS", q.keys.row(job)), ("LRANGE", q.keys.book(job, "logs"), 0, -1)])
+    return list(lines) if row else []
 
 
 def remove(q: Queue, job: str, *, dedup_id: str | None = None) -> bool:

@@ -26,11 +26,10 @@ def _name(name: str) -> str:
     return name
 
 
-def register(q: Queue, name: str, every_ms: int, template: bytes | str, *, first_in_ms: int | None = None) -> bool:
-    """Registers a repeatable; its first occurrence is due after `first_in_ms` (one period). False: the name lives."""
-    first = every_ms if first_in_ms is None else first_in_ms
+def register(q: Queue, name: str, every_ms: int, template: bytes | str, *, first_in_ms: int = 0) -> bool:
+    """Registers a repeatable; its first occurrence is due after `first_in_ms` (at once). False: the name lives."""
     keys = [q.keys.repeat, q.keys.repeatable(_name(name))]
-    args = (name, positive(every_ms, "every_ms"), blob(template, "template"), not_negative(first, "first_in_ms"))
+    args = (name, positive(every_ms, "every_ms"), blob(template, "template"), not_negative(first_in_ms, "first_in_ms"))
     return bool(q.run("repeat_register", keys, *args))
 
 
@@ -53,7 +52,8 @@ def due(q: Queue, limit: int = 100) -> list[str]:
 
 
 def advance(q: Queue, name: str, job: str) -> bool:
-    """Enqueues one due occurrence as the fresh `job` and sets the next instant. False: not due any more, or gone."""
+    """Enqueues one due occurrence as the fresh `job` and sets the next instant, a period from now. False: not due any
+    more, or gone."""
     keys = [q.keys.repeat, q.keys.repeatable(_name(name)), q.keys.row(job), q.keys.pending]
     return int(q.run("repeat_advance", keys, name, job_id(job))) > 0
 
