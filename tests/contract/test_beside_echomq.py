@@ -19,8 +19,8 @@ from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import Server
 from emq_ops.protocol.transitions import cancel, enqueue, jobs, reads, repeat
 from emq_ops.protocol.transitions.cancel import CancelAnswer
-from tests.audit.cli import emq
 from tests.audit.working import failed, stalled
+from tests.support.cli import emq
 from tests.support.passing import trimmed
 from tests.support.valkey import Valkey
 
