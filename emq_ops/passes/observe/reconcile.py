@@ -129,7 +129,7 @@ def learn(
     settled = [job for job in completed if job in known]
     if settled:
         with ledger.write() as connection:
-            deaths.close(connection, queue, settled, book.COMPLETED, now_ms)
+            deaths.close(connection, queue, settled, deaths.COMPLETED, now_ms)
     fresh = [job for job, identity in stands.items() if known.get(job) != identity]
     if not fresh:
         return 0, len(completed)
