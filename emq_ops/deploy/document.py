@@ -53,7 +53,9 @@ class Document:
         found: Json = {
             "server": section_json(loaded, ("server",), config.server, marks),
             "state": _retention(section_json(loaded, ("state",), config.state, marks)),
-            "archive": None if config.archive is None else section_json(loaded, ("archive",), config.archive, marks),
+            "archive": None
+            if config.archive is None
+            else _without_none(section_json(loaded, ("archive",), config.archive, marks), "sign"),
             "maintenance": [
                 section_json(loaded, ("maintenance", i), window, marks) for i, window in enumerate(config.maintenance)
             ],
@@ -168,6 +170,11 @@ def _each(entries: Json, do: Callable[[Any], Any]) -> Json:
         }
         for name, entry in entries.items()
     }
+
+
+def _without_none(section: Json, *names: str) -> Json:
+    """Fields that came later are left out where they are not set: the same file stays the same revision."""
+    return {name: value for name, value in section.items() if value is not None or name not in names}
 
 
 def _retention(section: Json) -> Json | None:

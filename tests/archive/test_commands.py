@@ -15,6 +15,7 @@ from emq_ops.protocol.ids import MAX_STREAM_PART
 from emq_ops.protocol.server import Server
 from tests.archive.conftest import Run
 from tests.archive.making import START_MS, job_of, settled
+from tests.support.valkey import Valkey
 
 KEY = "emq:{q}:stream:completions"
 
@@ -159,6 +160,19 @@ def test_a_segment_that_is_lost_for_good(run: Run, server: Server) -> None:
     assert run("archive", "verify", "q", local="sqlite:///new.db")[0] == 0
     assert run("archive", "fold", "q", "completions", "--keep", "5", local="sqlite:///new.db")[0] == 0
     assert server.read("XLEN", KEY) == 5
+
+
+def test_a_signed_archive(run: Run, valkey: Valkey, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The key of the YAML; another one, or none where nothing is known of the log, is not believed."""
+    archive = "archive: {local: 'sqlite:///a.db', remote: {url: 'file:dir'}, sign: '${KEY}'}"
+    Path("c.yaml").write_text(f"server: {{url: '{valkey.url}'}}\n{archive}\nqueues: {{q: {{}}}}\n")
+    monkeypatch.setenv("KEY", "k1")
+    argv = ("-c", "c.yaml", "archive")
+    assert run(*argv, "fold", "q", "completions", "--keep", "10", url=None, archive=False)[0] == 0
+    assert run(*argv, "verify", "q", url=None, archive=False)[0] == 0
+    monkeypatch.setenv("KEY", "k2")
+    code, _, err = run(*argv, "verify", "q", url=None, archive=False)
+    assert (code, "signed with another key" in err, "k1" in err) == (1, True, False)
 
 
 def test_upkeep_asks_before_it_destroys(run: Run) -> None:
