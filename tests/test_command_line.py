@@ -149,6 +149,7 @@ def test_ps_tells_what_is_held_until_when_and_by_whom(site: Server) -> None:
 
 def test_ps_tells_of_holds_that_no_row_can_show(site: Server) -> None:
     """Of a queue that has no task, and before anything was applied."""
+    enqueue(Queue(site, "mail"), ids.mint(), b"x")
     assert emq("hold", "mail", "--for", "1h", "--why", "moving").code == 0
     assert emq("maintenance", "start", "--for", "2h", "--queues", "mail").code == 0
     for applied in (False, True):
@@ -176,12 +177,15 @@ def test_ps_tells_the_windows_of_the_applied_config(site: Server) -> None:
         *(("hold", "ordres", "--for", "1m"), ("sweep", "ordres"), ("trim", "ordres", "--keep", "1")),
         *(("archive", "status", "ordres"), ("archive", "read", "ordres"), ("archive", "fold", "ordres")),
         ("archive", "query", "ordres", "completions", "select 1"),
+        ("worker", "enqueue", "ordres", "x"),
     ],
     ids=" ".join,
 )
 def test_a_mistyped_queue_is_told(site: Server, argv: tuple[str, ...]) -> None:
     ran = emq(*argv)
-    assert "emq-ops: ordres: the server has no such queue (did you mean 'orders'?)\n" in ran.err
+    assert (ran.code, ran.out) == (4, "")
+    assert ran.err.startswith("emq-ops: no such queue 'ordres' (did you mean 'orders'?")
+    assert ran.err.count("\n") == 1
     right = emq(*["orders" if word == "ordres" else word for word in argv])
     assert "no such queue" not in right.err
 

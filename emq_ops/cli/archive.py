@@ -11,7 +11,8 @@ from emq_ops.cli import archive_erase, archive_mend, archive_read, archive_rehyd
 from emq_ops.cli.archive_read import ref_of
 from emq_ops.cli.context import CommandContext
 from emq_ops.cli.options import new_app
-from emq_ops.cli.passing import run_by_hand, warn_of_absence, with_given
+from emq_ops.cli.passing import run_by_hand, with_given
+from emq_ops.cli.queues import require_queue
 from emq_ops.cli.values import duration_ms, size_bytes
 from emq_ops.passes.archive.declared import ARCHIVE
 from emq_ops.passes.archive.status import status_of
@@ -80,7 +81,7 @@ def status(
     queue = queue_name(queue)
     with context.server("archive") as server, context.local_for_a_look() as local:
         refs = [ref_of(queue, stream)] if stream is not None else local.streams()
-        warn_of_absence(context, server, queue, *(ref.stream for ref in refs if ref.queue == queue))
+        require_queue(context, server, queue, *(ref.stream for ref in refs if ref.queue == queue))
         rows = [status_of(server, local, ref) for ref in refs if ref.queue == queue]
     if stream is not None and context.output in ("json", "table"):
         context.emit_one(rows[0])

@@ -21,8 +21,8 @@ from emq_archive.upkeep.verify import verify as verify_archive
 from emq_ops.cli.context import CommandContext
 from emq_ops.cli.exits import EXIT_ERROR
 from emq_ops.cli.output import say
-from emq_ops.cli.passing import warn_of_absence
 from emq_ops.cli.progress import bar
+from emq_ops.cli.queues import require_queue
 from emq_ops.cli.values import now_ms
 from emq_ops.ledger.ownership import Lineage
 from emq_ops.passes.archive.stream import driver_policy
@@ -129,7 +129,7 @@ def _archive(context: CommandContext, ref: StreamRef, no_live: bool) -> Iterator
         live = None
         if ref.kind == "stream" and not no_live and context.names_server:
             server = stack.enter_context(context.server("archive"))
-            warn_of_absence(context, server, ref.queue, ref.stream)
+            require_queue(context, server, ref.queue, ref.stream)
             live = LiveStream(Queue(server, ref.queue), ref.stream)
         local = stack.enter_context(context.local())
         remote = stack.enter_context(context.remote()) if context.wiring.archive_remote is not None else None

@@ -8,7 +8,7 @@ import typer
 
 from emq_ops.cli.context import CommandContext
 from emq_ops.cli.options import new_app
-from emq_ops.cli.passing import warn_of_absence
+from emq_ops.cli.queues import require_queue
 from emq_ops.cli.values import duration_ms
 from emq_ops.ledger import holds
 from emq_ops.ledger.holds import Hold
@@ -40,7 +40,7 @@ def hold(
         raise BadInputError("for how long?", where="hold", fix="--for 2h")
     with context.server("hold") as server, context.ledger() as ledger:
         check_owner(server, queue, ledger)
-        warn_of_absence(context, server, queue)
+        require_queue(context, server, queue)
         now = server.now_ms(queue)
         wanted = Hold(queue, now, now + ms, who(), why)
         holds.hold(ledger, wanted)

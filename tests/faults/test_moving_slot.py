@@ -194,7 +194,7 @@ COMMANDS = [
     ("audit", "dead", "{q}"),
     ("audit", "dead", "{q}", "--remove", "--yes"),
     ("archive", "fold", "{q}", "completions"),
-    ("worker", "enqueue", "{q}", "x"),
+    ("worker", "enqueue", "{q}", "x", "--new"),
 ]
 
 

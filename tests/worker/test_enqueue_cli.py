@@ -26,7 +26,7 @@ def payload_of(q: Queue, job: str) -> bytes:
 
 
 def test_it_prints_the_id_and_the_job_waits(valkey: Valkey, q: Queue) -> None:
-    ran = emq("--url", valkey.url, "worker", "enqueue", "orders", '{"order": 7}')
+    ran = emq("--url", valkey.url, "worker", "enqueue", "orders", "--new", '{"order": 7}')
     assert ran.code == 0
     job = ran.out.strip()
     assert ids.is_valid(job)
@@ -37,7 +37,7 @@ def test_it_prints_the_id_and_the_job_waits(valkey: Valkey, q: Queue) -> None:
 
 def test_into_a_lane_for_later_under_a_given_id(valkey: Valkey, q: Queue) -> None:
     job, lane = ids.mint(), ids.mint("GRP")
-    line = ["--url", valkey.url, "--output", "json", "worker", "enqueue", "orders", ""]
+    line = ["--url", valkey.url, "--output", "json", "worker", "enqueue", "orders", "", "--new"]
     ran = emq(*line, "--group", lane, "--delay", "10m", "--id", job)
     assert json.loads(ran.out) == {
         "job": job, "queue": "orders", "state": "scheduled", "group": lane, "delay_ms": 600_000, "bytes": 0,
@@ -54,7 +54,7 @@ def test_into_a_lane_for_later_under_a_given_id(valkey: Valkey, q: Queue) -> Non
 
 def test_files_and_stdin_are_taken_byte_for_byte(valkey: Valkey, q: Queue, tmp_path: Path) -> None:
     (tmp_path / "body").write_bytes(BYTES)
-    line = ["--url", valkey.url, "worker", "enqueue", "orders"]
+    line = ["--url", valkey.url, "worker", "enqueue", "orders", "--new"]
     assert payload_of(q, emq(*line, "--file", str(tmp_path / "body")).out.strip()) == BYTES
     piped = subprocess.run([str(TOOL), *line, "-"], input=BYTES, capture_output=True, check=True, timeout=60)
     assert payload_of(q, piped.stdout.decode().strip()) == BYTES
@@ -87,7 +87,9 @@ def test_bad_input_puts_nothing_in(valkey: Valkey, q: Queue, words: list[str], s
 
 
 def test_a_new_queue_is_made_and_its_name_looked_at(valkey: Valkey, q: Queue) -> None:
-    emq("--url", valkey.url, "worker", "enqueue", "orders", "x")
+    assert emq("--url", valkey.url, "worker", "enqueue", "orders", "x", "--new").code == 0
     ran = emq("--url", valkey.url, "worker", "enqueue", "ordres", "x")
-    assert ran.code == 0
-    assert "ordres: the server has no such queue (did you mean 'orders'?)" in ran.err
+    assert ran.code == 4
+    assert "no such queue 'ordres' (did you mean 'orders'?; --new for a queue of this name)" in ran.err
+    assert q.server.queues() == ["orders"]
+    assert emq("--url", valkey.url, "worker", "enqueue", "ordres", "x", "--new").code == 0
