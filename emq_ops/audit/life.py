@@ -65,8 +65,11 @@ def life_of(
     a malformed id, or one that nobody ever heard of."""
     life = JobLife(job_id(job), parse(job).unix_ms)
     events = [LifeEvent(life.minted_ms, "id", "minted", "its id was made")]
+    archived = list(archived)
+    records = sorted(event.at_ms for event in archived if event.what == "dead" and event.at_ms is not None)
     if ledger is not None:
-        events += [*_interruptions(ledger, job), *_stalls(ledger, job), *_deaths(ledger, job), *_acts(ledger, job)]
+        events += [*_interruptions(ledger, job), *_stalls(ledger, job)]
+        events += [*_deaths(ledger, job, records, life.minted_ms), *_acts(ledger, job)]
     events += archived
     if server is not None:
         for queue in queues:
@@ -79,15 +82,25 @@ def life_of(
     return life
 
 
-def _deaths(ledger: Ledger, job: str) -> Iterable[LifeEvent]:
+def _deaths(ledger: Ledger, job: str, records: Sequence[int], minted_ms: int) -> Iterable[LifeEvent]:
+    """`records`: when records of streams say that it died, unix ms. The best evidence of the instant is taken: our own
+    pass, else such a record, else it lies between the last thing that is known and the first sight."""
+    last = minted_ms
     for death in deaths.iterate(ledger, job=job, with_rows=False):
         facts = {n: getattr(death, n) for n in ("queue", "attempts", "stalls", "cause", "killed_by", "evidence")}
+        seen, recorded = death.first_seen_ms, [at for at in records if last <= at <= death.first_seen_ms]
+        after = max(last, min(death.deadline_ms or 0, seen))
+        at_ms, when = seen, ""
+        if death.killed_by is None and recorded:
+            at_ms, when = recorded[-1], f"; its record says when, first seen dead {clock(seen)}"
+        elif death.killed_by is None:
+            when = f"; that was first seen then, it died after {clock(after)}"
+        facts |= {"first_seen_ms": seen, "not_before_ms": at_ms if death.killed_by or recorded else after}
         who = f"by {death.killed_by}" if death.killed_by else "by others"
         error = f": {text_of(death.last_error, TEXT)}" if death.last_error is not None else ""
-        text = (
-            f"seen dead in {death.queue} ({death.cause}, {who}) after {death.attempts} attempts, {death.stalls} stalls"
-        )
-        yield LifeEvent(death.first_seen_ms, "ledger", "died", text + error, facts)
+        text = f"died in {death.queue} ({death.cause}, {who}) after {death.attempts} attempts, {death.stalls} stalls"
+        yield LifeEvent(at_ms, "ledger", "died", text + when + error, facts)
+        last = death.gone_ms or seen
         if death.gone_ms is not None:
             by = f" by {death.gone_by}" if death.gone_by else ""
             facts = {"queue": death.queue, "how": death.gone_how, "by": death.gone_by}

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
-from emq_ops.audit.life import life_of
+from emq_ops.audit.life import LifeEvent, life_of
 from emq_ops.audit.page import life_page
 from emq_ops.ledger import acts as book
+from emq_ops.ledger import deaths
 from emq_ops.ledger import interruptions as cuts
 from emq_ops.ledger.ledger import Ledger
 from emq_ops.passes.acts.act import act
@@ -129,3 +130,27 @@ def test_a_job_that_nobody_knows(server: Server, ledger: Ledger) -> None:
     for odd in ("JOB1", "GRP0STBBIRAKHo", ""):
         with pytest.raises((BadInputError, KindError)):
             life_of(odd, server=server, queues=[], ledger=None)
+
+
+def test_the_instant_of_a_death_is_the_best_that_is_known(server: Server, ledger: Ledger) -> None:
+    """First sight is a bound; a record of the stream knows the instant; between them stands what is known before."""
+    q = Queue(server, "orders")
+    job = failed(q, b"boom")
+    swept(server, ledger)  # sees it dead
+    [death] = deaths.iterate(ledger, job=job)
+
+    def died(*archived: LifeEvent) -> LifeEvent:
+        life = life_of(job, server=server, queues=["orders"], ledger=ledger, archived=archived)
+        [event] = [event for event in life.events if event.what == "died"]
+        return event
+
+    unknown = died()
+    assert unknown.at_ms == death.first_seen_ms
+    assert unknown.facts["not_before_ms"] == ids.parse(job).unix_ms
+    assert "first seen then, it died after" in unknown.text
+    minted = ids.parse(job).unix_ms
+    known = died(LifeEvent(minted, "archive", "dead", "dead in orders, stream completions"))
+    assert (known.at_ms, known.facts["first_seen_ms"]) == (minted, death.first_seen_ms)
+    assert "its record says when" in known.text
+    later = LifeEvent(death.first_seen_ms + 1, "archive", "dead", "another death, later")
+    assert died(later).at_ms == death.first_seen_ms

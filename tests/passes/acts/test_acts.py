@@ -370,3 +370,30 @@ def _as_commands(server: Server) -> list[tuple[Any, ...]]:
         elif kind == "string":
             out.append(("SET", key, value))
     return out
+
+
+def test_an_undo_that_was_cut_off_tells_what_all_its_lives_brought_back(server: Server, ledger: Ledger) -> None:
+    q = Queue(server, "orders")
+    for _ in range(6):
+        die(q)
+    removal = act(server, book.REMOVE, choose(server, "orders", DeadSelection()), ledger)
+    assert removal.done == 6
+
+    class CutError(Exception):
+        pass
+
+    slices: list[float] = []
+
+    def cut(seconds: float) -> None:
+        slices.append(seconds)
+        if len(slices) == 3:
+            raise CutError
+
+    with pytest.raises(CutError):
+        undo_run(server, removal.run or "", ledger, options=ActOptions(rate=1, slice_size=1, sleep=cut))
+    [begun] = runs.latest(ledger, kind=book.UNDO)
+    with ledger.write() as connection:
+        runs.finish(connection, begun.id, runs.INTERRUPTED)
+    back = undo_run(server, removal.run or "", ledger)
+    assert (back.run, back.selected, back.done) == (begun.id, 6, 6)
+    assert runs.get(ledger, begun.id).counts == {"selected": 6, "done": 6}
