@@ -16,10 +16,10 @@ from emq_ops.ledger import holds
 from emq_ops.ledger.holds import Window
 from emq_ops.ledger.ledger import Ledger
 from emq_ops.passes.lease.holder import who
-from emq_ops.passes.lease.owner import LeaseInfo, foreign_queues, lease_infos
+from emq_ops.passes.lease.owner import LeaseInfo, foreign_queues, lease_infos, led_queues
 from emq_ops.protocol.errors import BadInputError
 from emq_ops.protocol.globs import is_glob, literal, select
-from emq_ops.protocol.keyspace import EVERY_LEASE, queue_name, queue_of_lease
+from emq_ops.protocol.keyspace import queue_name
 from emq_ops.protocol.server import Server
 
 app = new_app("Windows in which lapsed leases are recovered without counting: deploys, migrations.")
@@ -42,8 +42,8 @@ def _checked(server: Server, selector: str, named: Sequence[str]) -> str:
 
 def _check_owners(server: Server, ledger: Ledger, selector: str) -> None:
     """Raises ForeignQueueError where none of the queues is ours; says which are not."""
-    names = {queue for key in server.scan(EVERY_LEASE) if (queue := queue_of_lease(key)) is not None}
-    wanted = select(selector, sorted(names)) if is_glob(selector) else sorted(names & {literal(selector)})
+    names = led_queues(server)
+    wanted = select(selector, names) if is_glob(selector) else sorted({*names} & {literal(selector)})
     leases = {queue: found for queue, found in lease_infos(server, wanted).items() if isinstance(found, LeaseInfo)}
     foreign = foreign_queues(ledger, leases)
     if foreign and len(foreign) == len(leases):
@@ -85,6 +85,7 @@ def stop(
     """Close the windows that are open now."""
     context = CommandContext.of(ctx)
     with context.server("maintenance") as server, context.ledger() as ledger:
+        _check_owners(server, ledger, queues or "*")
         now = _now(server)
         closed = holds.close_windows(ledger, now, queues)
     context.emit_rows([_row(window, now) | {"end_ms": now, "open": False} for window in closed], COLUMNS)

@@ -97,6 +97,7 @@ def test_a_second_host_takes_nothing_over_by_a_restore(at: Callable[[str], Site]
     events(server, q, 20)
     wait_for(lambda: archived(owner) == 20)
     told = second.run("archive", "restore", "orders").err
+    (second.folder / "window.yaml").write_text("- queues: orders\n  tasks: [{name: window, maintenance: {for: 5m}}]\n")
     assert "only to be read from here" in told
     state = owner.json("state", "status")["state"]
     for words in (
@@ -108,10 +109,13 @@ def test_a_second_host_takes_nothing_over_by_a_restore(at: Callable[[str], Site]
         ("release", "orders"),
         ("maintenance", "start", "--for", "5m"),
         ("maintenance", "start", "--for", "5m", "--queues", "orders"),
+        ("maintenance", "stop"),
         ("apply", "--yes", "--allow-loss"),
     ):
         said = second.run(*words, code=1)
         assert state in said.err + said.out, words
+    played = second.run("play", str(second.folder / "window.yaml"), code=2)
+    assert state in played.err + played.out
     refused = second.run("state", "take-over", state, "--yes", code=1).err  # its daemon lives
     assert "leads this queue" in refused
     daemon.stop()
@@ -172,7 +176,7 @@ def test_a_backup_put_back_under_a_running_daemon_is_refused_with_what_to_do(
     fault = wait_for(lambda: daemon.events("state_fault"))[-1]
     assert "start anew (an older one: `emq-ops state take-over`)" in fault["error"]
     daemon.stop()
-    assert "emq-ops state take-over" in host.run("sweep", "orders", code=1).stderr
+    assert "emq-ops state take-over" in host.run("sweep", "orders", code=1).err
     host.run("state", "take-over", "--yes")
     daemon = host.up()
     stall(q, 3)

@@ -9,7 +9,7 @@ from emq_ops.ledger.ledger import Ledger
 from emq_ops.ledger.ownership import Lineage, Stamp, note_older
 from emq_ops.passes.lease.holder import Holder
 from emq_ops.protocol.errors import EmqError
-from emq_ops.protocol.keyspace import keys_of
+from emq_ops.protocol.keyspace import EVERY_LEASE, keys_of, queue_of_lease
 from emq_ops.protocol.scripts import load
 from emq_ops.protocol.server import Arg, Server
 
@@ -93,6 +93,11 @@ def lease_infos(server: Server, queues: Sequence[str]) -> dict[str, LeaseInfo | 
         queue: reply if isinstance(reply, EmqError) else _found(reply[1], reply[0])
         for queue, reply in zip(queues, replies, strict=True)
     }
+
+
+def led_queues(server: Server) -> list[str]:
+    """The queues that somebody ever took a lease of, whether they have a key of EchoMQ's or not."""
+    return sorted({queue for key in server.scan(EVERY_LEASE) if (queue := queue_of_lease(key)) is not None})
 
 
 def _found(flat: Sequence[bytes], now_ms: int) -> LeaseInfo | None:

@@ -8,10 +8,9 @@ from dataclasses import dataclass, field
 from emq_ops.ledger import ownership, tokens
 from emq_ops.ledger.ledger import Ledger
 from emq_ops.passes.events import Emit, nowhere
-from emq_ops.passes.lease.owner import LeaseInfo, foreign_queues, lease_infos
+from emq_ops.passes.lease.owner import LeaseInfo, foreign_queues, lease_infos, led_queues
 from emq_ops.passes.lease.queue_lease import HeldQueueError, QueueLease
 from emq_ops.protocol.errors import EmqError
-from emq_ops.protocol.keyspace import EVERY_LEASE, queue_of_lease
 from emq_ops.protocol.server import Server
 
 
@@ -37,9 +36,8 @@ class Estate:
 
 def estates(server: Server, ledger: Ledger) -> dict[str, Estate]:
     """State -> what its database leads or led and ours may not. Raises what the server raises."""
-    queues = sorted({queue for key in server.scan(EVERY_LEASE) if (queue := queue_of_lease(key)) is not None})
     leases: dict[str, LeaseInfo] = {}
-    for queue, found in lease_infos(server, queues).items():
+    for queue, found in lease_infos(server, led_queues(server)).items():
         if isinstance(found, EmqError):
             raise found
         if found is not None:

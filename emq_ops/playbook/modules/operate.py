@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 from emq_ops.ledger import holds
 from emq_ops.ledger.holds import Window
 from emq_ops.passes.lease.holder import who
+from emq_ops.passes.lease.owner import check_owner
 from emq_ops.playbook.context import TaskContext
 from emq_ops.playbook.foretold import ALL_SETS, RECORDS, WINDOWS
 from emq_ops.playbook.modules.facts import look, look_many
@@ -50,6 +51,7 @@ class Maintenance(Module):
 
     def inspect(self, ctx: TaskContext, options: dict[str, Any]) -> Decision:
         """The windows of exactly this queue that are open now."""
+        check_owner(ctx.queue.server, ctx.queue.name, ctx.ops.ledger)
         now = ctx.queue.server.now_ms(ctx.queue.name)
         until = max((w.end_ms for w in self._open(ctx, now)), default=0)
         if options["state"] == "closed":
