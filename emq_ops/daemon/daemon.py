@@ -136,8 +136,12 @@ class Daemon:
         `stop_within` of the settings. Raises ForeignQueueError where another state owns a queue at the start."""
         load_all()
         self._rescan()
-        self._lead(first=True)
-        self.leads.start()
+        self.leads.start()  # first: what is taken is kept, however long it takes to have looked at all queues
+        try:
+            self._lead(first=True)
+        except BaseException:
+            self.leads.stop()
+            raise
         self.timers.start()
         try:
             self.ready.up()

@@ -23,7 +23,9 @@ from emq_ops.ledger.marks import TaskProgress
 from emq_ops.policy.triggers import Interval
 
 SPREAD_MS = 2_000
-"""The first runs of tasks that never ran are spread over so long, so that a start does not do all at once."""
+"""The first runs of tasks that never ran are spread over so long, so that a start does not do all at once; over longer
+where they are many: so many ms a task."""
+SPREAD_MS_EACH = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +93,7 @@ class Timers:
         now = clock.now()
         with self._lock:
             wanted = {task.key: task for task in tasks}
+            spread_ms = max(SPREAD_MS, SPREAD_MS_EACH * len(wanted))
             for key in [key for key in self._entries if key not in wanted]:
                 del self._entries[key]
                 self._drop(key)
@@ -102,14 +105,14 @@ class Timers:
                 if entry is not None:
                     self._retime(entry, task, now)
                 else:
-                    self._entries[key] = self._first(task, marks.get(key), now)
+                    self._entries[key] = self._first(task, marks.get(key), now, spread_ms)
                 self._plan(key)
 
-    def _first(self, task: Task, mark: TaskProgress | None, now: datetime) -> Entry:
+    def _first(self, task: Task, mark: TaskProgress | None, now: datetime, spread_ms: int) -> Entry:
         if mark is None:
             if isinstance(task.schedule.trigger, Interval):
                 # Never run: due at once, told within the spread.
-                spread = min(SPREAD_MS, task.schedule.trigger.ms)
+                spread = min(spread_ms, task.schedule.trigger.ms)
                 delay = replace(task.schedule, jitter_ms=spread).delay(task.text, datetime.fromtimestamp(0, UTC))
                 step = timedelta(milliseconds=task.schedule.trigger.ms)
                 return Entry(task, now + delay - step, now + delay, now + delay)

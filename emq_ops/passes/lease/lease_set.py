@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
+from emq_ops.database.statements import pages
 from emq_ops.ledger import interruptions, tokens
 from emq_ops.ledger.ledger import Ledger
 from emq_ops.ledger.ownership import Stamp, raise_stamp
@@ -23,12 +24,14 @@ from emq_ops.protocol.scripts import load
 from emq_ops.protocol.server import Arg, Server
 
 _TRIES = 3
+_PAGE = 200
+"""Leases asked for, or renewed, in one flush."""
 RENEWAL_SHARE = 1 / 6
 """This share of the lease is what a node may take to renew: where it took too long, two more renewals come in time."""
 
 
 class LeaseSet:
-    """The leases of one process: `fences` are those in hand. One thread at a time acquires, renews and releases."""
+    """The leases of one process: `fences` are those in hand. One thread acquires and releases, another may renew."""
 
     def __init__(self, server: Server, ledger: Ledger, *, lease_ms: int = LEASE_MS, emit: Emit = nowhere) -> None:
         self.server, self.ledger, self.lease_ms, self.emit = server, ledger, lease_ms, emit
@@ -41,16 +44,18 @@ class LeaseSet:
     def acquire(self, queues: Iterable[str]) -> dict[str, EmqError]:
         """Asks for the leases that are not in hand; answers why some were not given (HeldQueueError,
         ForeignQueueError, what the server raised). Raises what the ledger raises."""
-        wanted = [queue for queue in queues if queue not in self.fences]
         refused: dict[str, EmqError] = {}
-        for _ in range(_TRIES):
-            if not wanted:
-                break
-            wanted = self._ask(wanted, refused)
-        for queue in wanted:
-            refused[queue] = EmqError(
-                "the lease changed hands while we asked for it", where=queue, fix="it is asked for again"
-            )
+        # Page by page: what is taken is renewed by then, however many are still to come.
+        for page in pages([queue for queue in queues if queue not in self.fences], _PAGE):
+            wanted = list(page)
+            for _ in range(_TRIES):
+                if not wanted:
+                    break
+                wanted = self._ask(wanted, refused)
+            for queue in wanted:
+                refused[queue] = EmqError(
+                    "the lease changed hands while we asked for it", where=queue, fix="it is asked for again"
+                )
         return refused
 
     def refresh(self) -> None:
@@ -61,7 +66,7 @@ class LeaseSet:
 
     def renew(self) -> dict[str, EmqError]:
         """Renews every lease in hand; answers the faults. A lease that stands no more is in hand no more."""
-        shards = self.server.shards(self.fences)
+        shards = self.server.shards(list(self.fences))
         if len(shards) < 2:
             return self._renew([queue for shard in shards for queue in shard])
         faults: dict[str, EmqError] = {}
@@ -79,7 +84,14 @@ class LeaseSet:
             self.emit(LeaseLost(queue, reason="a pass was fenced off"))
 
     def _renew(self, queues: Sequence[str]) -> dict[str, EmqError]:
-        """The queues of one node. One that does not answer in time is a DeadlineError."""
+        """The queues of one node, page by page: how many there are is no matter of time."""
+        faults: dict[str, EmqError] = {}
+        for page in pages(list(queues), _PAGE):
+            faults |= self._renew_page(page)
+        return faults
+
+    def _renew_page(self, queues: Sequence[str]) -> dict[str, EmqError]:
+        """One that does not answer in time is a DeadlineError."""
         held = [(queue, fence) for queue in queues if (fence := self.fences.get(queue)) is not None]
         count = self._stamp.count or ""
         calls = [([fence.key], (*fence.args, self.lease_ms, count)) for _, fence in held]
@@ -146,11 +158,12 @@ class LeaseSet:
             elif reply[0] == b"taken":
                 self.fences[queue] = Fence(keys_of(queue), self.ledger.state, given[queue], reply[1].decode("ascii"))
                 taken[queue] = seen[queue]
-                self.emit(LeaseTaken(queue, token=given[queue], took_over=dead.get(queue)))
             else:
                 again.append(queue)
         if taken:
             with self.ledger.write() as connection:
                 for queue, before_token in sorted(taken.items()):  # in one order everywhere
                     interruptions.note_token(connection, queue, given[queue], before_token)
+        for queue in taken:
+            self.emit(LeaseTaken(queue, token=given[queue], took_over=dead.get(queue)))
         return again
