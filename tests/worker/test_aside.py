@@ -87,9 +87,8 @@ def test_a_lane_of_bad_jobs_alone_is_turned_past(q: Queue) -> None:
 
 
 def test_at_most_a_thousand_are_named(q: Queue) -> None:
-    for first in range(0, 1_500, 500):
+    for _ in range(3):
         q.server.write("ZADD", q.keys.pending, *[x for _ in range(500) for x in (0, ids.mint())])
-        assert first >= 0
     put_all(q, b"good")
     assert claims.claim(q, 30_000) is not None
     assert aside.count(q) == 1_000
