@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 _CALLS = ("link", "unlink", "remove", "replace", "rename", "mkdir", "rmdir", "fsync")
+_WRITES = os.O_WRONLY | os.O_RDWR
 _AUDITED = ("os.link", "os.rename", "os.remove", "os.mkdir", "os.rmdir")
 
 
@@ -37,6 +38,7 @@ class Effects:
             for name in _CALLS:
                 setattr(os, name, self._watched(name, getattr(os, name)))
             builtins.open = io.open = self._opened(open)
+            os.open = self._made(os.open)
             sys.addaudithook(self._audit)
 
     # --- databases
@@ -80,11 +82,23 @@ class Effects:
 
     def _opened(self, real: Callable[..., Any]) -> Callable[..., Any]:
         def call(file: Any, mode: str = "r", *args: Any, **more: Any) -> Any:
-            if not set(mode) & set("wxa+") or not self._ours(file):
+            if isinstance(file, int) or not set(mode) & set("wxa+") or not self._ours(file):
                 return real(file, mode, *args, **more)
             self._before("file")
             self._told += 1
             done = real(file, mode, *args, **more)
+            self._after("file")
+            return done
+
+        return call
+
+    def _made(self, real: Callable[..., int]) -> Callable[..., int]:
+        def call(path: Any, flags: int, *args: Any, **more: Any) -> int:
+            if not flags & _WRITES or not self._ours(path):
+                return real(path, flags, *args, **more)
+            self._before("file")
+            self._told += 1
+            done = real(path, flags, *args, **more)
             self._after("file")
             return done
 
@@ -104,7 +118,8 @@ class Effects:
         if name == "open":
             path, mode, flags = args
             writes = isinstance(mode, str) and set(mode) & set("wxa+")
-            if (writes or (flags or 0) & (os.O_WRONLY | os.O_RDWR)) and self._ours(path):
+            # A descriptor that is wrapped was opened before: nothing happens to the file.
+            if not isinstance(path, int) and (writes or (flags or 0) & _WRITES) and self._ours(path):
                 self.audited += 1
         elif name in _AUDITED and any(self._ours(arg) for arg in args if isinstance(arg, str | bytes | os.PathLike)):
             self.audited += 1
