@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import pathlib
 import stat
@@ -54,6 +55,8 @@ def make_private(folder: Path) -> list[str]:
     while not os.path.lexists(path):
         missing.append(path)
         path = os.path.dirname(path)
+    if not os.path.isdir(path):
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path)
     missing.reverse()
     for one in missing:
         with contextlib.suppress(FileExistsError):  # somebody made it meanwhile

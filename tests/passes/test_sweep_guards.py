@@ -89,8 +89,8 @@ def test_the_time_runs_out(server: Server, ledger: Ledger, mail: Queue) -> None:
     with leading(server, ledger, "mail") as fence, deadline.deadline(300):
 
         def dawdle(event: Event) -> None:
-            if event.name == "slice_swept":  # a fifth of the time is kept for the end
-                time_flies(leaving=50)
+            if event.name == "slice_swept":  # a second is kept for the end
+                time_flies(leaving=0.9)
 
         report = sweep(server, "mail", StalledPolicy(limit=2), ledger, fence, emit=dawdle)
     assert (report.more, report.dead, report.status) == (True, 2, "done")
