@@ -27,7 +27,7 @@ from emq_ops.ledger.ledger import Ledger
 from emq_ops.ledger.snapshot import JobSnapshot
 from emq_ops.passes.acts.deadset import DeadJob
 from emq_ops.passes.frame.stores import NO_STORES, Stores
-from emq_ops.playbook import runner as words
+from emq_ops.playbook import runner
 from emq_ops.playbook.asks import Asks, Confirmation
 from emq_ops.playbook.context import Ops, QueuePolicy
 from emq_ops.playbook.model import Task
@@ -40,12 +40,12 @@ from emq_ops.protocol.server import Server
 app = new_app()
 
 _EXITS = {
-    words.DONE: 0,
-    words.FAILED: EXIT_CHANGES,
-    words.BAD_INPUT: EXIT_BAD_INPUT,
-    words.INTERRUPTED: EXIT_INTERRUPTED,
-    words.DECLINED: EXIT_ERROR,
-    words.LOST: EXIT_UNREACHABLE,
+    runner.DONE: 0,
+    runner.FAILED: EXIT_CHANGES,
+    runner.BAD_INPUT: EXIT_BAD_INPUT,
+    runner.INTERRUPTED: EXIT_INTERRUPTED,
+    runner.DECLINED: EXIT_ERROR,
+    runner.LOST: EXIT_UNREACHABLE,
 }
 
 
@@ -115,11 +115,11 @@ def play(
     ended = _run(context, playbook, options, resume_run, diff=diff, step=step, yes=yes)
     code = _EXITS[ended.status]
     again = f"emq-ops play --resume {ended.run}"
-    if ended.status in (words.INTERRUPTED, words.DECLINED, words.LOST):
+    if ended.status in (runner.INTERRUPTED, runner.DECLINED, runner.LOST):
         say(f"emq-ops: {ended.reason}; go on with: {again}")
-    elif ended.status == words.BAD_INPUT:
+    elif ended.status == runner.BAD_INPUT:
         say(f"emq-ops: {ended.reason}")
-    elif ended.status == words.FAILED and not options.check:
+    elif ended.status == runner.FAILED and not options.check:
         fell = sum(tally.failed > 0 for tally in ended.tallies.values())
         count = len(ended.tallies) + len(ended.not_begun)
         rest = f", {len(ended.not_begun)} not begun" if ended.not_begun else ""
@@ -157,13 +157,13 @@ def _run(
     with context.server("play") as server, context.ledger() as ledger:
         ops = ops_of(context, server, ledger)
         if run is not None:
-            runner = resume(ops, run, playbook, emit=view, asks=asks, stopping=stopping)
+            ready = resume(ops, run, playbook, emit=view, asks=asks, stopping=stopping)
         else:
-            runner = prepare(ops, _named(playbook), options, emit=view, asks=asks, stopping=stopping)
+            ready = prepare(ops, _named(playbook), options, emit=view, asks=asks, stopping=stopping)
         gc.freeze()  # what was imported and read stays; looking at it again and again is a third of a short run
         with prompt.signals():
             try:
-                return runner.run()
+                return ready.run()
             finally:
                 view.close()
                 ops.stores.close()

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from emq_ops.cli.output import cell, emit_rows, plain
-from emq_ops.playbook import events as e
+from emq_ops.playbook import events
 from emq_ops.playbook.outcome import CHANGED, FAILED, OK, SKIPPED, Outcome, Tally
 from emq_ops.protocol.errors import one_line
 
@@ -24,7 +24,7 @@ _COLOURS = {OK: "32", CHANGED: "33", SKIPPED: "36", FAILED: "31", "head": "1", "
 class View(Protocol):
     """Takes events; `close` after the last."""
 
-    def __call__(self, event: e.PlayEvent) -> None: ...
+    def __call__(self, event: events.PlayEvent) -> None: ...
 
     def close(self) -> None:
         """Writes what is only known at the end."""
@@ -46,12 +46,12 @@ class LiveView:
         self._lock = threading.Lock()
         self._check = False
 
-    def __call__(self, event: e.PlayEvent) -> None:
+    def __call__(self, event: events.PlayEvent) -> None:
         lines = self._lines(event)
         if lines:
             with self._lock:
                 self._out.write("\n".join(lines) + "\n")
-                if not isinstance(event, e.TaskEnded) or self._out.isatty():
+                if not isinstance(event, events.TaskEnded) or self._out.isatty():
                     self._out.flush()
 
     def close(self) -> None:
@@ -64,30 +64,30 @@ class LiveView:
     def _head(self, text: str) -> str:
         return self._styled(f"{text} ".ljust(_WIDTH, "*"), "head")
 
-    def _lines(self, event: e.PlayEvent) -> list[str]:
+    def _lines(self, event: events.PlayEvent) -> list[str]:
         match event:
-            case e.RunStarted():
+            case events.RunStarted():
                 self._check = event.check
                 word = "goes on with" if event.resumed else "checks (nothing is changed)" if event.check else "runs"
                 return [self._styled(f"{event.run} {word} {one_line(event.playbook)}", "dim")]
-            case e.PlayStarted():
+            case events.PlayStarted():
                 names = ", ".join(map(one_line, event.queues[:SHOWN])) + (" ..." if len(event.queues) > SHOWN else "")
                 return ["", self._head(f"PLAY [{event.play.name}]"), f"{_queues(len(event.queues))}: {names}"]
-            case e.BatchStarted():
+            case events.BatchStarted():
                 return ["", f"batch {event.number} of {event.count}: {_queues(len(event.queues))}"]
-            case e.TaskStarted():
+            case events.TaskStarted():
                 return ["", self._head(f"{'HANDLER' if event.handler else 'TASK'} [{event.task.name}]")]
-            case e.TaskEnded():
+            case events.TaskEnded():
                 return self._ended(event)
-            case e.Progress():
+            case events.Progress():
                 return [self._styled(f"      [{one_line(event.queue)}] {one_line(event.text)}", "dim")]
-            case e.PlayStopped():
+            case events.PlayStopped():
                 return [self._styled(f"the play ends here: {event.reason}", FAILED)]
-            case e.RunEnded():
+            case events.RunEnded():
                 return self._recap(event)
         return []
 
-    def _ended(self, event: e.TaskEnded) -> list[str]:
+    def _ended(self, event: events.TaskEnded) -> list[str]:
         outcome = event.outcome
         words = {OK: "ok", CHANGED: "would change" if self._check else "changed", SKIPPED: "skipping", FAILED: "failed"}
         word = words.get(outcome.status)
@@ -103,7 +103,7 @@ class LiveView:
                 lines.append(f"    ... and {len(outcome.diff) - DIFF_LINES} more")
         return lines
 
-    def _recap(self, event: e.RunEnded) -> list[str]:
+    def _recap(self, event: events.RunEnded) -> list[str]:
         lines = ["", self._head("CHECK RECAP" if self._check else "PLAY RECAP")]
         width = max((len(one_line(queue)) for queue in (*event.tallies, *event.not_begun)), default=0)
         for queue, tally in event.tallies.items():
@@ -159,15 +159,15 @@ class DocumentView:
         self._document: dict[str, Any] = {}
         self._tasks: dict[str, dict[str, Any]] = {}
 
-    def __call__(self, event: e.PlayEvent) -> None:
+    def __call__(self, event: events.PlayEvent) -> None:
         match event:
-            case e.RunStarted():
+            case events.RunStarted():
                 self._document = {"run": event.run, "playbook": event.playbook, "check": event.check}
                 self._document["resumed"] = event.resumed
-            case e.PlayStarted():
+            case events.PlayStarted():
                 self._tasks = {}
                 self._plays.append({"name": event.play.name, "queues": event.queues, "tasks": []})
-            case e.TaskEnded():
+            case events.TaskEnded():
                 task = self._tasks.get(event.task.key)
                 if task is None:
                     task = {"name": event.task.name, "module": event.task.module.name, "where": str(event.task.pos)}
@@ -175,9 +175,9 @@ class DocumentView:
                     self._tasks[event.task.key] = task
                     self._plays[-1]["tasks"].append(task)
                 task["queues"][event.queue] = outcome_row(event.outcome, replayed=event.replayed)
-            case e.PlayStopped():
+            case events.PlayStopped():
                 self._plays[-1]["stopped"] = event.reason
-            case e.RunEnded():
+            case events.RunEnded():
                 recap = recap_row(event.tallies)
                 totals = {name: sum(row[name] for row in recap.values()) for name in (*RECAP, "unknown")}
                 self._document |= {"status": event.status, "reason": event.reason, "plays": self._plays}
@@ -198,22 +198,22 @@ class JsonLinesView:
     def __init__(self) -> None:
         self._lock = threading.Lock()
 
-    def __call__(self, event: e.PlayEvent) -> None:
+    def __call__(self, event: events.PlayEvent) -> None:
         row: dict[str, Any]
         match event:
-            case e.RunStarted():
+            case events.RunStarted():
                 row = {"event": "run_started", "run": event.run, "playbook": event.playbook, "check": event.check}
-            case e.PlayStarted():
+            case events.PlayStarted():
                 row = {"event": "play_started", "play": event.play.name, "queues": event.queues}
-            case e.TaskEnded():
+            case events.TaskEnded():
                 row = {"event": "task_ended", "play": event.play.name, "task": event.task.name, "queue": event.queue}
                 row |= {"module": event.task.module.name, "where": str(event.task.pos)}
                 row |= outcome_row(event.outcome, replayed=event.replayed)
-            case e.Progress():
+            case events.Progress():
                 row = {"event": "progress", "task": event.task.name, "queue": event.queue, "text": event.text}
-            case e.PlayStopped():
+            case events.PlayStopped():
                 row = {"event": "play_stopped", "play": event.play.name, "reason": event.reason}
-            case e.RunEnded():
+            case events.RunEnded():
                 row = {"event": "run_ended", "run": event.run, "status": event.status, "reason": event.reason}
                 row |= {"recap": recap_row(event.tallies), "not_begun": list(event.not_begun)}
             case _:

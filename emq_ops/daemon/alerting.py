@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from emq_ops.config.messenger import messenger_of
-from emq_ops.config.wiring import resolve_url
+from emq_ops.config.places import resolve_url
 from emq_ops.passes.events import Alerted, Emit, Event
 
 

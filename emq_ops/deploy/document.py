@@ -13,18 +13,29 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import MISSING, dataclass, field
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 from emq_ops.config.effective import Effective, Layers
 from emq_ops.config.explain import explain
 from emq_ops.config.loader import Loaded
-from emq_ops.config.models import Config, Section, StateSection
+from emq_ops.config.models import (
+    AlertSection,
+    ArchiveSection,
+    Config,
+    DaemonSection,
+    HttpSection,
+    Section,
+    ServerSection,
+    StateSection,
+    WindowSection,
+)
 from emq_ops.config.wiring import Wiring, section_json
+from emq_ops.passes.frame.contract import Pass
 from emq_ops.passes.registry import PASSES
-from emq_ops.policy.options import written
+from emq_ops.policy.options import Nested, keys, show, written
 from emq_ops.policy.reading import Reader
 from emq_ops.protocol.errors import BadInputError
 from emq_ops.syntax.errors import Mark
@@ -53,9 +64,7 @@ class Document:
         found: Json = {
             "server": section_json(loaded, ("server",), config.server, marks),
             "state": _retention(section_json(loaded, ("state",), config.state, marks)),
-            "archive": None
-            if config.archive is None
-            else _without_none(section_json(loaded, ("archive",), config.archive, marks), "sign"),
+            "archive": None if config.archive is None else section_json(loaded, ("archive",), config.archive, marks),
             "maintenance": [
                 section_json(loaded, ("maintenance", i), window, marks) for i, window in enumerate(config.maintenance)
             ],
@@ -138,6 +147,29 @@ class Document:
         found: Json = self.data["globals"]
         return found
 
+    @cached_property
+    def completed(self) -> Document:
+        """The same with a value in every key that this version knows: one that is new, at its default, is no change."""
+        known: dict[tuple[type[Any], int], Json] = {}
+
+        def filled(kind: type[Any], section: Json) -> Json:
+            place = (kind, id(section))
+            if place not in known:  # queues that say the same share their sections
+                known[place] = _filled(kind, section)
+            return known[place]
+
+        whole = {name: self.data[name] for name in _ENTRIES if name in self.data}
+        for one in PASSES:
+            whole = {name: _pass_filled(entries, one, partial(filled, one.policy)) for name, entries in whole.items()}
+        found = dict(self.globals)
+        for name, kind in _SECTIONS.items():
+            section = found.get(name)
+            if isinstance(section, list):
+                found[name] = [_filled(kind, each) for each in section]
+            elif section:
+                found[name] = _filled(kind, section)
+        return Document({**self.data, **whole, "globals": found})
+
     def wiring(self, env: Mapping[str, str]) -> Wiring:
         """Where server and archive are, as this revision has it (the state is where it was read from)."""
         found = self.globals
@@ -172,9 +204,35 @@ def _each(entries: Json, do: Callable[[Any], Any]) -> Json:
     }
 
 
-def _without_none(section: Json, *names: str) -> Json:
-    """Fields that came later are left out where they are not set: the same file stays the same revision."""
-    return {name: value for name, value in section.items() if value is not None or name not in names}
+_SECTIONS: dict[str, type[Any]] = {
+    "server": ServerSection,
+    "archive": ArchiveSection,
+    "maintenance": WindowSection,
+    "daemon": DaemonSection,
+    "http": HttpSection,
+    "alerts": AlertSection,
+}
+
+
+def _filled(kind: type[Any], section: Json) -> Json:
+    out = dict(section)
+    for name, key in keys(kind).items():
+        if name not in out and name != "note" and key.default is not MISSING:
+            out[name] = show(key.shape, key.default)
+        elif isinstance(key.shape, Nested) and isinstance(out.get(name), dict):
+            out[name] = _filled(key.shape.of, out[name])
+    return out
+
+
+def _pass_filled(entries: Json, one: Pass, filled: Callable[[Json], Json]) -> Json:
+    out: Json = {}
+    for queue, entry in entries.items():
+        section = entry.get(one.section)
+        if section:
+            told = {name: filled(each) for name, each in section.items()} if one.many else filled(section)
+            entry = {**entry, one.section: told}
+        out[queue] = entry
+    return out
 
 
 def _retention(section: Json) -> Json | None:

@@ -46,7 +46,7 @@ def read_live(
 ) -> Live:
     """Everything that `planner.plan` wants to know. `as_of`: queue -> server time (ms) at which an earlier plan looked
     at its dead set: ages are told as of then."""
-    before = applied or Document.empty()
+    desired, before = desired.completed, (applied or Document.empty()).completed
     live = Live(interrupted=interrupted)
     left = {queue for queue, _ in live.left}
     flat = settings.Flattened()

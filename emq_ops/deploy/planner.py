@@ -42,7 +42,7 @@ def plan(
     """The steps from `applied` (with `Past` where a variable changed) and from what is `live` to `desired`. Raises
     BadInputError for a name to revert that nothing drifted under, and for a reference in a setting that does not
     resolve."""
-    before = applied or Document.empty()
+    desired, before = desired.completed, (applied or Document.empty()).completed
     work = _Planner(desired, before, live, options)
     for queue in sorted({*desired.queues, *before.queues, *(queue for queue, _ in live.left)}):
         work.queue(queue)

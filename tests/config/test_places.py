@@ -10,7 +10,8 @@ import pytest
 from emq_archive.local.store import open_local
 from emq_archive.remote import open_remote
 from emq_ops.config.loader import load
-from emq_ops.config.wiring import Wiring, anchored
+from emq_ops.config.places import anchored
+from emq_ops.config.wiring import Wiring
 from emq_ops.ledger.ledger import open_ledger
 from emq_ops.protocol.connection.url import parse
 from emq_ops.syntax.errors import SourceError

@@ -12,7 +12,8 @@ from emq_archive.remote.s3 import S3Remote
 from emq_ops.cli.stores import remote_of
 from emq_ops.config.effective import Layers
 from emq_ops.config.loader import Loaded, load, unset_references
-from emq_ops.config.wiring import Wiring, anchored, resolve_url
+from emq_ops.config.places import anchored, resolve_url
+from emq_ops.config.wiring import Wiring
 from emq_ops.deploy.deployment import require_set
 from emq_ops.policy import scalars, secrets
 from emq_ops.policy.references import ReferenceFault, resolve, unset

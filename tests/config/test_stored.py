@@ -16,6 +16,8 @@ from emq_ops.config.loader import load
 from emq_ops.config.policies import dead_policy, stalled_policy, stream_policy
 from emq_ops.daemon.tasks import task_set
 from emq_ops.deploy.document import Document
+from emq_ops.deploy.model import Live
+from emq_ops.deploy.planner import Options, plan
 from emq_ops.policy.models import DeadPolicy, Policy, StalledPolicy, StreamPolicy
 from emq_ops.policy.rows import as_row, from_row
 
@@ -35,13 +37,23 @@ def test_the_same_file_makes_the_same_revision(stored: tuple[Path, dict[str, Any
     loaded = load([path], ENV)
     layers = Layers(loaded)
     now = Document.of(loaded, layers, layers.queues(LIVE))
-    data = json.dumps({**json.loads(now.text), "base": "."}, sort_keys=True)
-    assert json.loads(data.replace(f"{Path.cwd()}/", "")) == then["revision"]
+    data = json.dumps({**json.loads(now.completed.text), "base": "."}, sort_keys=True)
+    stored_then = Document.from_compact(then["revision"]).completed  # keys that are new since, at their defaults
+    assert json.loads(data.replace(f"{Path.cwd()}/", "")) == json.loads(stored_then.text)
+    assert plan(now, now_of(then, now), Live(), Options(ENV)).empty
     shown = {
         queue: [[v.path, v.value, f"{Path(v.mark.file).name}:{v.mark.line}"] for v in layers.effective(queue).values()]
         for queue in now.queues
     }
     assert shown == then["shown"]
+
+
+def now_of(then: dict[str, Any], now: Document) -> Document:
+    """The stored revision, as applied from the folder of now."""
+    text = json.dumps({**then["revision"], "base": now.data["base"]})
+    for place in ("sqlite:///", "file:"):
+        text = text.replace(f'"{place}.emq', f'"{place}{now.data["base"]}/.emq')
+    return Document.from_text(text)
 
 
 def test_a_stored_revision_gives_the_same_policies(stored: tuple[Path, dict[str, Any]]) -> None:
