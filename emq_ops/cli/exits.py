@@ -1,4 +1,5 @@
-"""Exit codes: 0 done, 1 error, 2 changes pending or a task failed, 3 unreachable, 4 bad input, 130 interrupted."""
+"""Exit codes: 0 done, 1 error, 2 changes pending or a task failed, 3 unreachable, 4 bad input, 5 only the report was
+lost, 130 interrupted."""
 
 from __future__ import annotations
 

@@ -10,7 +10,10 @@ from collections.abc import Sequence
 
 def run() -> None:
     """Console entry."""
-    sys.exit(main(sys.argv[1:]))
+    from emq_ops.cli.standard import exit_code_of, open_streams
+
+    report = open_streams()
+    sys.exit(exit_code_of(main(sys.argv[1:]), report))
 
 
 def main(argv: Sequence[str]) -> int:
