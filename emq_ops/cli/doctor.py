@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -16,8 +18,11 @@ from emq_ops.cli.exits import EXIT_CHANGES, EXIT_UNREACHABLE
 from emq_ops.cli.options import new_app
 from emq_ops.cli.output import emit_one, emit_rows, say
 from emq_ops.cli.queues import chosen
+from emq_ops.database.profile import file_of
+from emq_ops.ledger.ledger import Ledger
+from emq_ops.ledger.ownership import states_of
 from emq_ops.passes.lease.holder import who
-from emq_ops.protocol.errors import one_line
+from emq_ops.protocol.errors import EmqError, one_line
 
 app = new_app()
 
@@ -69,7 +74,9 @@ def doctor(
     wanted, asked = kinds_named(only or []), kinds_named(also or [])
     with context.server("doctor") as server, context.ledger_if_there() as ledger:
         names = chosen(queues or [], server.queues(), context.layers.literals)
-        diagnosis = _only(consult(server, names, ledger, listed=wanted | asked), wanted)
+        diagnosis = consult(server, names, ledger, listed=wanted | asked)
+        diagnosis.findings += foundations_of(context, names, ledger)
+        diagnosis = _only(diagnosis, wanted)
         mendable = [finding for finding in diagnosis.findings if may_mend(finding, asked)]
         acting = fix and not dry_run and bool(mendable)
         document = _document(diagnosis, asked)
@@ -90,13 +97,34 @@ def doctor(
         for outcome in treat(server, mendable, also=asked, ledger=ledger, holder=who()):
             outcomes.append(outcome)
             say(_format_outcome(outcome))
-        left = _only(consult(server, names, ledger, listed=wanted | asked), wanted)
+        left = consult(server, names, ledger, listed=wanted | asked)
+        left.findings += foundations_of(context, names, ledger)
+        left = _only(left, wanted)
     if context.output == "json":
         emit_one(
             document | {"mended": list(map(_outcome, outcomes)), "left": _document(left, asked)["findings"]}, "json"
         )
     say(f"{len(left.findings)} left" if left.findings else "healthy now")
     raise typer.Exit(_code(left))
+
+
+def foundations_of(context: CommandContext, queues: list[str], ledger: Ledger | None) -> list[Finding]:
+    """What is wrong with what the product rests on, as far as it is configured."""
+    if context.wiring.archive_local is None:
+        return []
+    from emq_ops.audit.doctor.foundations import examine_archive, examine_disk
+
+    files = [file_of(url) for url in (context.wiring.state_url, context.local_url)]
+    found = examine_disk([Path(file).parent for file in files if file is not None])
+    try:
+        with contextlib.ExitStack() as stack:
+            local = stack.enter_context(context.local_for_a_look())
+            there = context.wiring.archive_remote is not None
+            remote = stack.enter_context(context.remote()) if there else None
+            found += examine_archive(local, remote, queues, states_of(ledger) if ledger is not None else ())
+    except EmqError as fault:
+        found.append(Finding("", "archive_unreadable", context.local_url.encode(), str(fault)))
+    return found
 
 
 def _code(diagnosis: Diagnosis) -> int:

@@ -101,6 +101,13 @@ _ALL = (
     Kind("long_wake", "more than 64 wake tokens", "trims the list to 64"),
     Kind("bad_count", "a counter that is no number: jobs can't be settled", "starts it again at 0"),
     Kind("bad_ceiling", "the queue's ceiling or rate is no number: claims are refused", "takes it away", False),
+    # what the product rests on
+    Kind("archive_damaged", "a stream's archive is damaged; see `archive verify`, `archive reship`", None, False),
+    Kind("archive_head_missing", "a log's newest commit is gone from the store; see `archive reship`", None, False),
+    Kind("foreign_archive", "the archive of a stream belongs to another state; see `state take-over`", None, False),
+    Kind("archive_unreadable", "the archive's local database can't be opened", None, False),
+    Kind("store_unreachable", "the object store does not answer, or refuses: nothing is shipped", None, False),
+    Kind("disk_low", "the disk below the state or the archive is nearly full: passes will stop", None, False),
     Kind("reserved_key", "a key under {emq}: other than the version: that space is the wire's own", None, False),
 )
 KINDS: dict[str, Kind] = {kind.name: kind for kind in _ALL}
