@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from emq_archive.errors import StoreRefusedError, StoreUnreachableError
 from emq_archive.remote.s3_faults import Missing
+from emq_archive.remote.s3_options import S3Options
 
-if TYPE_CHECKING:
-    from emq_archive.remote.s3 import S3Remote
+
+class Bucket(Protocol):
+    """A store on a bucket, as far as its history asks it."""
+
+    options: S3Options
+
+    def ask(self, what: str, call: Callable[[Any], Any]) -> Any: ...
+
+    def key_in_bucket(self, key: str) -> str: ...
+
+    def get_version(self, key: str, version: str) -> bytes | None: ...
 
 
 class Version(NamedTuple):
@@ -39,7 +49,7 @@ class Keeping:
 class S3History:
     """The older versions in a bucket."""
 
-    def __init__(self, remote: S3Remote) -> None:
+    def __init__(self, remote: Bucket) -> None:
         self._remote = remote
 
     def keeping(self) -> Keeping:
