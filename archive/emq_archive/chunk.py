@@ -283,11 +283,6 @@ class Batch:
             self.records += len(chunk)
             self.bytes += chunk.weight
 
-    @property
-    def last(self) -> StreamId | None:
-        """The last id so far."""
-        return self._chunks[-1].last if self._chunks else None
-
     def chunk(self) -> Chunk:
         """All of it."""
         return Chunk.concat(self._chunks)

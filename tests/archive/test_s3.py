@@ -294,6 +294,6 @@ def test_deadlines_choose_the_timeout_of_a_client(proxied: tuple[HttpProxy, S3Re
 
     def seconds(most: float | None) -> int:
         with deadline(most):
-            return int(remote._client().meta.config.read_timeout)
+            return int(remote.client().meta.config.read_timeout)
 
     assert [seconds(s) for s in (0.5, 1.5, 7, 30, 1000, None)] == [1, 1, 5, 20, 60, 60]

@@ -21,11 +21,12 @@ import botocore.session
 from botocore.config import Config
 from botocore.exceptions import NoCredentialsError
 
-from emq_archive.errors import StoreRefusedError, StoreUnreachableError
+from emq_archive.errors import StoreRefusedError
 from emq_archive.remote.back import not_larger
 from emq_archive.remote.s3_faults import Conflict, Missing, Taken, sorted_out, wait_or_raise
 from emq_archive.remote.s3_history import S3History
 from emq_archive.remote.s3_options import READ_SECONDS, MiB, S3Options
+from emq_archive.remote.s3_parts import call, create_in_parts
 from emq_ops.protocol import deadline
 from emq_ops.protocol.errors import BadInputError
 
@@ -102,7 +103,8 @@ class S3Remote:
             )
         return self._session
 
-    def _client(self) -> Any:
+    def client(self) -> Any:
+        """boto3's client whose time for a reply is within the caller's."""
         left = deadline.within(self.options.timeout_ms / 1000) or 0.0
         seconds = max([s for s in READ_SECONDS if s <= left], default=READ_SECONDS[0])
         if seconds not in self._clients:
@@ -135,7 +137,7 @@ class S3Remote:
             deadline.check(what)
             try:
                 # Made inside: credentials that can't be had are told like any other refusal.
-                return call(self._client())
+                return call(self.client())
             except Exception as fault:  # noqa: BLE001  # sorted out, and raised again if not ours
                 told = sorted_out(fault, what, self.url, self.options.bucket, self.region)
                 wait_or_raise(told, number, what, self.url)
@@ -160,7 +162,7 @@ class S3Remote:
         size = body.stat().st_size if isinstance(body, Path) else len(body)
         try:
             if size > self.options.multipart_bytes:
-                self._create_in_parts(key, body, size)
+                create_in_parts(self, key, body, size)
             else:
                 self.ask(f"writing {key}", lambda s3: self._put(s3, key, body, IfNoneMatch="*"))
         except Taken:
@@ -174,42 +176,16 @@ class S3Remote:
     def _put(self, s3: Any, key: str, body: bytes | Path, **condition: str) -> None:
         with open(body, "rb") if isinstance(body, Path) else io.BytesIO(body) as source:
             s3.put_object(
-                Bucket=self.options.bucket, Key=self.key_in_bucket(key), Body=source, **condition, **self._class()
+                Bucket=self.options.bucket,
+                Key=self.key_in_bucket(key),
+                Body=source,
+                **condition,
+                **self.storage_class(),
             )
 
-    def _class(self) -> dict[str, str]:
+    def storage_class(self) -> dict[str, str]:
+        """As requests that write say it."""
         return {"StorageClass": self.options.storage_class} if self.options.storage_class else {}
-
-    def _create_in_parts(self, key: str, body: bytes | Path, size: int) -> None:
-        where = {"Bucket": self.options.bucket, "Key": self.key_in_bucket(key)}
-        begun = self.ask(f"writing {key}", lambda s3: s3.create_multipart_upload(**where, **self._class()))
-        upload = {**where, "UploadId": begun["UploadId"]}
-        try:
-            parts = []
-            for number, start in enumerate(range(0, size, self.options.part_bytes), 1):
-                part = _part(body, start, self.options.part_bytes)
-                more = {**upload, "PartNumber": number, "Body": part}
-                sent = self.ask(f"writing part {number} of {key}", _call("upload_part", more))
-                parts.append({"PartNumber": number, "ETag": sent["ETag"]})
-            self.ask(
-                f"completing {key}",
-                lambda s3: s3.complete_multipart_upload(**upload, MultipartUpload={"Parts": parts}, IfNoneMatch="*"),
-            )
-        except Missing:
-            # A lost reply of "complete" answers NoSuchUpload when it is sent again: the object is there, or is not.
-            if self.size(key) is None:
-                raise StoreUnreachableError(
-                    f"the upload of {key} was lost", where=self.url, fix="the next run writes it again"
-                ) from None
-            raise Taken from None
-        except BaseException:
-            self._abort(upload)
-            raise
-
-    def _abort(self, upload: dict[str, str]) -> None:
-        # The fault that led here is the one to tell; the store's lifecycle rule cleans up what stays.
-        with contextlib.suppress(Exception), deadline.deadline(5.0):
-            self._client().abort_multipart_upload(**upload)
 
     def get(self, key: str, *, most: int | None = None) -> bytes | None:
         """See `ports.Remote.get`."""
@@ -291,7 +267,7 @@ class S3Remote:
         for key in keys:
             where = {"Bucket": self.options.bucket, "Key": self.key_in_bucket(key)}
             with contextlib.suppress(Missing):
-                self.ask(f"deleting {key}", _call("delete_object", where))
+                self.ask(f"deleting {key}", call("delete_object", where))
 
     def history(self) -> S3History:
         """The older versions in the bucket."""
@@ -308,19 +284,6 @@ class S3Remote:
 def _loader() -> Any:
     """The SDK's service descriptions: a quarter of a second to read, and the same for every session."""
     return botocore.session.get_session().get_component("data_loader")
-
-
-def _call(verb: str, arguments: dict[str, Any]) -> Callable[[Any], Any]:
-    """A call of the client, its arguments bound now."""
-    return lambda s3: getattr(s3, verb)(**arguments)
-
-
-def _part(body: bytes | Path, start: int, length: int) -> bytes:
-    if isinstance(body, bytes):
-        return body[start : start + length]
-    with open(body, "rb") as source:
-        source.seek(start)
-        return source.read(length)
 
 
 def _consistently(request: Any, **_: Any) -> None:

@@ -31,7 +31,7 @@ from tests.support.effects import Effects
 def warm() -> None:
     """What takes longest to make and is the same in each process: the SDK's descriptions, the schema's statements."""
     keys = {"access_key_id": "x", "secret_access_key": "x", "region": "us-east-1"}
-    open_remote("s3://warm", endpoint="http://127.0.0.1:9", **keys)._client()
+    open_remote("s3://warm", endpoint="http://127.0.0.1:9", **keys).client()
     with tempfile.TemporaryDirectory() as folder:
         open_local(f"sqlite:///{folder}/warm.db").close()
 
