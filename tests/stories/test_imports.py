@@ -37,6 +37,7 @@ def imported_by_all(folder: Path, *commands: str) -> set[str]:
     return set(ran.stderr.rpartition("imported:")[2].split())
 
 
+@pytest.mark.usefixtures("server")  # empty: another test's state may own the queue
 def test_a_sweep_or_a_trim_without_an_archive_imports_none(valkey: Valkey, tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text(CONFIG % valkey.url)
     imported(tmp_path, "runs", "ls")  # makes the state, by alembic
@@ -45,6 +46,7 @@ def test_a_sweep_or_a_trim_without_an_archive_imports_none(valkey: Valkey, tmp_p
     assert imported(tmp_path, "plan") == {"sqlalchemy", "redis"}
 
 
+@pytest.mark.usefixtures("server")  # empty: another test's state may own the queue
 def test_what_only_reads_files_or_the_ledger_imports_no_client_and_no_scheduler(valkey: Valkey, tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text(CONFIG % valkey.url)
     assert imported_by_all(tmp_path, "validate", "config show orders") == set()
