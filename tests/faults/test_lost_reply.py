@@ -20,7 +20,7 @@ from emq_ops.protocol.errors import OutcomeUnknownError
 from emq_ops.protocol.ids import Minter
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import ConnectionOptions, Server, connect
-from emq_ops.protocol.transitions import cancel, claims, control, enqueue, jobs, leases, recover, repeat, settle
+from emq_ops.protocol.transitions import aside, cancel, claims, control, enqueue, jobs, leases, recover, repeat, settle
 from tests.support.keyspace import dump
 from tests.support.proxy import Fault, RespProxy, scripted
 from tests.support.valkey import Valkey
@@ -43,6 +43,10 @@ def lapse(q: Queue) -> None:
 
 
 STEPS: list[tuple[str, Callable[[Queue], Any]]] = [
+    ("", lambda q: q.server.write("ZADD", q.keys.pending, 0, A)),
+    ("set aside what has no row", lambda q: claims.claim(q, LEASE)),
+    ("", lambda q: q.server.write("ZREM", q.keys.pending, A)),
+    ("forget what was mended", lambda q: aside.tidy(q)),
     ("enqueue", lambda q: enqueue.enqueue(q, A, b"a")),
     ("enqueue again", lambda q: enqueue.enqueue(q, A, b"x")),
     ("enqueue in a lane", lambda q: enqueue.enqueue(q, B, b"b", group=LANE)),

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from emq_ops.cli.main import main
+from emq_ops.protocol.keyspace import keys_of
 from emq_ops.protocol.server import Server
 from tests.support.valkey import Valkey
 
@@ -22,6 +23,7 @@ HUGE = str(10**20)
 def words(valkey: Valkey, server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The options of a command on a server and an empty state, in an empty folder."""
     monkeypatch.chdir(tmp_path)
+    server.write("HSET", keys_of("q").meta, "concurrency", 5)  # there is a queue
     return ["--url", valkey.url, "--state", "sqlite:///state.db", "--local", "sqlite:///a.db", "--remote", "file:b"]
 
 

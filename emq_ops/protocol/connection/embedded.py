@@ -98,6 +98,9 @@ class Embedded(Topology):
         try:
             if guardian.try_lock(users, fcntl.LOCK_EX):
                 guardian.stop(self._folder, server)
+            elif not guardian.try_lock(users, fcntl.LOCK_SH):  # the watcher was faster: it is stopping the server
+                with contextlib.suppress(UnreachableError):
+                    self._wait_for(users, fcntl.LOCK_SH, "the embedded server is being stopped")
         finally:
             os.close(server)
             os.close(users)
