@@ -10,7 +10,7 @@ from heapq import merge as merge_by
 from itertools import islice
 from typing import Protocol
 
-from emq_archive import redact as redaction
+import emq_archive.redact
 from emq_archive.chunk import Chunk
 from emq_archive.errors import DamagedArchiveError
 from emq_archive.local.catalog import Catalog
@@ -58,7 +58,7 @@ class Archive:
         ref: StreamRef,
         *,
         live: Live | None = None,
-        redact: Redact = redaction.NOTHING,
+        redact: Redact = emq_archive.redact.NOTHING,
     ) -> None:
         self.local = local
         self.remote = remote
@@ -172,12 +172,14 @@ class Archive:
     def _alone(self, record: Record, alike: Sequence[Record], ever: Sequence[Redact]) -> Iterator[tuple[Record, bool]]:
         """A live record, unless one of those with its id in the archive is the same."""
         before = [other for other in alike if other.id == record.id]
-        if any(redaction.same(other.fields, record.fields, ever, self.ref.kind) for other in before):
+        if any(emq_archive.redact.same(other.fields, record.fields, ever, self.ref.kind) for other in before):
             return
         incarnation = max((other.incarnation + 1 for other in before), default=self.catalog.incarnation())
         fields = record.fields
         if self.redact:
-            entry = redaction.apply([[b"", [x for pair in fields for x in pair]]], self.redact, self.ref.kind)[0]
+            entry = emq_archive.redact.apply([[b"", [x for pair in fields for x in pair]]], self.redact, self.ref.kind)[
+                0
+            ]
             fields = tuple(zip(entry[1][::2], entry[1][1::2], strict=True))
         yield Record(record.id, fields, incarnation, self.ref.kind), True
 
