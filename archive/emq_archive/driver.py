@@ -17,7 +17,7 @@ from emq_archive.ports import Remote
 from emq_archive.reports import Outbox, Report, Shipped
 from emq_archive.source import StreamSource
 from emq_archive.upkeep.prune import prune
-from emq_archive.write.facts import Facts
+from emq_archive.write.facts import StreamFacts
 from emq_archive.write.pace import Allowance, reading_ends
 from emq_archive.write.ship import LogShipper
 from emq_archive.write.trim import set_watermark
@@ -136,7 +136,7 @@ class Driver:
         report.watermark = self.shipper.watermark()
         return report
 
-    def _observe(self) -> Facts:
+    def _observe(self) -> StreamFacts:
         self.report = Report(self.source.ref.queue, self.source.ref.stream)
         self._fault = self._outbox = None
         facts, ended = self.source.observe(self.local.frontier(self.source.ref))
@@ -144,7 +144,7 @@ class Driver:
             self.report.notes.append(ANEW)
         return facts
 
-    def _fold(self, facts: Facts, progress: Progress) -> None:
+    def _fold(self, facts: StreamFacts, progress: Progress) -> None:
         """Everything up to the top, as it was when the cycle began, goes into the local database."""
         done, total = 0, self.source.behind
         for part in self.source.batches(self.policy.page, self.policy.batch, reading_ends()):
@@ -177,7 +177,7 @@ class Driver:
         held = sum(s.records for s in self.shipper.catalog.segments(start=since) if s.first > since)
         return max(0, self.source.missed - held)
 
-    def _policy_bound(self, facts: Facts) -> StreamId | None:
+    def _policy_bound(self, facts: StreamFacts) -> StreamId | None:
         """Up to which id (exclusive) the policy lets go of what was read; None: of nothing."""
         position, policy = self.source.position, self.policy
         if position is None or facts.first is None:
@@ -196,7 +196,7 @@ class Driver:
         bound = min(max(bounds), top) if bounds else facts.first
         return bound if bound > facts.first else None
 
-    def _ship(self, facts: Facts, bound: StreamId | None, force: bool) -> None:
+    def _ship(self, facts: StreamFacts, bound: StreamId | None, force: bool) -> None:
         if self._fault is not None:
             return
         outbox = self._waiting()
@@ -214,7 +214,7 @@ class Driver:
             self._outbox = self.local.outbox(self.source.ref)
         return self._outbox
 
-    def _send(self, facts: Facts, *, force: bool) -> None:
+    def _send(self, facts: StreamFacts, *, force: bool) -> None:
         self._outbox = None
         try:
             shipped: Shipped = self.shipper.ship(now_ms=facts.now_ms, force=force)
@@ -238,12 +238,12 @@ class Driver:
             return
         self._watermark = evt
 
-    def _trim(self, facts: Facts, bound: StreamId | None) -> None:
+    def _trim(self, facts: StreamFacts, bound: StreamId | None) -> None:
         if bound is not None:
             Trimming(self.source, self.local, self.shipper, self.policy, self.fence, self.report).run(facts, bound)
             self._outbox = None  # it may have read and stored once more
 
-    def _conclude(self, facts: Facts) -> None:
+    def _conclude(self, facts: StreamFacts) -> None:
         if facts.exists:
             # What stands in the stream is read again by the next process, so its rows stay.
             gone = facts.first or next_id(facts.last_generated)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from emq_archive.chunk import Batch, Chunk
 from emq_archive.live import LiveStream, PageSize
 from emq_archive.model import FIRST_ID, Frontier, RawEntry, StreamId, parse_id, show_id
-from emq_archive.write.facts import Facts
+from emq_archive.write.facts import StreamFacts
 from emq_archive.write.marks import SPAN_BYTES, Mark, Marks
 from emq_ops.protocol import deadline
 from emq_ops.protocol.queue import Queue
@@ -37,7 +37,7 @@ class StreamSource(LiveStream):
 
     def __init__(self, queue: Queue, stream: str, clock: Callable[[], int] | None = None) -> None:
         super().__init__(queue, stream)
-        self.facts: Facts | None = None
+        self.facts: StreamFacts | None = None
         self.position: StreamId | None = None
         self.first_read: StreamId | None = None
         self.marks = Marks()
@@ -56,11 +56,11 @@ class StreamSource(LiveStream):
         self._page = PageSize()
         self._cut: StreamId | None = None  # the end of a mark that somebody else cut
 
-    def look(self) -> Facts:
+    def look(self) -> StreamFacts:
         """Returns the stream's facts now, and remembers nothing."""
-        return Facts.of(self.queue.run("stream_facts", [self.key], readonly=True))
+        return StreamFacts.of(self.queue.run("stream_facts", [self.key], readonly=True))
 
-    def observe(self, stored: Frontier | None) -> tuple[Facts, bool]:
+    def observe(self, stored: Frontier | None) -> tuple[StreamFacts, bool]:
         """The stream's facts now (one request), and whether a life of it ended since the last look. `stored` is the
         frontier in the local database. Raises DamagedError where the key is of another type."""
         facts = self.look()
@@ -243,7 +243,7 @@ class StreamSource(LiveStream):
             return count
         return min(facts.length, max(0, facts.entries_added - stored.entries_added))
 
-    def _seen(self) -> Facts:
+    def _seen(self) -> StreamFacts:
         assert self.facts is not None, "observe comes first"
         return self.facts
 
@@ -268,7 +268,7 @@ def _collect(group: Sequence[RawEntry], size: int, batch: Batch, marks: list[Mar
         marks.append(Mark(parse_id(ids[0]), parse_id(ids[-1]), len(part), chunk.digest(ids), chunk.weight))
 
 
-def _fell(facts: Facts, stored: Frontier) -> bool:
+def _fell(facts: StreamFacts, stored: Frontier) -> bool:
     if not facts.exists:
         return stored.last is not None
     return facts.last_generated < stored.last_generated or facts.entries_added < stored.entries_added

@@ -33,7 +33,7 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class StreamFacts:
     """A stream at one moment of the server's clock (`now_ms`, unix ms).
 
     `replid`, `offset`: of the server's replication; they change, or fall, where its data became another's.
@@ -57,7 +57,7 @@ class Facts:
     groups: tuple[Group, ...] = ()
 
     @classmethod
-    def of(cls, reply: Any) -> Facts:
+    def of(cls, reply: Any) -> StreamFacts:
         """From the reply of ``stream_facts``."""
         now_ms, run_id, replid, offset, exists, *more = reply
         server = int(now_ms), run_id.decode("ascii"), replid.decode("ascii"), int(offset)
@@ -83,7 +83,7 @@ class Facts:
         """How many of the entries that were added are gone; None where the server does not count them."""
         return self.entries_added - self.length if self.entries_added >= self.length else None
 
-    def same_life(self, before: Facts) -> bool:
+    def same_life(self, before: StreamFacts) -> bool:
         """Whether nothing says that the stream was made anew, or taken back in time, since `before`: the server lives
         on and did not become another's replica meanwhile, nothing fell that only rises, an entry that stood first or
         last then still has its bytes, and where another stands first now, entries were removed since.

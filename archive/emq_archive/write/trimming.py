@@ -9,7 +9,7 @@ from emq_archive.local.store import SqlStore
 from emq_archive.model import Policy, StreamId, show_id
 from emq_archive.reports import Report
 from emq_archive.source import StreamSource
-from emq_archive.write.facts import Facts, Group
+from emq_archive.write.facts import Group, StreamFacts
 from emq_archive.write.ship import LogShipper
 from emq_archive.write.trim import Trimmed, Trimmer
 from emq_ops.protocol import deadline
@@ -35,7 +35,7 @@ class Trimming:
     fence: Fence | None
     report: Report
 
-    def run(self, facts: Facts, bound: StreamId) -> None:
+    def run(self, facts: StreamFacts, bound: StreamId) -> None:
         """Trims what is below `bound` (exclusive), as far as it is proven and nobody needs it."""
         if facts.first is None or self.source.first_read is None:
             return
@@ -79,7 +79,7 @@ class Trimming:
             if done.held or not done.removed or upto == receipt.bound:
                 return
 
-    def _count_lost(self, facts: Facts) -> None:
+    def _count_lost(self, facts: StreamFacts) -> None:
         """The reply of a slice was lost: what it removed is told by what stands now, and reading begins anew."""
         self.source.forget()
         with contextlib.suppress(EmqError):
@@ -98,7 +98,7 @@ class Trimming:
             self.report.reborn += added.reborn
         return not fresh
 
-    def _account(self, done: Trimmed, facts: Facts) -> bool:
+    def _account(self, done: Trimmed, facts: StreamFacts) -> bool:
         """Notes what a slice did; whether it did anything."""
         first, stood = done.first, facts.first
         if not self.report.trimmed and first is not None and stood is not None and first > stood:

@@ -10,7 +10,7 @@ from emq_archive.model import Policy, Redact, StreamId, Writer
 from emq_archive.ports import Remote
 from emq_archive.reports import Report
 from emq_archive.source import StreamSource
-from emq_archive.write.facts import Facts as StreamFacts
+from emq_archive.write.facts import StreamFacts
 from emq_ops.ledger.ownership import states_of
 from emq_ops.passes.archive.report import ArchiveReport
 from emq_ops.passes.frame.context import Context
