@@ -6,8 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
+import emq_archive.upkeep.reship
 from emq_archive.model import show_id
-from emq_archive.upkeep import reship as reshipping
 from emq_ops.cli.archive_read import QueueArg, StreamArg, ref_of
 from emq_ops.cli.archive_upkeep import DryRun, Yes, upkeep_of
 from emq_ops.cli.context import CommandContext
@@ -33,7 +33,7 @@ def reship(
     context = CommandContext.of(ctx)
     ref = ref_of(queue, stream)
     with upkeep_of(context, ref) as shipper, bar(f"reship {ref}") as progress:
-        done = reshipping.reship(shipper, now_ms=now_ms(), deep=deep, dry_run=dry_run, progress=progress)
+        done = emq_archive.upkeep.reship.reship(shipper, now_ms=now_ms(), deep=deep, dry_run=dry_run, progress=progress)
     context.emit_one(done.as_row())
     for key in done.left:
         say(f"emq-ops: {key} is lost, and not whole in the local database (archive accept-loss, if it is for good)")
@@ -57,7 +57,7 @@ def accept_loss(
     with upkeep_of(context, ref, destructive=True) as shipper:
         if not ask(f"Give up segment {segment} of {ref} for lost?", yes):
             raise typer.Abort
-        gone = reshipping.accept_loss(shipper, segment, now_ms=now_ms())
+        gone = emq_archive.upkeep.reship.accept_loss(shipper, segment, now_ms=now_ms())
     ends = {"first": show_id(gone.first), "last": show_id(gone.last)}
     context.emit_one({"queue": ref.queue, "stream": ref.stream, "segment": gone.key, "records": gone.records, **ends})
 

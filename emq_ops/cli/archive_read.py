@@ -11,13 +11,13 @@ from typing import Annotated, Any
 
 import typer
 
+import emq_archive.upkeep.restore
+import emq_archive.upkeep.verify
 from emq_archive.live import LiveStream
 from emq_archive.log.commit import time_text
 from emq_archive.model import DEAD, Record, StreamId, StreamRef, parse_id
 from emq_archive.read.archive import Archive
 from emq_archive.read.query import Query
-from emq_archive.upkeep.restore import restore as restore_archive
-from emq_archive.upkeep.verify import verify as verify_archive
 from emq_ops.cli.context import CommandContext
 from emq_ops.cli.exits import EXIT_ERROR
 from emq_ops.cli.output import say
@@ -151,7 +151,7 @@ def verify(
     context = CommandContext.of(ctx)
     ref = ref_of(queue, stream)
     with context.local() as local, context.remote() as remote, bar(f"verify {ref}") as progress:
-        found = verify_archive(local, remote, ref, expect_head=expect_head, progress=progress)
+        found = emq_archive.upkeep.verify.verify(local, remote, ref, expect_head=expect_head, progress=progress)
     context.emit_one(found.as_row())
     if found.good and not found.commits:
         say(f"emq-ops: the remote holds no archive of {ref}, so there was nothing to verify")
@@ -175,7 +175,9 @@ def restore(
     context = CommandContext.of(ctx)
     ref = ref_of(queue, stream)
     with context.local() as local, context.remote() as remote, bar(f"restore {ref}") as progress:
-        done = restore_archive(local, remote, ref, now_ms=now_ms(), dry_run=dry_run, progress=progress)
+        done = emq_archive.upkeep.restore.restore(
+            local, remote, ref, now_ms=now_ms(), dry_run=dry_run, progress=progress
+        )
         if done.state is not None and not dry_run:
             with context.ledger() as ledger:
                 if done.state not in Lineage(ledger).states:

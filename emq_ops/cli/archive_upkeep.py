@@ -8,14 +8,13 @@ from typing import Annotated, Any
 
 import typer
 
+import emq_archive.upkeep.adopt
+import emq_archive.upkeep.compact
 from emq_archive.local.store import SqlStore
 from emq_archive.model import FIRST_ID, Policy, StreamId, StreamRef, Writer
 from emq_archive.ports import Remote
 from emq_archive.source import StreamSource
-from emq_archive.upkeep.adopt import adopt as adopt_stream
 from emq_archive.upkeep.adopt import after_watermark
-from emq_archive.upkeep.compact import compact as compact_archive
-from emq_archive.upkeep.compact import expire as expire_archive
 from emq_archive.write.ship import LogShipper
 from emq_ops.cli.archive_read import QueueArg, StreamArg, point, ref_of
 from emq_ops.cli.context import CommandContext
@@ -81,7 +80,7 @@ def compact(
     context = CommandContext.of(ctx)
     ref = ref_of(queue, stream)
     with upkeep_of(context, ref) as shipper, bar(f"compact {ref}") as progress:
-        done = compact_archive(
+        done = emq_archive.upkeep.compact.compact(
             shipper, now_ms=now_ms(), grace_ms=duration_ms(grace, "--grace"), dry_run=dry_run, progress=progress
         )
     context.emit_one(done.as_row())
@@ -106,10 +105,14 @@ def expire(
     ref = ref_of(queue, stream)
     age, keep = duration_ms(older_than, "--older-than"), duration_ms(grace, "--grace")
     with upkeep_of(context, ref, destructive=True) as shipper:
-        done = expire_archive(shipper, now_ms=now_ms(), older_than_ms=age, grace_ms=keep, dry_run=True)
+        done = emq_archive.upkeep.compact.expire(
+            shipper, now_ms=now_ms(), older_than_ms=age, grace_ms=keep, dry_run=True
+        )
         if not dry_run and (not done.expired or ask(f"Expire {done.records} records of {ref}?", yes)):
             head = _head(context, ref)
-            done = expire_archive(shipper, now_ms=now_ms(), older_than_ms=age, grace_ms=keep, head=head)
+            done = emq_archive.upkeep.compact.expire(
+                shipper, now_ms=now_ms(), older_than_ms=age, grace_ms=keep, head=head
+            )
     context.emit_one(done.as_row())
 
 
@@ -147,7 +150,7 @@ def adopt(
         live = StreamSource(Queue(server, ref.queue), ref.stream)
         if not dry_run and not ask(f"Count records of {ref} up to {bound[0]}-{bound[1]} as archived elsewhere?", yes):
             raise typer.Abort
-        done = adopt_stream(shipper, live, bound, now_ms=now_ms(), dry_run=dry_run)
+        done = emq_archive.upkeep.adopt.adopt(shipper, live, bound, now_ms=now_ms(), dry_run=dry_run)
     if not dry_run:
         say(f"emq-ops: {ref}: {done.records} records up to {done.after} are the other archiver's")
     context.emit_one(done.as_row())

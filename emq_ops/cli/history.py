@@ -8,7 +8,7 @@ from emq_ops.cli.context import CommandContext
 from emq_ops.cli.deploying import ledger_of
 from emq_ops.cli.options import new_app
 from emq_ops.deploy.model import instant
-from emq_ops.deploy.store.revisions import history as revisions_of
+from emq_ops.deploy.store import revisions
 
 app = new_app()
 
@@ -18,7 +18,7 @@ def history(ctx: typer.Context, limit: int = typer.Option(50, "--limit", min=1, 
     """List the revisions, newest first."""
     context = CommandContext.of(ctx)
     with ledger_of(context) as ledger:
-        heads = revisions_of(ledger, limit)
+        heads = revisions.history(ledger, limit)
     rows = [
         {
             "revision": head.number,

@@ -11,10 +11,9 @@ from emq_ops.cli.output import say
 from emq_ops.cli.take_over import take_over_state
 from emq_ops.cli.values import file_of
 from emq_ops.deploy.model import instant
-from emq_ops.deploy.store import transfer
+from emq_ops.deploy.store import lock, transfer
 from emq_ops.deploy.store.journal import interrupted
 from emq_ops.deploy.store.lock import owner_of
-from emq_ops.deploy.store.lock import unlock as unlock_state
 from emq_ops.deploy.store.revisions import current_number
 from emq_ops.passes.lease.owner import lease_info
 from emq_ops.protocol.errors import EmqError, UnreachableError
@@ -64,7 +63,7 @@ def unlock(
 ) -> None:
     """Free the lock of an apply whose process is gone."""
     with ledger_of(CommandContext.of(ctx)) as ledger:
-        before = unlock_state(ledger, force=force)
+        before = lock.unlock(ledger, force=force)
     say("emq-ops: the lock was free" if before is None else f"emq-ops: freed; it was held by {before}")
 
 
