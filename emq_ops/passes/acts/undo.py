@@ -24,7 +24,7 @@ from emq_ops.protocol.ids import job_id
 from emq_ops.protocol.keyspace import keys_of
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import Server
-from emq_ops.protocol.transitions import jobs as transitions
+from emq_ops.protocol.transitions.jobs import requeue
 
 TRIM = "trim"
 _LOOK_BACK = 1000
@@ -114,7 +114,7 @@ def _named(server: Server, queue: str, jobs: Sequence[str], ledger: Ledger) -> l
 
 def _requeue(queue: Queue, jobs: Sequence[str]) -> None:
     for job in jobs:
-        transitions.requeue(queue, job)
+        requeue(queue, job)
 
 
 def _removal(ledger: Ledger, run: str) -> Run:
