@@ -32,6 +32,11 @@ class Script:
         return self.source.startswith(b"#!lua flags=allow-oom")
 
     @property
+    def decides(self) -> bool:
+        """Whether something is taken away, or taken for gone, on its word: the slot is looked at right before it."""
+        return self.frees or self.name == "dead_look"
+
+    @property
     def alone(self) -> bool:
         """Whether it looks at one key, which it names, and makes none: right wherever that key's slot is on its way."""
         return self.name in ("lease_renew", "lease_release")

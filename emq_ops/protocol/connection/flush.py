@@ -184,7 +184,7 @@ def torn(
         slots[number] = slot
         if call.script is not None:
             scripts.add(slot)
-            if call.script.frees:
+            if call.script.decides:
                 fresh.add(slot)
     found = topology.torn(set(slots.values()), scripts, fresh)
     if not found:
