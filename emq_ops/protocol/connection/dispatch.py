@@ -91,6 +91,11 @@ class CommandDispatcher:
         again.refused, todo = torn(self.topology, calls, todo, results)
         for node, numbers in self._by_node(calls, todo, results, again, fixed):
             for part in chunks(calls, numbers):
+                if fixed is None and not self.topology.serves(node):  # another was named since the first portion
+                    for number in part:
+                        results[number] = UnreachableError("another node is the primary now", where=node.where)
+                    again.at_once += part
+                    continue
                 try:
                     check(node.where)
                     link = node.take(strict=True)

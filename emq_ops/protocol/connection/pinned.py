@@ -42,12 +42,12 @@ class Pinned:
     def _round(
         self, calls: Sequence[Call], todo: Sequence[int], results: list[Any], repeatable: bool
     ) -> tuple[list[int], bool]:
-        if self._why is None and not self._topology.serves(self._node):
-            self._why = "another node is the primary now"
-            self._link.close()
         left, todo = torn(self._topology, calls, todo, results)
         waits = bool(left)
         for part in chunks(calls, todo):
+            if self._why is None and not self._topology.serves(self._node):
+                self._why = "another node is the primary now"
+                self._link.close()
             if self._why is not None:
                 for number in part:
                     results[number] = self._gone()

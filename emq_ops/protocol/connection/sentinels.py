@@ -17,14 +17,17 @@ from emq_ops.protocol.connection.node import Node
 from emq_ops.protocol.connection.replies import ErrorReply
 from emq_ops.protocol.connection.topology import Nodes, Topology, show
 from emq_ops.protocol.connection.url import Address, Target
-from emq_ops.protocol.errors import EmqError, UnreachableError
+from emq_ops.protocol.errors import DeadlineError, EmqError, UnreachableError
 
 ASK_EVERY = 0.4
-"""Seconds for which an answer of the Sentinels holds."""
+"""An answer of the Sentinels that is older, in seconds, is asked for again by the next call."""
+HOLDS = 1.0
+"""Nothing is sent on an answer that is older, in seconds, as long as a Sentinel answers: meanwhile calls wait."""
 GLANCE = 1.0
-"""Seconds that one Sentinel may take to answer."""
+"""Seconds that the Sentinels may take to answer, all together."""
 SUSPECT = 5.0
 """For so many seconds a Sentinel that did not answer is asked only where no other did."""
+steady = time.monotonic
 
 
 class Sentinels(Topology):
@@ -46,22 +49,31 @@ class Sentinels(Topology):
         self._suspects: dict[Address, float] = {}
         self._primary: Node | None = None
         self._asked_at = 0.0
+        self._silent = False  # whether nobody answered when they were asked last
         self._lock = threading.Lock()  # of what is known
         self._asking = threading.Lock()  # of the links
 
     def node(self, slot: int | None) -> Node:
-        with self._lock:
-            known, due = self._primary, time.monotonic() >= self._asked_at + ASK_EVERY
-        if known is not None and not (due and self._asking.acquire(blocking=False)):
+        known, age = self._known()
+        if known is not None and age < ASK_EVERY:
             return known
-        if known is None:
+        if known is not None and (age < HOLDS or self._silent):
+            if not self._asking.acquire(blocking=False):
+                return known  # another thread asks
+        else:
             self._asking.acquire()
         try:
-            if known is None and self._primary is not None:
-                return self._primary  # another thread asked meanwhile
+            known, age = self._known()
+            if known is not None and age < ASK_EVERY:
+                return known  # another thread asked meanwhile
             return self._take(known)
         finally:
             self._asking.release()
+
+    def _known(self) -> tuple[Node | None, float]:
+        """The primary as it was named last, and how many seconds ago that was asked."""
+        with self._lock:
+            return self._primary, steady() - self._asked_at
 
     def serves(self, node: Node) -> bool:
         try:
@@ -86,14 +98,17 @@ class Sentinels(Topology):
 
     def _take(self, known: Node | None) -> Node:
         """Asks, and remembers; where nobody answers, what is `known` goes on."""
+        begun, silent = steady(), False
         try:
             found = self._nodes.at(self._find())
+        except DeadlineError:
+            raise  # the caller's time, not the Sentinels'
         except UnreachableError:
             if known is None:
                 raise
-            found = known
+            found, silent = known, True
         with self._lock:
-            self._asked_at = time.monotonic()
+            self._asked_at, self._silent = steady() if silent else begun, silent
             if known is None or self._primary is known:  # else something went wrong meanwhile: it is asked again
                 self._primary = found
         if known is not None and found is not known:
@@ -102,13 +117,13 @@ class Sentinels(Topology):
 
     def _find(self) -> Address:
         faults: list[str] = []
-        now = time.monotonic()
+        now = steady()
         sound = [address for address in self._target.addresses if self._suspects.get(address, 0.0) <= now]
         others = [address for address in self._target.addresses if address not in sound]
         named: tuple[int, Address] | None = None
         for addresses in (sound, others):
             for address in addresses:
-                answer = self._ask(address, faults)
+                answer = self._ask(address, GLANCE / len(addresses), faults)
                 if answer is not None and (named is None or answer[0] > named[0]):
                     named = answer
             if named is not None:
@@ -119,20 +134,20 @@ class Sentinels(Topology):
             fix="check the Sentinels' addresses and the name they know it by",
         )
 
-    def _ask(self, address: Address, faults: list[str]) -> tuple[int, Address] | None:
-        """What one Sentinel says: the epoch of its configuration and the primary's address. Whatever goes wrong is
-        added to `faults`."""
+    def _ask(self, address: Address, seconds: float, faults: list[str]) -> tuple[int, Address] | None:
+        """What one Sentinel says within `seconds`: the epoch of its configuration and the primary's address. Whatever
+        goes wrong is added to `faults`."""
         link = self._links.pop(address, None)
         try:
-            with deadline.deadline(GLANCE):
+            with deadline.deadline(seconds):
                 if link is None or not link.usable():
                     link = Link(address, self._own, f"Sentinel {show(address)}", tls=self._target.tls).open()
                 service = self._target.service
                 commands = [("SENTINEL", "GET-MASTER-ADDR-BY-NAME", service), ("SENTINEL", "MASTER", service)]
-                reply, facts = link.ask(commands, GLANCE)
+                reply, facts = link.ask(commands, seconds)
         except (EmqError, ConnectionLost) as fault:
             deadline.check(self._target.where)
-            self._suspects[address] = time.monotonic() + SUSPECT
+            self._suspects[address] = steady() + SUSPECT
             faults.append(str(fault))
             return None
         self._links[address] = link

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from sqlalchemy import update
@@ -13,15 +14,20 @@ from emq_ops.ledger.ledger import Ledger
 from emq_ops.ledger.schema import contacts
 from emq_ops.passes.events import PassStarted
 from emq_ops.policy.models import StalledPolicy
+from emq_ops.protocol.connection import flush, sentinels
 from emq_ops.protocol.connection.subscription import Subscription
 from emq_ops.protocol.errors import ReconnectedError
 from emq_ops.protocol.ids import mint
+from emq_ops.protocol.keyspace import keys_of
 from emq_ops.protocol.queue import Queue
+from emq_ops.protocol.scripts import load
 from emq_ops.protocol.server import Server, connect
 from emq_ops.protocol.transitions.enqueue import enqueue
 from tests.support.cluster import ask, until
 from tests.support.passing import add, lapse, leading, sweep, swept, take
-from tests.support.sentinel import Sentinel
+from tests.support.proxy import RespProxy, named
+from tests.support.sentinel import NAME, Sentinel
+from tests.support.valkey import Valkey
 
 LEASE_MS = 1_500
 COUNT = 12
@@ -33,21 +39,79 @@ def watched() -> Iterator[Sentinel]:
         yield opened
 
 
-def test_the_old_primary_is_left_though_it_lives_on(watched: Sentinel) -> None:
+class Steady:
+    """The clock that the Sentinels' answers age by: it stands still but for what a test adds."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.seconds = time.monotonic()
+        monkeypatch.setattr(sentinels, "steady", lambda: self.seconds)
+
+
+@pytest.fixture
+def steady(monkeypatch: pytest.MonkeyPatch) -> Steady:
+    return Steady(monkeypatch)
+
+
+def test_the_old_primary_is_left_within_a_second_though_it_lives_on(watched: Sentinel, steady: Steady) -> None:
     with connect(watched.url) as server:
         q = Queue(server, "mail")
         before = server.run_id("mail")
         with server.session("mail") as session, server.subscribe(q.keys.events) as events:
             old = watched.promote()
-            until("it is left", lambda: server.run_id("mail") != before)
+            steady.seconds += 1
+            assert enqueue(q, mint(), b"x")
+            assert server.run_id("mail") != before
             with pytest.raises(ReconnectedError, match="another node is the primary now"):
                 session.read("PING")
             until("it listens there", lambda: _hears(server, events, q.keys.events))
             assert events.gaps == 1
-        assert enqueue(q, mint(), b"x")
-        assert ask(old, "ZCARD", q.keys.pending) == 0
+        assert _pending_at(old) == 0
         [new] = [node for node in watched.nodes if node is not old]
-        assert ask(new, "ZCARD", q.keys.pending) == 1
+        assert _pending_at(new) == 1
+
+
+def test_portions_that_are_still_to_be_sent_go_to_the_new_one(
+    watched: Sentinel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old, new = watched.primary, watched.replica
+    now = time.monotonic()
+    monkeypatch.setattr(flush, "MAX_CALLS", 1)
+    monkeypatch.setattr(sentinels, "steady", lambda: now + _pending_at(old))
+    with connect(watched.url) as server:
+        q = Queue(server, "mail")
+        server.read("PING")
+        watched.promote()
+        jobs = [mint() for _ in range(3)]
+        calls = [([q.keys.row(job), q.keys.pending], (job, b"")) for job in jobs]
+        assert server.run_many(load("enqueue"), calls) == [1, 1, 1]
+    assert (_pending_at(old), _pending_at(new)) == (1, 2)
+
+
+def test_nobody_goes_on_with_an_old_answer_while_a_sentinel_is_asked(
+    watched: Sentinel, steady: Steady, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sentinels, "GLANCE", 60.0)
+    with RespProxy(f"redis://127.0.0.1:{watched.port}", tcp=True) as proxy:
+        url = proxy.url.replace("redis://", "redis+sentinel://") + f"/{NAME}"
+        with connect(url) as server, ThreadPoolExecutor(4) as pool:
+            q = Queue(server, "mail")
+            old = watched.promote()
+            fault = proxy.arm("hold_reply", match=named("SENTINEL"))
+            steady.seconds += 0.9
+            asking = pool.submit(enqueue, q, mint(), b"x")
+            fault.wait()
+            assert enqueue(q, mint(), b"x")  # nobody else waits yet
+            assert _pending_at(old) == 1
+            steady.seconds += 0.1
+            others = [pool.submit(enqueue, q, mint(), b"x") for _ in range(3)]
+            time.sleep(0.1)  # so that whoever would not wait has the time to show it
+            fault.release()
+            assert all(one.result(30) for one in [asking, *others])
+    assert _pending_at(old) == 1
+
+
+def _pending_at(node: Valkey) -> int:
+    return int(ask(node, "ZCARD", keys_of("mail").pending))
 
 
 def _hears(server: Server, events: Subscription, channel: str) -> bool:
