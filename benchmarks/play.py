@@ -20,7 +20,7 @@ import redis
 
 from emq_ops.ledger.ledger import open_ledger
 from emq_ops.playbook.context import Ops
-from emq_ops.playbook.play import Options, prepare
+from emq_ops.playbook.play import PlayOptions, prepare
 from emq_ops.protocol import ids
 from emq_ops.protocol.keyspace import Keys, keys_of
 from emq_ops.protocol.scripts import load
@@ -135,7 +135,7 @@ def main() -> None:
             times: dict[str, list[tuple[float, float]]] = {"play": [], "a": [], "b": [], "c": []}
 
             def play() -> None:
-                ended = prepare(Ops(server, ledger), "health-check", Options(), environment={}).run()
+                ended = prepare(Ops(server, ledger), "health-check", PlayOptions(), environment={}).run()
                 assert (ended.status, len(ended.tallies)) == ("done", QUEUES)
 
             gc.freeze()  # as the command does

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from emq_archive.local.store import SqlStore
 from emq_archive.model import Policy, StreamId, Writer, next_id, show_id
 from emq_archive.ports import Remote
-from emq_archive.reports import Outbox, Report, Shipped
+from emq_archive.reports import CycleReport, Outbox, Shipped
 from emq_archive.source import StreamSource
 from emq_archive.upkeep.prune import prune
 from emq_archive.write.facts import StreamFacts
@@ -59,7 +59,7 @@ class Driver:
         self.policy = policy
         self.fence = fence
         self.shipper = LogShipper(local, remote, source.ref, policy, writer)
-        self.report = Report(source.ref.queue, source.ref.stream)
+        self.report = CycleReport(source.ref.queue, source.ref.stream)
         self._watermark: str | None = None
         self._trim_ships = Allowance(BURST, policy.ship_after_ms)
         self._fault: EmqError | None = None
@@ -80,7 +80,7 @@ class Driver:
         below: StreamId | None = None,
         max_removals: int | None = None,
         progress: Progress | None = None,
-    ) -> Report:
+    ) -> CycleReport:
         """One cycle. `force` (a one-shot fold) ships all there is, so that all may go that the policy lets go. Nothing
         at or above `below` is trimmed (what a plan showed), and nothing at all where it would be more than
         `max_removals`. `progress` is called with how many records were read, of how many.
@@ -90,7 +90,7 @@ class Driver:
         """
         return self._cycle(force, below, max_removals, progress or _no_progress)
 
-    def _cycle(self, force: bool, below: StreamId | None, max_removals: int | None, progress: Progress) -> Report:
+    def _cycle(self, force: bool, below: StreamId | None, max_removals: int | None, progress: Progress) -> CycleReport:
         facts = self._observe()
         self._fold(facts, progress)
         bound = self._policy_bound(facts)
@@ -110,11 +110,11 @@ class Driver:
             raise self._fault
         return self.report
 
-    def preview(self) -> Report:
+    def preview(self) -> CycleReport:
         """What a forced cycle would do, as far as that can be known without doing it: `folded` counts what was not read
         by an earlier cycle, `trimmed` what the policy lets go of and no group needs, `bound` is of the age alone.
         Changes nothing."""
-        report = self.report = Report(self.source.ref.queue, self.source.ref.stream)
+        report = self.report = CycleReport(self.source.ref.queue, self.source.ref.stream)
         stored = self.local.frontier(self.source.ref)
         facts, ended = self.source.observe(stored)
         outbox = self.local.outbox(self.source.ref)
@@ -137,7 +137,7 @@ class Driver:
         return report
 
     def _observe(self) -> StreamFacts:
-        self.report = Report(self.source.ref.queue, self.source.ref.stream)
+        self.report = CycleReport(self.source.ref.queue, self.source.ref.stream)
         self._fault = self._outbox = None
         facts, ended = self.source.observe(self.local.frontier(self.source.ref))
         if ended:

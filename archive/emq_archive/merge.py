@@ -12,7 +12,7 @@ Order = tuple[StreamId, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class SortedSource:
     """A sorted source: nothing in it is below `first`; `open` reads it."""
 
     first: StreamId
@@ -24,7 +24,7 @@ def order(record: Record) -> Order:
     return record.id, record.incarnation
 
 
-def merge(runs: Iterable[Run]) -> Iterator[Record]:
+def merge(runs: Iterable[SortedSource]) -> Iterator[Record]:
     """All records of `runs` (which come by `first`) in order; of several with one id and incarnation, the first
     source's. Only sources whose ranges overlap are open at once."""
     waiting = iter(runs)

@@ -82,7 +82,7 @@ class Shipped:
 
 
 @dataclass(slots=True)
-class Report(Row):
+class CycleReport(Row):
     """What one cycle did. Counts are records; `refused` says why nothing (more) was trimmed; `notes` what an operator
     should know (another trimmer, a stream made anew, a watermark that could not be written)."""
 

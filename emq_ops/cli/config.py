@@ -13,7 +13,7 @@ from emq_ops.cli.output import emit_one, say
 from emq_ops.config.effective import Layers
 from emq_ops.policy.words import nearest
 from emq_ops.protocol.keyspace import queue_name
-from emq_ops.syntax.errors import BUILT_IN, Mark
+from emq_ops.syntax.errors import BUILT_IN, Position
 
 app = new_app("The config, as it holds.")
 
@@ -52,5 +52,5 @@ def _yaml(value: Any) -> Any:
     return str(value).lower() if isinstance(value, bool) else value
 
 
-def _place(mark: Mark) -> str:
+def _place(mark: Position) -> str:
     return mark.file if mark is BUILT_IN or not mark.line else f"{Path(mark.file)}:{mark.line}"

@@ -13,7 +13,7 @@ from emq_ops.cli.options import new_app
 from emq_ops.cli.passing import run_by_hand
 from emq_ops.passes.frame.contract import Order, Pass
 from emq_ops.passes.registry import by_name
-from emq_ops.policy.kinds import Kind
+from emq_ops.policy.kinds import FieldType
 from emq_ops.policy.options import Key, keys
 from emq_ops.policy.schedule import Schedule
 from emq_ops.protocol.errors import BadInputError
@@ -37,7 +37,7 @@ def _flags(what: Pass) -> dict[str, Key]:
     return {
         key.name: key
         for name, key in keys(what.policy).items()
-        if name not in keys(Schedule) and isinstance(key.shape, Kind)
+        if name not in keys(Schedule) and isinstance(key.shape, FieldType)
     }
 
 
@@ -81,13 +81,13 @@ def _help(key: Key) -> str:
 
 
 def _metavar(key: Key) -> str:
-    assert isinstance(key.shape, Kind)
+    assert isinstance(key.shape, FieldType)
     return "N" if key.shape.numeric else "VALUE"
 
 
 def _taken(key: Key, text: str) -> Any:
     """A flag's value. Raises BadInputError."""
-    assert isinstance(key.shape, Kind)
+    assert isinstance(key.shape, FieldType)
     try:
         return key.shape.given(text)
     except ValueError as fault:

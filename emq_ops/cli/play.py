@@ -31,7 +31,7 @@ from emq_ops.playbook import runner
 from emq_ops.playbook.asks import Asks, Confirmation
 from emq_ops.playbook.context import Ops, QueuePolicy
 from emq_ops.playbook.model import Task
-from emq_ops.playbook.play import Options, prepare, read, resume, shipped
+from emq_ops.playbook.play import PlayOptions, prepare, read, resume, shipped
 from emq_ops.playbook.runner import Ended
 from emq_ops.playbook.select import select
 from emq_ops.protocol.errors import BadInputError
@@ -92,7 +92,7 @@ def play(
     if list_books:
         context.emit_rows([{"name": n, "file": str(p)} for n, p in sorted(shipped().items())], ("name", "file"))
         return
-    options = Options(
+    options = PlayOptions(
         check,
         _split(tags, "--tags"),
         _split(skip_tags, "--skip-tags"),
@@ -108,7 +108,7 @@ def play(
         return
     if resume_run is None:
         _named(playbook)
-    elif options != Options(env=options.env):
+    elif options != PlayOptions(env=options.env):
         raise BadInputError(
             "a resumed run keeps what it was asked", where="--resume", fix="leave the other options out"
         )
@@ -143,7 +143,7 @@ def _split(values: Sequence[str] | None, option: str) -> list[str]:
 def _run(
     context: CommandContext,
     playbook: str | None,
-    options: Options,
+    options: PlayOptions,
     run: str | None,
     *,
     diff: bool,

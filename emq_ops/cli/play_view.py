@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from emq_ops.cli.output import cell, emit_rows, plain
 from emq_ops.playbook import events
-from emq_ops.playbook.outcome import CHANGED, FAILED, OK, SKIPPED, Outcome, Tally
+from emq_ops.playbook.outcome import CHANGED, FAILED, OK, SKIPPED, RecapLine, TaskOutcome
 from emq_ops.protocol.errors import one_line
 
 RECAP = ("ok", "changed", "skipped", "failed", "rescued")
@@ -21,7 +21,7 @@ _WIDTH = 78
 _COLOURS = {OK: "32", CHANGED: "33", SKIPPED: "36", FAILED: "31", "head": "1", "dim": "2"}
 
 
-class View(Protocol):
+class PlayView(Protocol):
     """Takes events; `close` after the last."""
 
     def __call__(self, event: events.PlayEvent) -> None: ...
@@ -30,7 +30,7 @@ class View(Protocol):
         """Writes what is only known at the end."""
 
 
-def view_of(output: str, *, diff: bool) -> View:
+def view_of(output: str, *, diff: bool) -> PlayView:
     """The view for ``--output``."""
     if output == "table":
         return LiveView(diff=diff)
@@ -123,7 +123,7 @@ def _side(value: Any) -> str:
     return "none" if value is None else cell(value)
 
 
-def said_of(outcome: Outcome, queue: str, *, check: bool) -> str:
+def said_of(outcome: TaskOutcome, queue: str, *, check: bool) -> str:
     """What a line says of an outcome on `queue`: its message, how many, and the first of which."""
     parts = [one_line(outcome.message)] if outcome.message else []
     if outcome.unknown:
@@ -138,14 +138,14 @@ def said_of(outcome: Outcome, queue: str, *, check: bool) -> str:
     return "; ".join(parts)
 
 
-def outcome_row(outcome: Outcome, *, replayed: bool) -> dict[str, Any]:
+def outcome_row(outcome: TaskOutcome, *, replayed: bool) -> dict[str, Any]:
     """An outcome as plain data."""
     row = outcome.as_row()
     row["diff"] = [{"what": what, "before": before, "after": after} for what, before, after in outcome.diff]
     return row | {"failed": outcome.status == FAILED, "replayed": replayed}
 
 
-def recap_row(tallies: Mapping[str, Tally]) -> dict[str, dict[str, int]]:
+def recap_row(tallies: Mapping[str, RecapLine]) -> dict[str, dict[str, int]]:
     """The recap as plain data, by queue."""
     return {queue: tally.as_row() for queue, tally in tallies.items()}
 

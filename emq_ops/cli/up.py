@@ -24,7 +24,7 @@ from emq_ops.daemon import clock
 from emq_ops.daemon.alerting import Alerting
 from emq_ops.daemon.daemon import Daemon, NothingAppliedError
 from emq_ops.daemon.events import StateFault
-from emq_ops.daemon.log import Log
+from emq_ops.daemon.log import EventLog
 from emq_ops.daemon.once import run_due
 from emq_ops.daemon.status import task_rows
 from emq_ops.daemon.tasks import task_set
@@ -64,7 +64,7 @@ def up(
     if log not in ("text", "json"):
         raise BadInputError(f"no log form '{log}'", where="--log", fix="text or json")
     context = CommandContext.of(ctx)
-    written = Log(log, verbose=verbose)
+    written = EventLog(log, verbose=verbose)
     with context.ledger() as ledger:
         where = server_wiring(context, revisions.current(ledger))
         with where.connect("up") as server:
@@ -77,7 +77,7 @@ def up(
             _serve(session, where, written, ready_file, follow)
 
 
-def _apply(session: Deployment, loaded: Loaded, log: Log, *, allow_loss: bool) -> None:
+def _apply(session: Deployment, loaded: Loaded, log: EventLog, *, allow_loss: bool) -> None:
     """Applies the file. Raises RefusedError where that could lose data, or something forbids it."""
     require_set(loaded)
     proposal = session.propose(loaded)
@@ -100,7 +100,7 @@ def _stores(where: Wiring) -> Callable[[Revision], Stores]:
     return make
 
 
-def _once(session: Deployment, context: CommandContext, where: Wiring, log: Log) -> int:
+def _once(session: Deployment, context: CommandContext, where: Wiring, log: EventLog) -> int:
     revision = session.current()
     if revision is None:
         raise NothingAppliedError(session.ledger.where)
@@ -144,7 +144,7 @@ def _watched(loaded: Loaded) -> list[Path]:
 class FileFollower:
     """Applies the config file whenever it changes. What is wrong with it is said once, and nothing changes."""
 
-    def __init__(self, context: CommandContext, session: Deployment, log: Log, allow_loss: bool) -> None:
+    def __init__(self, context: CommandContext, session: Deployment, log: EventLog, allow_loss: bool) -> None:
         self._context, self._session, self._log, self._allow_loss = context, session, log, allow_loss
         self._seen = self._last = _stamps(_watched(context.read_config()))
 
@@ -165,7 +165,7 @@ class FileFollower:
 
 
 def _serve(
-    session: Deployment, where: Wiring, log: Log, ready_file: Path | None, follow: Callable[[], None] | None
+    session: Deployment, where: Wiring, log: EventLog, ready_file: Path | None, follow: Callable[[], None] | None
 ) -> None:
     stop = threading.Event()
     alerting = Alerting(where.env, lambda event: log.say("alert_not_sent", kind=getattr(event, "kind", "")))
@@ -207,7 +207,7 @@ def _serve(
             http.stop()
 
 
-def _http(daemon: Daemon, where: Wiring, log: Log) -> HttpServer | None:
+def _http(daemon: Daemon, where: Wiring, log: EventLog) -> HttpServer | None:
     """The pages of ``http.listen``; None where nothing listens."""
     section = daemon.revision.document.globals.get("http") or {}
     if not section.get("listen"):

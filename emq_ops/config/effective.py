@@ -15,10 +15,10 @@ from emq_ops.passes.frame.contract import Pass
 from emq_ops.passes.registry import PASSES
 from emq_ops.policy.options import keys
 from emq_ops.protocol import globs
-from emq_ops.syntax.errors import BUILT_IN, Mark, SourceError
+from emq_ops.syntax.errors import BUILT_IN, Position, SourceError
 from emq_ops.syntax.tree import MapTree, Scalar, Tree, plain
 
-Items = dict[str, tuple[Mark, Tree]]
+Items = dict[str, tuple[Position, Tree]]
 _ARCHIVED = frozenset(one.section for one in PASSES if archived(one.policy))
 
 
@@ -28,7 +28,7 @@ class Value:
 
     path: str
     value: Any
-    mark: Mark
+    mark: Position
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ class Effective:
     def _value(self, path: tuple[str, ...], value: Any) -> Value:
         return Value(".".join(path), value, self.mark(path))
 
-    def mark(self, path: tuple[str, ...]) -> Mark:
+    def mark(self, path: tuple[str, ...]) -> Position:
         """Where the value at `path` is said; `BUILT_IN` where nobody says it."""
         here: Tree = self.layers
         found = BUILT_IN
@@ -96,7 +96,7 @@ class Effective:
         return found
 
 
-def _place(key: Mark, value: Tree) -> Mark:
+def _place(key: Position, value: Tree) -> Position:
     return value.mark if isinstance(value, Scalar) else key
 
 
@@ -144,7 +144,7 @@ class Layers:
         """The globs, the most specific last."""
         return list(self._globs)
 
-    def mark(self, selector: str) -> Mark:
+    def mark(self, selector: str) -> Position:
         """Where an entry stands."""
         return self._entries[selector][0]
 
@@ -236,7 +236,7 @@ class Layers:
         self._check(effective)
         return effective
 
-    def _task(self, build: Sections, one: Pass, path: str, at: Mark, tree: Tree) -> Fields | None:
+    def _task(self, build: Sections, one: Pass, path: str, at: Position, tree: Tree) -> Fields | None:
         """The fields of one pass, over what `archive` says for all that is archived."""
         items: Items = dict(self._archive) if archived(one.policy) else {}
         if "archive" in keys(one.policy):

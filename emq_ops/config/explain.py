@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from emq_ops.policy.reading import Fault
 from emq_ops.policy.words import nearest
-from emq_ops.syntax.errors import Mark, SourceError, shown
+from emq_ops.syntax.errors import Position, SourceError, shown
 from emq_ops.syntax.tree import ListTree, MapTree, Tree
 
 
@@ -22,7 +22,7 @@ def dotted(parts: Sequence[str | int]) -> str:
     return out
 
 
-def locate(tree: Tree, parts: Sequence[str | int], *, key: bool = False) -> tuple[Mark, Tree]:
+def locate(tree: Tree, parts: Sequence[str | int], *, key: bool = False) -> tuple[Position, Tree]:
     """The mark of what stands at a path (`key`: of its key) and the value; the nearest thing above it where there is
     nothing."""
     mark, here = tree.mark, tree

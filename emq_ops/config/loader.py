@@ -15,7 +15,7 @@ from emq_ops.config.models import Config
 from emq_ops.passes.registry import PASSES
 from emq_ops.policy.reading import Reader
 from emq_ops.policy.references import unset
-from emq_ops.syntax.errors import Mark, SourceError
+from emq_ops.syntax.errors import Position, SourceError
 from emq_ops.syntax.tree import MAX_BYTES, ListTree, MapTree, Scalar, Tree, parse, plain
 
 MAX_FILES = 1000
@@ -59,7 +59,7 @@ def load(files: Sequence[Path], env: Mapping[str, str], *, only: Sequence[str] |
     Raises SourceError: the first fault in front, further ones in `others`.
     """
     files_read = _Files()
-    tree: Tree = MapTree(Mark(str(files[0]) if files else "no file", 0, 0), {}, 1)
+    tree: Tree = MapTree(Position(str(files[0]) if files else "no file", 0, 0), {}, 1)
     for path in files:
         tree = overlay(tree, files_read.read(path, ()))
     filled = _fill(tree)
@@ -118,7 +118,7 @@ def _fill(tree: Tree) -> MapTree:
             return MapTree(value.mark, sections, value.size)
         return value
 
-    items: dict[str, tuple[Mark, Tree]] = {}
+    items: dict[str, tuple[Position, Tree]] = {}
     for key, (mark, value) in tree.items.items():
         if key.startswith("x-"):
             continue  # a place for anchors; nothing reads it
@@ -168,7 +168,7 @@ class _Files:
         self.sources: list[Source] = []
         self.folders: list[Path] = []
 
-    def read(self, path: Path, chain: tuple[Path, ...], at: Mark | None = None) -> Tree:
+    def read(self, path: Path, chain: tuple[Path, ...], at: Position | None = None) -> Tree:
         """The tree of one file over those that it includes."""
         try:
             real = path.resolve()
@@ -189,7 +189,7 @@ class _Files:
                 size = path.stat().st_size
                 raise SourceError(
                     f"the file has {size:,} bytes",
-                    Mark(str(path), 1, 1),
+                    Position(str(path), 1, 1),
                     fix=f"at most {MAX_BYTES:,}; split it with include:",
                 )
         except OSError as fault:
@@ -208,11 +208,11 @@ class _Files:
         self.sources.append(Source(path, hashlib.sha256(text).hexdigest()))
         return tree if below is None else overlay(below, tree)
 
-    def _includes(self, tree: Tree, path: Path) -> list[tuple[Mark, Path]]:
+    def _includes(self, tree: Tree, path: Path) -> list[tuple[Position, Path]]:
         if not isinstance(tree, MapTree) or "include" not in tree.items:
             return []
         _, value = tree.items["include"]
-        found: list[tuple[Mark, Path]] = []
+        found: list[tuple[Position, Path]] = []
         for item in (value,) if isinstance(value, Scalar) else value.items if not isinstance(value, MapTree) else ():
             if not isinstance(item, Scalar) or not isinstance(item.value, str):
                 continue  # the validator says what is wrong with it

@@ -6,7 +6,7 @@ from dataclasses import MISSING
 from typing import Any
 
 from emq_ops.config.models import Config
-from emq_ops.policy.kinds import REFERENCE_SCHEMA, Kind
+from emq_ops.policy.kinds import REFERENCE_SCHEMA, FieldType
 from emq_ops.policy.options import Key, Listed, Nested, Shape, show
 from emq_ops.policy.reading import keys_with
 
@@ -29,7 +29,7 @@ def json_schema() -> dict[str, Any]:
 
 
 def _shape(shape: Shape, definitions: dict[str, Any]) -> dict[str, Any]:
-    if isinstance(shape, Kind):
+    if isinstance(shape, FieldType):
         if shape.text:
             return dict(shape.schema)
         return {"anyOf": [*shape.schema.get("anyOf", [shape.schema]), REFERENCE_SCHEMA]}

@@ -14,7 +14,7 @@ from emq_ops.policy.options import build, written
 from emq_ops.policy.reading import Reader
 from emq_ops.policy.references import has_reference
 from emq_ops.protocol.errors import BadInputError
-from emq_ops.syntax.errors import BUILT_IN, Mark, SourceError
+from emq_ops.syntax.errors import BUILT_IN, Position, SourceError
 from emq_ops.syntax.tree import MapTree, Tree, plain
 
 Fields = dict[str, Any]
@@ -38,7 +38,7 @@ class Sections:
             raise explain(reader.faults, tree, ("queues", self._queue, *(path.split(".", 1) if path else ())))
         return values
 
-    def task(self, policy: type[Any], path: str, at: Mark, tree: Tree) -> Fields | None:
+    def task(self, policy: type[Any], path: str, at: Position, tree: Tree) -> Fields | None:
         """A pass's fields; None where it is not enabled. `at`: the place of the section's key. Raises SourceError."""
         if not isinstance(tree, MapTree):
             return None
@@ -50,7 +50,7 @@ class Sections:
             self._alike[key] = self._fields(policy, path, at, tree, values) if on else None
         return self._alike[key]
 
-    def _fields(self, policy: type[Any], path: str, at: Mark, tree: MapTree, values: Fields) -> Fields:
+    def _fields(self, policy: type[Any], path: str, at: Position, tree: MapTree, values: Fields) -> Fields:
         where = dotted(["queues", self._queue, *path.split(".", 1)])
         try:
             built = build(policy, values)

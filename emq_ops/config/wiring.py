@@ -23,7 +23,7 @@ from emq_ops.policy.options import keys, show, written
 from emq_ops.policy.references import ReferenceFault, has_reference, references, resolve
 from emq_ops.protocol.connection.options import ConnectionOptions
 from emq_ops.protocol.server import Server, connect
-from emq_ops.syntax.errors import Mark, SourceError, shown
+from emq_ops.syntax.errors import Position, SourceError, shown
 
 Json = dict[str, Any]
 
@@ -56,13 +56,13 @@ class Wiring:
     archive: Json | None
     base: Path
     env: Mapping[str, str] = field(default_factory=lambda: os.environ, repr=False)
-    marks: Mapping[str, Mark] = field(default_factory=dict, repr=False)
+    marks: Mapping[str, Position] = field(default_factory=dict, repr=False)
 
     @classmethod
     def of(cls, loaded: Loaded) -> Wiring:
         """From a config that was read."""
         sections: dict[str, Json | None] = {}
-        marks: dict[str, Mark] = {}
+        marks: dict[str, Position] = {}
         for name in ("server", "state", "archive"):
             model = getattr(loaded.config, name)
             if model is None:
@@ -241,7 +241,7 @@ class Wiring:
         raise SourceError(f"{where} {what}", mark, fix="write https:// and the store's host, or take it out")
 
 
-def section_json(loaded: Loaded, path: tuple[str | int, ...], model: Any, marks: dict[str, Mark]) -> Json:
+def section_json(loaded: Loaded, path: tuple[str | int, ...], model: Any, marks: dict[str, Position]) -> Json:
     """A section as plain JSON: built-in defaults filled in, references as written, relative file URLs made absolute;
     `marks` gets the places."""
     out: Json = {}

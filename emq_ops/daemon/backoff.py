@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from emq_ops.daemon.tasks import Task
+from emq_ops.daemon.tasks import PassTask
 from emq_ops.policy.triggers import Interval
 
 CRON_FIRST_MS = 30_000
 
 
-def retry_ms(task: Task, failures: int, most_ms: int) -> int:
+def retry_ms(task: PassTask, failures: int, most_ms: int) -> int:
     """After how many ms the run after `failures` in a row may begin: the interval (30 s for a cron task), doubled by
     each failure, `most_ms` at the most."""
     trigger = task.schedule.trigger

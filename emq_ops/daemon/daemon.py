@@ -29,7 +29,7 @@ from emq_ops.daemon.notify import ReadyFile, sd_notify
 from emq_ops.daemon.progress import EVERY_MS, ProgressBook
 from emq_ops.daemon.requests import serve
 from emq_ops.daemon.settings import DaemonSettings, at_next_start, settings_of
-from emq_ops.daemon.tasks import Task, TaskSet, task_set
+from emq_ops.daemon.tasks import PassTask, TaskSet, task_set
 from emq_ops.daemon.timers import Timers
 from emq_ops.daemon.work import PassRunner
 from emq_ops.deploy.store import revisions
@@ -290,7 +290,7 @@ class Daemon:
         led = [queue for queue in self._queues if self.leads.fence_of(queue) is not None]
         serve(self.ledger, led, self.dispatcher, self._set.longest_lease_ms)
 
-    def _missed(self, task: Task, count: int) -> None:
+    def _missed(self, task: PassTask, count: int) -> None:
         self.book.missed(task, count)
         self.emit(TaskMissed(task.queue, task=task.text, count=count))
 

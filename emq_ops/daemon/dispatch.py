@@ -12,15 +12,15 @@ from typing import Protocol
 from emq_ops.daemon import clock
 from emq_ops.daemon.backoff import retry_ms
 from emq_ops.daemon.events import TaskFailed, TaskLate
-from emq_ops.daemon.pools import Pool
+from emq_ops.daemon.pools import ThreadPool
 from emq_ops.daemon.probe import Probe
 from emq_ops.daemon.progress import ProgressBook
-from emq_ops.daemon.tasks import Task
+from emq_ops.daemon.tasks import PassTask
 from emq_ops.daemon.timers import Cue, ordered
 from emq_ops.daemon.work import PassRunner
 from emq_ops.ledger.runs import IdleBook
 from emq_ops.passes.events import Emit
-from emq_ops.passes.frame.frame import Lease, Outcome
+from emq_ops.passes.frame.frame import LeaseSource, PassOutcome
 from emq_ops.protocol.errors import DeadlineError, EmqError, FenceError, SlotMovingError
 
 Key = tuple[str, str]
@@ -36,7 +36,7 @@ class Leases(Protocol):
         """Whether a run may begin: we lead the queue, and its server answers."""
         ...
 
-    def lease_of(self, queue: str) -> Lease:
+    def lease_of(self, queue: str) -> LeaseSource:
         """The lease of a queue, as runs take it."""
         ...
 
@@ -58,11 +58,11 @@ class Dispatcher:
     ) -> None:
         self.runner, self.leases, self.book, self.idle, self.emit = runner, leases, book, idle, emit
         self.probe = Probe(runner.services.server)
-        self._quick, self._slow = Pool("pass", sizes.threads), Pool("store", sizes.archive_threads)
+        self._quick, self._slow = ThreadPool("pass", sizes.threads), ThreadPool("store", sizes.archive_threads)
         self.backoff_ms = sizes.backoff_ms
         self._fenced: dict[Key, int] = {}
         self._put_off_until: dict[Key, float] = {}
-        self._tasks: dict[Key, Task] = {}
+        self._tasks: dict[Key, PassTask] = {}
         self._cues: queue.SimpleQueue[Cue] = queue.SimpleQueue()
         self._pending: dict[Key, Cue] = {}
         self._retry_at: dict[Key, float] = {}
@@ -74,7 +74,7 @@ class Dispatcher:
         """A task is due. Returns at once."""
         self._cues.put(cue)
 
-    def keep(self, tasks: dict[Key, Task]) -> None:
+    def keep(self, tasks: dict[Key, PassTask]) -> None:
         """Only these tasks are ours now: what is due of the others is dropped, what is due of these and not begun takes
         the new policy, also where its cue was given before and is taken up later."""
         with self._lock:
@@ -117,7 +117,7 @@ class Dispatcher:
             else:
                 self._start(cue)
 
-    def _idle(self, tasks: list[Task]) -> set[Key]:
+    def _idle(self, tasks: list[PassTask]) -> set[Key]:
         """Those that have nothing to do. What can't be told is not idle, nor is a run with something to settle before
         (a trim with a plan's list), which is read before the queues are looked at, so that it is no later one."""
         ledger, limits, unsure = self.runner.services.state, {}, set()
@@ -215,7 +215,7 @@ class Dispatcher:
             with self._lock:
                 self._running.discard(task.key)
 
-    def _pass(self, task: Task) -> Outcome:
+    def _pass(self, task: PassTask) -> PassOutcome:
         before = self.probe.before(task)
         done = self.runner.run(task, self.leases.lease_of(task.queue))
         self.probe.ended(task, before, done)

@@ -11,7 +11,7 @@ from emq_ops.daemon.events import QueueRefused, ServerBack, ServerLost
 from emq_ops.ledger import interruptions
 from emq_ops.ledger.ledger import Ledger
 from emq_ops.passes.events import Emit
-from emq_ops.passes.frame.frame import Lease
+from emq_ops.passes.frame.frame import LeaseSource
 from emq_ops.passes.lease.lease_set import LeaseSet
 from emq_ops.passes.lease.owner import ForeignQueueError
 from emq_ops.passes.lease.queue_lease import HeldQueueError
@@ -59,7 +59,7 @@ class Leads:
         """Whether a run may begin: we lead the queue, and its server answers."""
         return queue in self._leases.fences and not self.is_away(queue)
 
-    def lease_of(self, queue: str) -> Lease:
+    def lease_of(self, queue: str) -> LeaseSource:
         """The lease of a queue, as runs take it: kept here, and asked for anew by the next round where it was lost."""
         return _Led(self, queue)
 

@@ -18,7 +18,7 @@ QUIET = frozenset({"pass_started", "slice_swept", "slice_trimmed", "died"})
 """Said only when asked for everything."""
 
 
-class Log:
+class EventLog:
     """Writes one line an event. `form`: ``text`` or ``json``; `verbose`: every event."""
 
     def __init__(self, form: str = "text", *, verbose: bool = False, colour: bool | None = None) -> None:

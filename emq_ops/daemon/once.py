@@ -8,7 +8,7 @@ from typing import Any
 
 from emq_ops.daemon import clock
 from emq_ops.daemon.progress import ProgressBook
-from emq_ops.daemon.tasks import Task, TaskSet
+from emq_ops.daemon.tasks import PassTask, TaskSet
 from emq_ops.daemon.timers import due_now, ordered
 from emq_ops.daemon.work import PassRunner
 from emq_ops.passes.lease.kept import KeptLease
@@ -19,11 +19,11 @@ LEASE_WAIT_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class TaskOutcome:
+class PassTaskOutcome:
     """What became of one task: `status` done, idle, missed (too late to start), led (a living process leads the queue
     and sees to it) or failed."""
 
-    task: Task
+    task: PassTask
     status: str
     late_ms: int = 0
     report: dict[str, Any] | None = None
@@ -35,7 +35,7 @@ class TaskOutcome:
         return {**head, "error": self.error, "report": self.report}
 
 
-def run_due(runner: PassRunner, found: TaskSet) -> Iterator[TaskOutcome]:
+def run_due(runner: PassRunner, found: TaskSet) -> Iterator[PassTaskOutcome]:
     """Runs what is due by what is remembered of each task; one that never ran is due. One after the other, under a
     lease a queue; one task's fault does not stop the others."""
     services = runner.services
@@ -51,7 +51,7 @@ def run_due(runner: PassRunner, found: TaskSet) -> Iterator[TaskOutcome]:
     for task, due in missed:
         book.missed(task, due.missed)
         book.seen_to(task, due.latest)
-        yield TaskOutcome(task, "missed")
+        yield PassTaskOutcome(task, "missed")
     for cue in ordered(due_now(found.tasks.values(), marks, now)):
         task = cue.task
         lease = QueueLease(services.server, services.state, task.queue, emit=services.emit)
@@ -60,12 +60,12 @@ def run_due(runner: PassRunner, found: TaskSet) -> Iterator[TaskOutcome]:
                 book.begun(cue)
                 done = runner.run(task, kept, "once")
         except HeldQueueError as held:
-            yield TaskOutcome(task, "led", cue.late_ms, error=str(held))
+            yield PassTaskOutcome(task, "led", cue.late_ms, error=str(held))
             continue
         except EmqError as fault:
             book.ended(cue, str(fault), idle=False)
-            yield TaskOutcome(task, "failed", cue.late_ms, error=str(fault))
+            yield PassTaskOutcome(task, "failed", cue.late_ms, error=str(fault))
             continue
         book.ended(cue, None, idle=False)
-        yield TaskOutcome(task, "idle" if done.idle else "done", cue.late_ms, done.report.as_row())
+        yield PassTaskOutcome(task, "idle" if done.idle else "done", cue.late_ms, done.report.as_row())
     book.flush()

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 
 
-class Pool:
+class ThreadPool:
     """`size` threads that run jobs in order. They do not keep the process alive."""
 
     def __init__(self, name: str, size: int) -> None:

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from emq_ops.daemon import clock
-from emq_ops.daemon.tasks import Task
+from emq_ops.daemon.tasks import PassTask
 from emq_ops.passes.frame.contract import Facts, Glance
-from emq_ops.passes.frame.frame import Outcome
+from emq_ops.passes.frame.frame import PassOutcome
 from emq_ops.passes.observe.queue_state import QueueState
 from emq_ops.protocol.errors import EmqError, UnreachableError
 from emq_ops.protocol.scripts import load
@@ -32,7 +32,7 @@ class Probe:
         self.unanswered: set[str] = set()
         """Queues of the last look whose node did not answer."""
 
-    def idle(self, tasks: Sequence[Task]) -> set[_Key]:
+    def idle(self, tasks: Sequence[PassTask]) -> set[_Key]:
         """The keys of those that have nothing to do. One that can't be told is not idle: its pass will say why."""
         asked = [task for task in tasks if not task.what.rests or self._rest_of(task) is not None]
         glances = {task.key: task.what.loaded.glance(task.queue, task.target) for task in asked}
@@ -54,7 +54,7 @@ class Probe:
                     self.seen_ms[task.queue] = now.now_ms
         return found
 
-    def _rest_of(self, task: Task) -> tuple[Any, float] | None:
+    def _rest_of(self, task: PassTask) -> tuple[Any, float] | None:
         rest = self._rests.get(task.key)
         if rest is None and task.what.observes and task.queue in self._idle_queues:
             return self._idle_queues[task.queue], 0.0
@@ -71,7 +71,7 @@ class Probe:
                 seen[key] = reply if isinstance(reply, EmqError) else wanted[key].parse(reply)
         return seen
 
-    def before(self, task: Task) -> Any:
+    def before(self, task: PassTask) -> Any:
         """What is seen right before a run, where the run itself does not look; None where it does, or it can't be
         seen."""
         self._rests.pop(task.key, None)
@@ -82,7 +82,7 @@ class Probe:
             return glance.parse(self.server.run(load(glance.script), list(glance.keys), readonly=True))
         return None
 
-    def ended(self, task: Task, before: Any, outcome: Outcome) -> None:
+    def ended(self, task: PassTask, before: Any, outcome: PassOutcome) -> None:
         """A run is through. `before`: what `before` saw."""
         rest = task.what.loaded.rest(outcome.before or before, outcome.report, task.policy)
         if rest is not None:

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from emq_ops.daemon import clock
-from emq_ops.daemon.tasks import Task
+from emq_ops.daemon.tasks import PassTask
 from emq_ops.ledger import marks
 from emq_ops.ledger.ledger import Ledger
 from emq_ops.ledger.marks import TaskProgress
@@ -39,18 +39,18 @@ class ProgressBook:
             self._marks |= found
         return found
 
-    def mark(self, task: Task) -> TaskProgress:
+    def mark(self, task: PassTask) -> TaskProgress:
         """A copy of what is remembered; a fresh one where nothing is."""
         with self._lock:
             return replace(self._of(task))
 
-    def missed(self, task: Task, count: int) -> None:
+    def missed(self, task: PassTask, count: int) -> None:
         """Runs that were too late to start."""
         with self._lock:
             self._of(task).missed += count
             self._dirty.add(task.key)
 
-    def seen_to(self, task: Task, instant: datetime) -> None:
+    def seen_to(self, task: PassTask, instant: datetime) -> None:
         """Runs up to `instant` are accounted for."""
         with self._lock:
             mark = self._of(task)
@@ -113,5 +113,5 @@ class ProgressBook:
         with self._lock:
             self._dirty.difference_update(keys)
 
-    def _of(self, task: Task) -> TaskProgress:
+    def _of(self, task: PassTask) -> TaskProgress:
         return self._marks.setdefault(task.key, TaskProgress(task.queue, task.name, due_ms=0))

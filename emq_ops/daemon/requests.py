@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from emq_ops.daemon.dispatch import Dispatcher
-from emq_ops.daemon.tasks import Task
+from emq_ops.daemon.tasks import PassTask
 from emq_ops.ledger import requests
 from emq_ops.ledger.ledger import Ledger
 from emq_ops.ledger.requests import Request
@@ -18,7 +18,7 @@ from emq_ops.policy.rows import from_row
 from emq_ops.protocol.errors import BadInputError, EmqError
 
 
-def _task_of(request: Request, lease_ms: int) -> Task:
+def _task_of(request: Request, lease_ms: int) -> PassTask:
     """The task with the policy that the command gave. Raises BadInputError for a kind that is none."""
     what, row = by_name(request.kind), request.options.get("policy")
     if what is None or not isinstance(row, dict):
@@ -26,7 +26,7 @@ def _task_of(request: Request, lease_ms: int) -> Task:
     policy = from_row(what.policy, row)
     # The asker waits as long as it likes.
     schedule = replace(policy.schedule, timeout_ms=None)
-    return Task(request.queue, what, policy, schedule, str(request.options.get("stream") or ""), lease_ms)
+    return PassTask(request.queue, what, policy, schedule, str(request.options.get("stream") or ""), lease_ms)
 
 
 def serve(ledger: Ledger, queues: Sequence[str], dispatcher: Dispatcher, lease_ms_of: Callable[[str], int]) -> int:
@@ -50,7 +50,7 @@ def serve(ledger: Ledger, queues: Sequence[str], dispatcher: Dispatcher, lease_m
     return served
 
 
-def _job(ledger: Ledger, dispatcher: Dispatcher, request: Request, task: Task) -> Callable[[], None]:
+def _job(ledger: Ledger, dispatcher: Dispatcher, request: Request, task: PassTask) -> Callable[[], None]:
     def run() -> None:
         try:
             # What a command or a play asks for by bounds of its own is not the trim that a plan foretold.

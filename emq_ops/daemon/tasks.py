@@ -18,7 +18,7 @@ LEASE_MS = 30_000
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class PassTask:
     """One pass of one queue. `target`: the stream of an archive, '' for a pass that a queue has once; `schedule`: the
     policy's, or another; `lease_ms`: the queue's longest job lease."""
 
@@ -69,11 +69,13 @@ def _sections(wanted: Mapping[str, Any]) -> Iterator[tuple[Pass, str, Mapping[st
             yield what, "", below
 
 
-def tasks_of_queue(queue: str, wanted: Mapping[str, Any], env: Mapping[str, str]) -> tuple[list[Task], EmqError | None]:
+def tasks_of_queue(
+    queue: str, wanted: Mapping[str, Any], env: Mapping[str, str]
+) -> tuple[list[PassTask], EmqError | None]:
     """The tasks of one queue of a revision, and why one of them could not be made (a reference that can't be
     resolved)."""
     protect = bool(wanted.get("protect"))
-    found: list[Task] = []
+    found: list[PassTask] = []
     why: EmqError | None = None
     for what, target, fields in _sections(wanted):
         try:
@@ -82,7 +84,7 @@ def tasks_of_queue(queue: str, wanted: Mapping[str, Any], env: Mapping[str, str]
             why = why or EmqError(f"{what.task(target)}: {fault.what}", where=fault.where, fix=fault.fix)
             continue
         if what.runs(policy):
-            found.append(Task(queue, what, policy, policy.schedule, target))
+            found.append(PassTask(queue, what, policy, policy.schedule, target))
     lease_ms = max((task.policy.lease_ms for task in found if hasattr(task.policy, "lease_ms")), default=LEASE_MS)
     return [replace(task, lease_ms=lease_ms) for task in found], why
 
@@ -91,7 +93,7 @@ def tasks_of_queue(queue: str, wanted: Mapping[str, Any], env: Mapping[str, str]
 class TaskSet:
     """All tasks of a revision, and the queues of which one or more could not be made, with the reason."""
 
-    tasks: dict[tuple[str, str], Task]
+    tasks: dict[tuple[str, str], PassTask]
     faults: dict[str, EmqError]
 
     @property
@@ -121,7 +123,7 @@ def task_set(document: Document, live: Iterable[str], env: Mapping[str, str]) ->
                     faults[queue] = fault
                     continue
                 wanted[queue] = {**effective.passes, "protect": effective.protect}
-    tasks: dict[tuple[str, str], Task] = {}
+    tasks: dict[tuple[str, str], PassTask] = {}
     for queue, below in wanted.items():
         found, why = tasks_of_queue(queue, below, env)
         tasks |= {task.key: task for task in found}

@@ -18,7 +18,7 @@ from apscheduler.schedulers.background import BackgroundScheduler
 from apscheduler.triggers.base import BaseTrigger
 
 from emq_ops.daemon import clock
-from emq_ops.daemon.tasks import Task
+from emq_ops.daemon.tasks import PassTask
 from emq_ops.ledger.marks import TaskProgress
 from emq_ops.policy.triggers import Interval
 
@@ -33,7 +33,7 @@ class Cue:
     """A run that is due: `instant` it was due at (without jitter), `late_ms` when the cue was given; `missed` and
     `skipped` runs before it."""
 
-    task: Task
+    task: PassTask
     instant: datetime
     late_ms: int
     missed: int = 0
@@ -45,7 +45,7 @@ class Entry:
     """A task under way through time. `base`: the last instant seen to; `following`: the next, `fires` when it is told
     (with jitter)."""
 
-    task: Task
+    task: PassTask
     base: datetime
     following: datetime
     fires: datetime
@@ -66,7 +66,7 @@ class _Trigger(BaseTrigger):  # type: ignore[misc]  # the library has no types
 class Timers:
     """The timetable of all tasks. `on_cue` is called in the scheduler's thread and must return at once."""
 
-    def __init__(self, on_cue: Callable[[Cue], None], on_missed: Callable[[Task, int], None]) -> None:
+    def __init__(self, on_cue: Callable[[Cue], None], on_missed: Callable[[PassTask, int], None]) -> None:
         self._on_cue, self._on_missed = on_cue, on_missed
         self._entries: dict[tuple[str, str], Entry] = {}
         self._lock = threading.RLock()
@@ -87,7 +87,7 @@ class Timers:
         if self._scheduler.running:
             self._scheduler.shutdown(wait=False)
 
-    def set_tasks(self, tasks: Iterable[Task], marks: dict[tuple[str, str], TaskProgress]) -> None:
+    def set_tasks(self, tasks: Iterable[PassTask], marks: dict[tuple[str, str], TaskProgress]) -> None:
         """Makes the timetable that of `tasks`. A task that stays keeps its times unless its timetable changed; one
         that is due stays due. `marks` says what is remembered of tasks that are new here."""
         now = clock.now()
@@ -108,7 +108,7 @@ class Timers:
                     self._entries[key] = self._first(task, marks.get(key), now, spread_ms)
                 self._plan(key)
 
-    def _first(self, task: Task, mark: TaskProgress | None, now: datetime, spread_ms: int) -> Entry:
+    def _first(self, task: PassTask, mark: TaskProgress | None, now: datetime, spread_ms: int) -> Entry:
         if mark is None:
             if isinstance(task.schedule.trigger, Interval):
                 # Never run: due at once, told within the spread.
@@ -122,7 +122,7 @@ class Timers:
         following = task.schedule.trigger.next_fire(base)
         return Entry(task, base, following, following + task.schedule.delay(task.text, following))
 
-    def _retime(self, entry: Entry, task: Task, now: datetime) -> None:
+    def _retime(self, entry: Entry, task: PassTask, now: datetime) -> None:
         """A new timetable of a known task: counted from the last instant seen to, but nothing is due twice."""
         due_already = entry.following <= now
         entry.task = task
@@ -219,11 +219,11 @@ class Timers:
         return step
 
 
-def _late_ms(task: Task, instant: datetime, now: datetime) -> int:
+def _late_ms(task: PassTask, instant: datetime, now: datetime) -> int:
     return max(0, clock.ms_of(now) - clock.ms_of(instant + task.schedule.delay(task.text, instant)))
 
 
-def due_now(tasks: Iterable[Task], marks: dict[tuple[str, str], TaskProgress], now: datetime) -> list[Cue]:
+def due_now(tasks: Iterable[PassTask], marks: dict[tuple[str, str], TaskProgress], now: datetime) -> list[Cue]:
     """What is due at `now`, for a run that ends afterwards (``up --once``). A task that never ran is due."""
     cues: list[Cue] = []
     for task in tasks:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from emq_ops.daemon.tasks import Task
+from emq_ops.daemon.tasks import PassTask
 from emq_ops.passes.frame.context import Services
 from emq_ops.passes.frame.contract import Order
-from emq_ops.passes.frame.frame import Lease, Outcome, run_pass
+from emq_ops.passes.frame.frame import LeaseSource, PassOutcome, run_pass
 from emq_ops.protocol import deadline
 
 _NO_LIMIT_SECONDS = 3.15e7
@@ -20,7 +20,7 @@ class PassRunner:
     def __init__(self, services: Services) -> None:
         self.services = services
 
-    def run(self, task: Task, lease: Lease, trigger: str = "daemon", **more: Any) -> Outcome:
+    def run(self, task: PassTask, lease: LeaseSource, trigger: str = "daemon", **more: Any) -> PassOutcome:
         """One run of `task`, within its timeout. `more`: what else the order says (`only`, `applied`, `force`). Raises
         what the frame raises."""
         order = Order(task.queue, task.policy, task.target, trigger, lease_ms=task.lease_ms)

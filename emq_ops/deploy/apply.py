@@ -32,7 +32,7 @@ Watch = Callable[[Step, str], None]
 """Told of each write: the step and ``begun``, ``written``, then ``done`` (recorded) or ``already`` (was so)."""
 
 
-class RefusedError(EmqError):
+class PlanRefusedError(EmqError):
     """The plan must not be applied as it is."""
 
 
@@ -45,12 +45,12 @@ class Applied:
 
 
 def check(plan: Plan, *, allow_loss: bool) -> None:
-    """Raises RefusedError for a plan that must not be applied."""
+    """Raises PlanRefusedError for a plan that must not be applied."""
     if plan.refusals:
-        raise RefusedError(plan.refusals[0])
+        raise PlanRefusedError(plan.refusals[0])
     if plan.losses and not allow_loss:
         more = f" (and {len(plan.losses) - 1} more)" if len(plan.losses) > 1 else ""
-        raise RefusedError(f"data could be lost: {plan.losses[0]}{more}", fix="--allow-loss, if that is meant")
+        raise PlanRefusedError(f"data could be lost: {plan.losses[0]}{more}", fix="--allow-loss, if that is meant")
 
 
 def apply(

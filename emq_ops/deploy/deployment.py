@@ -15,7 +15,7 @@ from emq_ops.deploy.apply import Applied, Watch, apply
 from emq_ops.deploy.document import Document
 from emq_ops.deploy.live import read_live
 from emq_ops.deploy.model import Drift, Interrupted, Plan, Proposal
-from emq_ops.deploy.planner import Options, drift_of, plan
+from emq_ops.deploy.planner import PlanOptions, drift_of, plan
 from emq_ops.deploy.store import journal, revisions
 from emq_ops.deploy.store.lock import Owner, owner_of
 from emq_ops.deploy.store.revisions import Revision
@@ -110,7 +110,7 @@ class Deployment:
         before = self.digests.as_applied(applied.document, self.env) if applied else None
         live = read_live(self.server, self.ledger, document, before, self.env, cut, as_of)
         live.unmatched_optional = unmatched
-        options = Options(self.env, revert, kind, self.digests)
+        options = PlanOptions(self.env, revert, kind, self.digests)
         made = plan(document, before, live, options)
         made.base, made.made_ms = applied.number if applied else None, host_ms()
         if owner is not None and owner.held:
@@ -125,7 +125,7 @@ class Deployment:
         cut, _ = self.standing()
         document = self.digests.as_applied(applied.document, self.env)
         live = read_live(self.server, self.ledger, document, document, self.env, cut)
-        return drift_of(document, live, Options(self.env, digests=self.digests))
+        return drift_of(document, live, PlanOptions(self.env, digests=self.digests))
 
     def apply(
         self, proposal: Proposal, *, allow_loss: bool = False, why: str = "", watch: Watch | None = None

@@ -38,7 +38,7 @@ from emq_ops.passes.registry import PASSES
 from emq_ops.policy.options import Nested, keys, show, written
 from emq_ops.policy.reading import Reader
 from emq_ops.protocol.errors import BadInputError
-from emq_ops.syntax.errors import Mark
+from emq_ops.syntax.errors import Position
 from emq_ops.syntax.tree import ListTree, MapTree, Scalar, Tree, plain
 
 FORMAT = 1
@@ -59,7 +59,7 @@ class Document:
     @classmethod
     def of(cls, loaded: Loaded, layers: Layers, queues: Iterable[str]) -> Document:
         """What `loaded` wants for `queues`. Raises SourceError where a queue's layers make no sense together."""
-        marks: dict[str, Mark] = {}
+        marks: dict[str, Position] = {}
         config = loaded.config
         found: Json = {
             "server": section_json(loaded, ("server",), config.server, marks),
@@ -254,7 +254,7 @@ def _queue(effective: Effective) -> Json:
     return out
 
 
-_REVISION = Mark("revision", 0, 0)
+_REVISION = Position("revision", 0, 0)
 
 
 def _tree(value: Any) -> Tree:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from emq_ops.deploy.model import LiveQueue, Step, StreamFacts
+from emq_ops.deploy.model import LiveQueue, Step, StreamBacklog
 
 
 def stalled_effect(step: Step, facts: LiveQueue) -> None:
@@ -35,7 +35,7 @@ def dead_effect(step: Step, facts: LiveQueue, *, protected: bool) -> None:
     step.notes += dead.notes
 
 
-def stream_effect(step: Step, stream: StreamFacts | None, facts: LiveQueue, *, protected: bool) -> None:
+def stream_effect(step: Step, stream: StreamBacklog | None, facts: LiveQueue, *, protected: bool) -> None:
     """How many records the new policy would fold, and let go of afterwards."""
     if step.op == "delete":
         name = step.address.rpartition("/streams/")[2]

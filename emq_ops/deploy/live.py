@@ -14,7 +14,7 @@ from typing import Any
 from emq_ops.config.policies import dead_policy
 from emq_ops.deploy import loss, settings
 from emq_ops.deploy.document import Document
-from emq_ops.deploy.model import DeadFacts, Interrupted, Live, LiveQueue, StreamFacts
+from emq_ops.deploy.model import DeadFacts, Interrupted, LiveQueue, LiveServer, StreamBacklog
 from emq_ops.ledger.alerts import competing
 from emq_ops.ledger.ledger import Ledger
 from emq_ops.passes.lease.owner import foreign_queues, lease_info_of
@@ -43,11 +43,11 @@ def read_live(
     env: Env,
     interrupted: Interrupted | None = None,
     as_of: Mapping[str, int] | None = None,
-) -> Live:
+) -> LiveServer:
     """Everything that `planner.plan` wants to know. `as_of`: queue -> server time (ms) at which an earlier plan looked
     at its dead set: ages are told as of then."""
     desired, before = desired.completed, (applied or Document.empty()).completed
-    live = Live(interrupted=interrupted)
+    live = LiveServer(interrupted=interrupted)
     left = {queue for queue, _ in live.left}
     flat = settings.Flattened()
     wants = [
@@ -97,7 +97,7 @@ class _Want:
         self.streams = {n: f for n, f in (after.get("streams") or {}).items() if f != was.get(n)}
 
 
-def _read_settings(server: Server, wants: Sequence[_Want], live: Live) -> None:
+def _read_settings(server: Server, wants: Sequence[_Want], live: LiveServer) -> None:
     commands: list[Command] = []
     spans: list[tuple[_Want, int]] = []
     for want in wants:
@@ -115,7 +115,7 @@ def _read_settings(server: Server, wants: Sequence[_Want], live: Live) -> None:
         at += count
 
 
-def _read_one_by_one(server: Server, wants: Sequence[_Want], live: Live) -> None:
+def _read_one_by_one(server: Server, wants: Sequence[_Want], live: LiveServer) -> None:
     """Slower, to tell which queue has a key of another kind than it should."""
     for want in wants:
         try:
@@ -183,7 +183,7 @@ def text_of(raw: bytes) -> str:
     return raw.decode("utf-8", "backslashreplace")
 
 
-def _read_streams(server: Server, wants: Sequence[_Want], live: Live, env: Env) -> None:
+def _read_streams(server: Server, wants: Sequence[_Want], live: LiveServer, env: Env) -> None:
     todo = [(want, name, fields) for want in wants for name, fields in want.streams.items()]
     if not todo:
         return
@@ -198,7 +198,7 @@ def _read_streams(server: Server, wants: Sequence[_Want], live: Live, env: Env) 
         live.queues[want.queue].streams[name] = _stream(server, want, name, fields, length, mark, env)
 
 
-def _stream(server: Server, want: _Want, name: str, fields: Json, length: int, mark: Any, env: Env) -> StreamFacts:
+def _stream(server: Server, want: _Want, name: str, fields: Json, length: int, mark: Any, env: Env) -> StreamBacklog:
     keep, age = loss.number(fields.get("keep"), env), loss.number(fields.get("max_age"), env)
     trim = 0 if keep is None else max(0, length - keep)
     at_least = False
@@ -215,10 +215,10 @@ def _stream(server: Server, want: _Want, name: str, fields: Json, length: int, m
             at_least = at_least or fold == COUNTED
         except EmqError:
             fold = length
-    return StreamFacts(length, trim, at_least, fold)
+    return StreamBacklog(length, trim, at_least, fold)
 
 
-def _read_left(server: Server, wants: Sequence[_Want], live: Live) -> None:
+def _read_left(server: Server, wants: Sequence[_Want], live: LiveServer) -> None:
     """What stands under policies that go."""
     todo = [(want, address, command) for want in wants for address, command in want.left.items()]
     for (want, address, _), count in zip(todo, _tolerant(server, [c for _, _, c in todo]), strict=True):
@@ -241,7 +241,7 @@ def _tolerant(server: Server, commands: Sequence[Command]) -> list[Any]:
 
 
 def _read_dead(
-    server: Server, ledger: Ledger | None, wants: Sequence[_Want], live: Live, env: Env, as_of: Mapping[str, int]
+    server: Server, ledger: Ledger | None, wants: Sequence[_Want], live: LiveServer, env: Env, as_of: Mapping[str, int]
 ) -> None:
     todo = [(want, want.dead) for want in wants if want.dead is not None]
     counts = _tolerant(server, [("ZCARD", want.keys.dead) for want, _ in todo])

@@ -138,7 +138,7 @@ class DeadFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class StreamFacts:
+class StreamBacklog:
     """A stream, measured against a wanted policy: its length, how many records it would let go (`at_least`: or more),
     how many are not folded yet."""
 
@@ -157,7 +157,7 @@ class LiveQueue:
     lease: LeaseInfo | None = None
     foreign: str = ""
     dead: DeadFacts | None = None
-    streams: dict[str, StreamFacts] = field(default_factory=dict)
+    streams: dict[str, StreamBacklog] = field(default_factory=dict)
     rivals: dict[str, str] = field(default_factory=dict)
     left: dict[str, int] = field(default_factory=dict)
     """What stands under policies that go: ``stalled`` (jobs in flight), ``dead``, ``streams/<name>`` (records)."""
@@ -165,7 +165,7 @@ class LiveQueue:
 
 
 @dataclass(slots=True)
-class Live:
+class LiveServer:
     """What was read of the server."""
 
     queues: dict[str, LiveQueue] = field(default_factory=dict)

@@ -10,7 +10,7 @@ from emq_ops.deploy import loss, settings
 from emq_ops.deploy.document import GLOBALS, Document
 from emq_ops.deploy.effects import dead_effect, stalled_effect, stream_effect
 from emq_ops.deploy.fields import changed, op_of, past_of, plain_of
-from emq_ops.deploy.model import Drift, Field, Live, LiveQueue, Op, Plan, Step, Write
+from emq_ops.deploy.model import Drift, Field, LiveQueue, LiveServer, Op, Plan, Step, Write
 from emq_ops.deploy.render import value
 from emq_ops.deploy.variables import Digests, Past, canonical
 from emq_ops.passes.registry import PASSES
@@ -23,7 +23,7 @@ Json = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class PlanOptions:
     """How a plan is made. `env`: where references are looked up; `revert`: addresses, queues or ``all``: drift that is
     to be put back; `kind`: apply, rollback, destroy; `digests`: tell what references gave when they were applied."""
 
@@ -36,8 +36,8 @@ class Options:
 def plan(
     desired: Document,
     applied: Document | None,
-    live: Live,
-    options: Options,
+    live: LiveServer,
+    options: PlanOptions,
 ) -> Plan:
     """The steps from `applied` (with `Past` where a variable changed) and from what is `live` to `desired`. Raises
     BadInputError for a name to revert that nothing drifted under, and for a reference in a setting that does not
@@ -57,7 +57,7 @@ def plan(
     return Plan(steps, work.drift, warnings, work.refusals, live.interrupted, options.kind)
 
 
-def _unmatched(live: Live) -> list[str]:
+def _unmatched(live: LiveServer) -> list[str]:
     return [f"'{selector}' takes no queue yet" for selector in live.unmatched_optional]
 
 
@@ -66,7 +66,7 @@ _ABSENT = object()
 
 
 class _Planner:
-    def __init__(self, desired: Document, applied: Document, live: Live, options: Options) -> None:
+    def __init__(self, desired: Document, applied: Document, live: LiveServer, options: PlanOptions) -> None:
         self.desired, self.applied, self.live, self.env = desired, applied, live, options.env
         self.kind, self._digests = options.kind, options.digests
         self.steps: list[Step] = []
@@ -277,6 +277,6 @@ _AT_START = ("server", "http")
 """Sections that a running daemon does not follow."""
 
 
-def drift_of(applied: Document, live: Live, options: Options) -> list[Drift]:
+def drift_of(applied: Document, live: LiveServer, options: PlanOptions) -> list[Drift]:
     """Where the live server is not what was applied (with `Past` where a variable changed)."""
     return plan(applied, applied, live, options).drift

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from emq_ops.playbook.model import Task
-from emq_ops.playbook.outcome import Outcome
+from emq_ops.playbook.outcome import TaskOutcome
 
 
 @dataclass(frozen=True)
@@ -14,7 +14,7 @@ class Confirmation:
     """What a destructive task would do, for the operator to confirm: jobs that go, on which queues."""
 
     task: Task
-    outcomes: dict[str, Outcome]
+    outcomes: dict[str, TaskOutcome]
 
     @property
     def changes(self) -> int:

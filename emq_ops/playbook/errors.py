@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NoReturn
 
 from emq_ops.protocol.errors import BadInputError, EmqError
-from emq_ops.syntax.errors import Mark
+from emq_ops.syntax.errors import Position
 
 
 class PlaybookError(BadInputError):
@@ -16,6 +16,6 @@ class TaskFailure(EmqError):
     """A task did not reach its goal on one queue: a condition that never came, an assertion, a refusal."""
 
 
-def wrong(pos: Mark | str, what: str, fix: str | None = None) -> NoReturn:
+def wrong(pos: Position | str, what: str, fix: str | None = None) -> NoReturn:
     """Raises PlaybookError at `pos`."""
     raise PlaybookError(what, where=str(pos), fix=fix)

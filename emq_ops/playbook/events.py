@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from emq_ops.playbook.model import Play, Task
-from emq_ops.playbook.outcome import Outcome, Tally
+from emq_ops.playbook.outcome import RecapLine, TaskOutcome
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class TaskEnded(PlayEvent):
     play: Play
     task: Task
     queue: str
-    outcome: Outcome
+    outcome: TaskOutcome
     replayed: bool = False
 
 
@@ -85,7 +85,7 @@ class RunEnded(PlayEvent):
 
     run: str
     status: str
-    tallies: dict[str, Tally] = field(default_factory=dict)
+    tallies: dict[str, RecapLine] = field(default_factory=dict)
     reason: str = ""
     not_begun: tuple[str, ...] = ()
 

@@ -14,12 +14,12 @@ from emq_ops.playbook.context import Ops, Stopped, TaskContext
 from emq_ops.playbook.errors import PlaybookError, TaskFailure, wrong
 from emq_ops.playbook.foretold import Foretold
 from emq_ops.playbook.model import Play, Task, Vars
-from emq_ops.playbook.outcome import Outcome, after_tries, done, failed, planned, skipped, together
+from emq_ops.playbook.outcome import TaskOutcome, after_tries, done, failed, planned, skipped, together
 from emq_ops.playbook.registry import SAME, Decision, Result
 from emq_ops.playbook.removals import Removals
 from emq_ops.playbook.scope import Renderer, Scope
 from emq_ops.playbook.store.recorder import Recorder
-from emq_ops.playbook.store.records import RunRecord, StepRecord, TryKey
+from emq_ops.playbook.store.records import PlaybookRun, StepRecord, TryKey
 from emq_ops.protocol.errors import BadInputError, EmqError, OutcomeUnknownError, UnreachableError
 from emq_ops.protocol.queue import Queue
 from emq_ops.syntax.errors import kind_of
@@ -38,13 +38,13 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Executor:
+class TaskExecutor:
     """Runs tasks of one run."""
 
     ops: Ops
     renderer: Renderer
     extra: Vars
-    record: RunRecord
+    record: PlaybookRun
     recorder: Recorder
     check: bool
     stopping: threading.Event
@@ -72,7 +72,7 @@ class Executor:
         predict: bool = False,
         approved: list[Decision] | None = None,
         fetched: Any = None,
-    ) -> Outcome:
+    ) -> TaskOutcome:
         """The outcome of `task`. `predict`: only say what would be; `approved`: what a prediction said, to be done as
         it was said; `fetched`: see `Module.fetch`. Raises Stopped, UnreachableError (the server is lost), and what the
         state database raises."""
@@ -88,13 +88,13 @@ class Executor:
         ready = (place.magic, names, place.facts)
         return Scope(self.extra, ready, (*reversed(task.layers), place.play.vars))
 
-    def _skips(self, task: Task, scope: Scope) -> Outcome | None:
+    def _skips(self, task: Task, scope: Scope) -> TaskOutcome | None:
         for condition in task.when:
             if not self.renderer.condition(condition, scope, "when"):
                 return skipped(f"when: {condition.source}")
         return None
 
-    def _loop(self, task: Task, place: Place, predict: bool, approved: list[Decision] | None) -> Outcome:
+    def _loop(self, task: Task, place: Place, predict: bool, approved: list[Decision] | None) -> TaskOutcome:
         scope = self._scope(task, place, {})
         try:
             items = loop_items(task, scope, self.renderer)
@@ -104,7 +104,7 @@ class Executor:
             if passed_over is None:
                 raise
             return passed_over
-        outcomes: list[Outcome] = []
+        outcomes: list[TaskOutcome] = []
         for number, item in enumerate(items):
             names = {task.loop_var: item} | ({task.index_var: number} if task.index_var else {})
             known = self.record.steps.get((task.key, place.queue, number))
@@ -128,7 +128,7 @@ class Executor:
         predict: bool,
         approved: list[Decision] | None,
         fetched: Any = None,
-    ) -> Outcome:
+    ) -> TaskOutcome:
         if self.stopping.is_set():
             raise Stopped
         scope = self._scope(task, place, names)
@@ -167,14 +167,14 @@ class Executor:
             ctx.say(f"try {attempt} of {tries + 1} in {delay / 1000:g} s")
             ctx.sleep(delay / 1000)
 
-    def _reached(self, task: Task, scope: Scope, outcome: Outcome) -> bool:
+    def _reached(self, task: Task, scope: Scope, outcome: TaskOutcome) -> bool:
         assert task.until is not None
         if outcome.bad_input:
             return True
         return self.renderer.condition(task.until, self._seen(task, scope, outcome), "until") and not outcome.failed
 
     @staticmethod
-    def _seen(task: Task, scope: Scope, outcome: Outcome) -> Scope:
+    def _seen(task: Task, scope: Scope, outcome: TaskOutcome) -> Scope:
         """What ``until`` sees: the outcome under its name, too."""
         return Scope(scope.extra, ({str(task.register): outcome.result}, *scope.ready), scope.written)
 
@@ -194,7 +194,7 @@ class Executor:
         number: int,
         *,
         resumed: bool,
-    ) -> Outcome:
+    ) -> TaskOutcome:
         """Decides (unless `plan` says already what), writes that down, acts."""
         module = task.module
         try:

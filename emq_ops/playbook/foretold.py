@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from emq_ops.playbook.outcome import Outcome
+from emq_ops.playbook.outcome import TaskOutcome
 from emq_ops.playbook.registry import Decision, Module
 
 PENDING, ACTIVE, SCHEDULED, DEAD, RECORDS, WINDOWS = "pending", "active", "scheduled", "dead", "records", "windows"
@@ -21,7 +21,7 @@ class Foretold:
     settings: dict[str, Any] = field(default_factory=dict)
     moved: dict[str, str] = field(default_factory=dict)
 
-    def note(self, module: Module, name: str, plan: Decision, outcome: Outcome) -> None:
+    def note(self, module: Module, name: str, plan: Decision, outcome: TaskOutcome) -> None:
         """A task was predicted."""
         if outcome.changed:
             self.settings |= plan.settles
@@ -29,7 +29,7 @@ class Foretold:
             for what in module.moves:
                 self.moved.setdefault(what, name)
 
-    def doubt(self, module: Module, outcome: Outcome) -> None:
+    def doubt(self, module: Module, outcome: TaskOutcome) -> None:
         """Marks a prediction that rests on what would be another by then."""
         names = dict.fromkeys(self.moved[what] for what in sorted(module.reads & self.moved.keys()))
         if names and not outcome.failed:

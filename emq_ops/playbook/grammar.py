@@ -11,11 +11,11 @@ from emq_ops.playbook import shapes
 from emq_ops.playbook.errors import wrong
 from emq_ops.playbook.model import Task, Vars
 from emq_ops.playbook.registry import Module
-from emq_ops.playbook.source import Node
+from emq_ops.playbook.source import YamlNode
 from emq_ops.playbook.words import BLOCK_KEYS, ELSEWHERE, LOOP_CONTROL_KEYS, PLAY_KEYS, TASK_KEYS
 from emq_ops.policy.words import nearest
 from emq_ops.protocol.errors import one_line
-from emq_ops.syntax.errors import Mark
+from emq_ops.syntax.errors import Position
 from emq_ops.syntax.expressions import Compiled, Compiler, Condition, syntax_fault
 
 
@@ -35,9 +35,9 @@ class Grammar:
         self._compiler = compiler
         self._modules = modules
 
-    def task(self, item: Node, key: str, order: int, outer: Outer) -> Task:
+    def task(self, item: YamlNode, key: str, order: int, outer: Outer) -> Task:
         """One task from its mapping. Raises PlaybookError."""
-        keys: dict[str, Node] = item.value
+        keys: dict[str, YamlNode] = item.value
         module = self._module(item)
         args = self._arguments(module, keys[module.name], item.keys[module.name])
         inner = self.inner(item, outer)
@@ -76,9 +76,9 @@ class Grammar:
             },
         )
 
-    def inner(self, item: Node, outer: Outer) -> Outer:
+    def inner(self, item: YamlNode, outer: Outer) -> Outer:
         """`outer` with what `item` (a task, block or include) adds."""
-        keys: dict[str, Node] = item.value
+        keys: dict[str, YamlNode] = item.value
         variables = self.variables(keys.get("vars"))
         return Outer(
             (*outer.when, *self.conditions(keys.get("when"), "when")),
@@ -86,17 +86,17 @@ class Grammar:
             (*outer.layers, variables) if variables else outer.layers,
         )
 
-    def variables(self, node: Node | None) -> Vars:
+    def variables(self, node: YamlNode | None) -> Vars:
         """A ``vars`` mapping."""
         if node is None or node.value is None:
             return {}
         keys = shapes.mapping(node, "'vars' is a mapping of names and values")
         for name, child in keys.items():
-            shapes.variable(Node(name, node.keys[name]))
+            shapes.variable(YamlNode(name, node.keys[name]))
             self.template(child)
         return keys
 
-    def conditions(self, node: Node | None, word: str) -> tuple[Condition, ...]:
+    def conditions(self, node: YamlNode | None, word: str) -> tuple[Condition, ...]:
         """One or several expressions that must all be true."""
         if node is None:
             return ()
@@ -105,7 +105,7 @@ class Grammar:
             wrong(node.pos, f"'{word}' is empty", "give an expression")
         return tuple(self._condition(part, word) for part in parts)
 
-    def _condition(self, node: Node, word: str) -> Condition:
+    def _condition(self, node: YamlNode, word: str) -> Condition:
         if isinstance(node.value, bool):
             return Condition(node.pos, str(node.value).lower(), None, node.value)
         if not isinstance(node.value, str):
@@ -116,7 +116,7 @@ class Grammar:
             wrong(node.pos, f"'{word}' is an expression already", "write it without '{{ }}'")
         return Condition(node.pos, node.value.strip(), self.compiled(self._compiler.expression, node))
 
-    def template(self, node: Node) -> bool:
+    def template(self, node: YamlNode) -> bool:
         """Parses every text in `node`; whether any of them is a template."""
         if isinstance(node.value, dict | list):
             children = node.value.values() if isinstance(node.value, dict) else node.value
@@ -126,7 +126,7 @@ class Grammar:
         return not self.compiled(self._compiler.template, node).constant
 
     @staticmethod
-    def compiled(parse: Callable[[str], Compiled], node: Node) -> Compiled:
+    def compiled(parse: Callable[[str], Compiled], node: YamlNode) -> Compiled:
         """The text of `node` parsed. Raises PlaybookError at the line of the fault."""
         try:
             return parse(node.value)
@@ -134,7 +134,7 @@ class Grammar:
             what, hint = syntax_fault(fault)
             wrong(node.pos.down(fault.lineno - 1 + node.block), f"in the expression: {what}", hint)
 
-    def _module(self, item: Node) -> Module:
+    def _module(self, item: YamlNode) -> Module:
         keys = item.value
         found = [key for key in keys if key in self._modules]
         if len(found) > 1:
@@ -158,7 +158,7 @@ class Grammar:
         hint = f"did you mean '{close}'?" if close else "modules are: " + ", ".join(sorted(self._modules))
         wrong(item.keys[word], f"unknown module '{one_line(word)}'", hint)
 
-    def _arguments(self, module: Module, node: Node, pos: Mark) -> Node:
+    def _arguments(self, module: Module, node: YamlNode, pos: Position) -> YamlNode:
         """The options of a task as a mapping of nodes, each checked as far as it is literal."""
         if module.free:
             if not shapes.mapping(node, f"'{module.name}' is a mapping of names and values"):
@@ -166,12 +166,12 @@ class Grammar:
             self.variables(node)
             return node
         if node.value is None:
-            node = Node({}, pos)
+            node = YamlNode({}, pos)
         elif not isinstance(node.value, dict):
             if module.primary is None:
                 hint = "its options stand below it" if module.options else "it has no options; write nothing after it"
                 wrong(node.pos, f"'{module.name}' expects a mapping, got {node.kind()}", hint)
-            node = Node({module.primary: node}, pos, {module.primary: node.pos})
+            node = YamlNode({module.primary: node}, pos, {module.primary: node.pos})
         for name, child in node.value.items():
             option = module.option(name, node.keys[name])
             if not option.template or not self.template(child):
@@ -179,7 +179,7 @@ class Grammar:
         module.check_given([name for name, child in node.value.items() if child.value is not None], pos)
         return node
 
-    def _loop(self, item: Node) -> tuple[Node | None, str, str | None]:
+    def _loop(self, item: YamlNode) -> tuple[YamlNode | None, str, str | None]:
         loop, control = item.value.get("loop"), item.value.get("loop_control")
         names: dict[str, str] = {}
         if control is not None:
@@ -194,7 +194,7 @@ class Grammar:
             wrong(loop.pos, f"'loop' expects a list, got {loop.kind()}", 'a list, or a template such as "{{ ids }}"')
         return loop, names.get("loop_var", "item"), names.get("index_var")
 
-    def _tries(self, node: Node | None, check: Callable[[object, Mark], int]) -> Node | None:
+    def _tries(self, node: YamlNode | None, check: Callable[[object, Position], int]) -> YamlNode | None:
         if node is not None and not self.template(node):
             check(node.value, node.pos)
         return node

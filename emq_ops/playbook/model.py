@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from emq_ops.playbook.registry import Module
-from emq_ops.playbook.source import Node
-from emq_ops.syntax.errors import Mark
+from emq_ops.playbook.source import YamlNode
+from emq_ops.syntax.errors import Position
 from emq_ops.syntax.expressions import Condition
 
-Vars = dict[str, Node]
+Vars = dict[str, YamlNode]
 
 
 @dataclass(frozen=True)
@@ -21,17 +21,17 @@ class Task:
     key: str
     order: int
     name: str
-    pos: Mark
+    pos: Position
     module: Module
-    args: Node
+    args: YamlNode
     when: tuple[Condition, ...] = ()
-    loop: Node | None = None
+    loop: YamlNode | None = None
     loop_var: str = "item"
     index_var: str | None = None
     register: str | None = None
     until: Condition | None = None
-    retries: Node | None = None
-    delay: Node | None = None
+    retries: YamlNode | None = None
+    delay: YamlNode | None = None
     tags: frozenset[str] = frozenset()
     notify: tuple[str, ...] = ()
     layers: tuple[Vars, ...] = ()
@@ -45,7 +45,7 @@ class Block:
 
     key: str
     name: str
-    pos: Mark
+    pos: Position
     body: tuple[TaskOrBlock, ...]
     rescue: tuple[TaskOrBlock, ...] = ()
     always: tuple[TaskOrBlock, ...] = ()
@@ -61,8 +61,8 @@ class Play:
 
     index: int
     name: str
-    pos: Mark
-    queues: Node
+    pos: Position
+    queues: YamlNode
     tasks: tuple[TaskOrBlock, ...]
     handlers: tuple[Task, ...] = ()
     vars: Vars = field(default_factory=dict)

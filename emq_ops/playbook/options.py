@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from emq_ops.playbook.errors import wrong
-from emq_ops.policy.kinds import COUNT, LANE, POSITIVE, SPAN, SWITCH, Kind, Refused, duration, named
+from emq_ops.policy.kinds import COUNT, LANE, POSITIVE, SPAN, SWITCH, FieldType, Refused, duration, named
 from emq_ops.policy.words import nearest
 from emq_ops.protocol.ids import job_id
-from emq_ops.syntax.errors import Mark, kind_of
+from emq_ops.syntax.errors import Position, kind_of
 
 REQUIRED = object()
 """The default of an option that must be given."""
@@ -21,7 +21,7 @@ class Option:
     "nothing" where a mistake is likelier; absent (or null) it is as if not given."""
 
     name: str
-    type: Kind
+    type: FieldType
     doc: str
     default: Any = None
     choices: tuple[str, ...] = ()
@@ -39,7 +39,7 @@ class Option:
         """The default as it would be written; None where there is none."""
         return None if self.required or self.default is None else self.type.show(self.default)
 
-    def take(self, value: Any, pos: Mark) -> Any:
+    def take(self, value: Any, pos: Position) -> Any:
         """`value`, plain data, as a module gets it. Raises PlaybookError at `pos`."""
         if value is None:
             if self.required:
@@ -89,28 +89,30 @@ def _conditions(value: Any) -> list[str | bool]:
     return found
 
 
-def _several(words: str, one: Kind) -> Kind:
+def _several(words: str, one: FieldType) -> FieldType:
     """The kind of one value or a list of values of `one`, each once."""
 
     def take(value: Any) -> list[Any]:
         return list(dict.fromkeys(one.take(v) for v in (value if isinstance(value, list) else [value])))
 
-    return Kind(words, take, _one_or_list(one.schema))
+    return FieldType(words, take, _one_or_list(one.schema))
 
 
 def _one_or_list(words: dict[str, Any]) -> dict[str, Any]:
     return {"anyOf": [words, {"type": "array", "items": words, "minItems": 1}]}
 
 
-TEXT = Kind("a text", _text, {"type": ["string", "number"]})
+TEXT = FieldType("a text", _text, {"type": ["string", "number"]})
 TEXTS = _several("a text or a list of texts", TEXT)
-TRUE = Kind("true", _true, {"const": True})
+TRUE = FieldType("true", _true, {"const": True})
 BOOLEAN = SWITCH
 DURATION = duration()
-ANY = Kind("any value", lambda value: value, {})
+ANY = FieldType("any value", lambda value: value, {})
 JOBS = _several("a job id or a list of job ids", named("a job id", job_id))
 GROUP = LANE
-CONDITIONS = Kind("an expression or a list of expressions", _conditions, _one_or_list({"type": ["string", "boolean"]}))
+CONDITIONS = FieldType(
+    "an expression or a list of expressions", _conditions, _one_or_list({"type": ["string", "boolean"]})
+)
 
 __all__ = [
     "ANY", "BOOLEAN", "CONDITIONS", "COUNT", "DURATION", "GROUP", "JOBS", "POSITIVE", "REQUIRED", "SPAN", "TEXT",

@@ -14,7 +14,7 @@ MAX_ITEMS = 10_000
 
 
 @dataclass
-class Outcome:
+class TaskOutcome:
     """One task on one queue. `status`: ok, changed, skipped, failed, or stopped (the play ended before it).
 
     `changed`: whether anything did, also where it failed; `result`: what `register` keeps; `facts`: variables it set;
@@ -64,16 +64,16 @@ class Outcome:
         return {name: value for name, plain in _AS_IT_COMES.items() if (value := getattr(self, name)) != plain}
 
     @classmethod
-    def from_row(cls, row: dict[str, Any]) -> Outcome:
+    def from_row(cls, row: dict[str, Any]) -> TaskOutcome:
         """Back from `as_row` or `kept`."""
         return cls(**{**row, "diff": [tuple(line) for line in row.get("diff", ())]})
 
 
-_AS_IT_COMES = Outcome().as_row()
+_AS_IT_COMES = TaskOutcome().as_row()
 
 
 @dataclass
-class Tally:
+class RecapLine:
     """A queue's line in the recap. `ok` counts changed tasks too, as Ansible does; `changed` counts those that failed,
     too, once they had changed something."""
 
@@ -84,7 +84,7 @@ class Tally:
     rescued: int = 0
     unknown: int = 0
 
-    def add(self, outcome: Outcome) -> None:
+    def add(self, outcome: TaskOutcome) -> None:
         """Counts one outcome."""
         if outcome.status in (OK, CHANGED):
             self.ok += 1
@@ -100,21 +100,21 @@ class Tally:
         return {name: getattr(self, name) for name in self.__dataclass_fields__}
 
 
-def skipped(message: str) -> Outcome:
+def skipped(message: str) -> TaskOutcome:
     """A task that did not run."""
     result = {"changed": False, "failed": False, "skipped": True, "msg": message, "count": 0}
-    return Outcome(SKIPPED, message, result)
+    return TaskOutcome(SKIPPED, message, result)
 
 
-def failed(message: str, seen: Outcome | None = None, *, bad_input: bool = False) -> Outcome:
+def failed(message: str, seen: TaskOutcome | None = None, *, bad_input: bool = False) -> TaskOutcome:
     """A failure; `seen`: what there was before it."""
     before = seen.result if seen else {"changed": False, "skipped": False, "count": 0}
     result = {**before, "failed": True, "msg": message}
-    outcome = seen or Outcome()
+    outcome = seen or TaskOutcome()
     return replace(outcome, status=FAILED, message=message, result=result, bad_input=bad_input)
 
 
-def as_changed(seen: Outcome, message: str) -> Outcome:
+def as_changed(seen: TaskOutcome, message: str) -> TaskOutcome:
     """What found nothing to do, in a run that had done it before."""
     result = {**seen.result, "changed": True, "msg": message}
     if seen.failed:
@@ -122,7 +122,7 @@ def as_changed(seen: Outcome, message: str) -> Outcome:
     return replace(seen, status=CHANGED, message=message, result=result)
 
 
-def after_tries(last: Outcome, earlier: Sequence[Outcome], adds: Iterable[str]) -> Outcome:
+def after_tries(last: TaskOutcome, earlier: Sequence[TaskOutcome], adds: Iterable[str]) -> TaskOutcome:
     """The outcome of a task that was tried several times: what any try changed, and the sums of their counts and of
     the results called `adds`."""
     if not any(one.changed for one in earlier):
@@ -138,11 +138,11 @@ def after_tries(last: Outcome, earlier: Sequence[Outcome], adds: Iterable[str]) 
     return whole
 
 
-def planned(plan: Decision) -> Outcome:
+def planned(plan: Decision) -> TaskOutcome:
     """What a plan alone comes to: nothing to do, or a prediction."""
     changed = plan.verdict == CHANGE
     result = {"changed": changed, "failed": False, "skipped": False, "msg": plan.message, "count": plan.count}
-    return Outcome(
+    return TaskOutcome(
         CHANGED if changed else OK,
         plan.message,
         {**plan.returns, **result},
@@ -156,7 +156,7 @@ def planned(plan: Decision) -> Outcome:
     )
 
 
-def done(result: Result, plan: Decision, attempt: int) -> Outcome:
+def done(result: Result, plan: Decision, attempt: int) -> TaskOutcome:
     """What a module did."""
     values = {
         **result.returns,
@@ -166,7 +166,7 @@ def done(result: Result, plan: Decision, attempt: int) -> Outcome:
         "msg": result.error or result.message,
         "count": result.count,
     }
-    outcome = Outcome(
+    outcome = TaskOutcome(
         FAILED if result.error is not None else CHANGED if result.changed else OK,
         values["msg"],
         values,
@@ -190,7 +190,7 @@ def _happened(result: Result, plan: Decision) -> list[tuple[str, Any, Any]]:
     return [line for line in plan.diff if line[0] not in decided or line[0] in did]
 
 
-def together(outcomes: Sequence[Outcome]) -> Outcome:
+def together(outcomes: Sequence[TaskOutcome]) -> TaskOutcome:
     """The outcome of a loop."""
     if all(outcome.status == SKIPPED for outcome in outcomes):
         none = skipped("no items" if not outcomes else outcomes[0].message)
@@ -204,7 +204,7 @@ def together(outcomes: Sequence[Outcome]) -> Outcome:
         if faults
         else "; ".join(dict.fromkeys(o.message for o in outcomes if o.message and o.status != SKIPPED))[:1000]
     )
-    whole = Outcome(status, message, changed=changed)
+    whole = TaskOutcome(status, message, changed=changed)
     whole.unknown, whole.bad_input = any(o.unknown for o in outcomes), any(o.bad_input for o in faults)
     for outcome in outcomes:
         whole.count += outcome.count

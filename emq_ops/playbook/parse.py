@@ -11,11 +11,11 @@ from emq_ops.playbook.errors import wrong
 from emq_ops.playbook.grammar import Grammar, Outer
 from emq_ops.playbook.model import Block, Play, Playbook, Task, TaskOrBlock, flat
 from emq_ops.playbook.modules import MODULES
-from emq_ops.playbook.source import Node
+from emq_ops.playbook.source import YamlNode
 from emq_ops.playbook.words import BLOCK_KEYS, INCLUDE_KEYS, PLAY_KEYS
 from emq_ops.policy.words import did_you_mean
 from emq_ops.protocol.errors import one_line
-from emq_ops.syntax.errors import Mark
+from emq_ops.syntax.errors import Position
 from emq_ops.syntax.expressions import Compiler
 
 MAX_FILES = 100
@@ -26,7 +26,7 @@ def load(path: Path, shown: str, compiler: Compiler) -> Playbook:
     reader = _Reader(path, shown, compiler)
     plays = reader.plays(reader.read(path, shown, None), ())
     if not plays:
-        wrong(Mark(shown, 1, 1), "the playbook has no plays", "it is a list of plays: name, queues, tasks")
+        wrong(Position(shown, 1, 1), "the playbook has no plays", "it is a list of plays: name, queues, tasks")
     return Playbook(shown, tuple(plays), reader.digest.hexdigest())
 
 
@@ -37,15 +37,15 @@ class _Reader:
         self.digest = hashlib.sha256()
         self.files = self.order = self.count = 0
 
-    def read(self, path: Path, shown: str, at: Mark | None) -> Node:
+    def read(self, path: Path, shown: str, at: Position | None) -> YamlNode:
         self.files += 1
         if self.files > MAX_FILES:
-            wrong(at or Mark(shown, 1, 1), f"more than {MAX_FILES} files are included", "put them together")
+            wrong(at or Position(shown, 1, 1), f"more than {MAX_FILES} files are included", "put them together")
         node, raw = source.read(path, shown)
         self.digest.update(hashlib.sha256(raw).digest())
         return node
 
-    def plays(self, root: Node, chain: tuple[Path, ...]) -> list[Play]:
+    def plays(self, root: YamlNode, chain: tuple[Path, ...]) -> list[Play]:
         found: list[Play] = []
         if root.value is None:
             return found
@@ -58,7 +58,7 @@ class _Reader:
                 found.append(self.play(item, keys, chain))
         return found
 
-    def play(self, item: Node, keys: dict[str, Node], chain: tuple[Path, ...]) -> Play:
+    def play(self, item: YamlNode, keys: dict[str, YamlNode], chain: tuple[Path, ...]) -> Play:
         shapes.known(item, PLAY_KEYS, "a play")
         for needed in ("queues", "tasks"):
             if needed not in keys:
@@ -87,7 +87,7 @@ class _Reader:
             max_fail=shapes.percent(keys.get("max_fail_percentage")),
         )
 
-    def patterns(self, node: Node) -> Node:
+    def patterns(self, node: YamlNode) -> YamlNode:
         parts = node.value if isinstance(node.value, list) else [node]
         if not parts:
             wrong(node.pos, "'queues' is empty", "an empty pattern never means every queue")
@@ -97,7 +97,7 @@ class _Reader:
             self.grammar.template(part)
         return node
 
-    def handlers(self, node: Node | None, key: str, outer: Outer, chain: tuple[Path, ...]) -> tuple[Task, ...]:
+    def handlers(self, node: YamlNode | None, key: str, outer: Outer, chain: tuple[Path, ...]) -> tuple[Task, ...]:
         found: list[Task] = []
         for step in () if node is None or node.value is None else self.steps(node, key, outer, chain):
             if not isinstance(step, Task):
@@ -107,13 +107,13 @@ class _Reader:
             found.append(step)
         return tuple(found)
 
-    def steps(self, node: Node, key: str, outer: Outer, chain: tuple[Path, ...]) -> tuple[TaskOrBlock, ...]:
+    def steps(self, node: YamlNode, key: str, outer: Outer, chain: tuple[Path, ...]) -> tuple[TaskOrBlock, ...]:
         items = shapes.listing(node, "tasks are a list")
         if not items:
             wrong(node.pos, "there are no tasks", "give at least one")
         return tuple(self.step(item, f"{key}.{i}", outer, chain) for i, item in enumerate(items))
 
-    def step(self, item: Node, key: str, outer: Outer, chain: tuple[Path, ...]) -> TaskOrBlock:
+    def step(self, item: YamlNode, key: str, outer: Outer, chain: tuple[Path, ...]) -> TaskOrBlock:
         keys = shapes.mapping(item, "a task is a mapping: name and one module")
         if "block" in keys:
             return self.block(item, keys, key, outer, chain)
@@ -122,7 +122,9 @@ class _Reader:
         self.order += 1
         return self.grammar.task(item, key, self.order, outer)
 
-    def block(self, item: Node, keys: dict[str, Node], key: str, outer: Outer, chain: tuple[Path, ...]) -> Block:
+    def block(
+        self, item: YamlNode, keys: dict[str, YamlNode], key: str, outer: Outer, chain: tuple[Path, ...]
+    ) -> Block:
         shapes.known(item, BLOCK_KEYS, "a block")
         inner = self.grammar.inner(item, outer)
         parts = {
@@ -133,7 +135,9 @@ class _Reader:
         name = shapes.text(keys.get("name"), "name") or "block"
         return Block(key, name, item.pos, parts["block"], parts.get("rescue", ()), parts.get("always", ()))
 
-    def include(self, item: Node, keys: dict[str, Node], key: str, outer: Outer, chain: tuple[Path, ...]) -> Block:
+    def include(
+        self, item: YamlNode, keys: dict[str, YamlNode], key: str, outer: Outer, chain: tuple[Path, ...]
+    ) -> Block:
         shapes.known(item, INCLUDE_KEYS, "an include")
         path, shown = self.inside(keys["include"], chain)
         root = self.read(path, shown, keys["include"].pos)
@@ -142,7 +146,7 @@ class _Reader:
         body = self.steps(root, key, self.grammar.inner(item, outer), (*chain, path))
         return Block(key, shapes.text(keys.get("name"), "name") or shown, item.pos, body)
 
-    def inside(self, node: Node, chain: tuple[Path, ...]) -> tuple[Path, str]:
+    def inside(self, node: YamlNode, chain: tuple[Path, ...]) -> tuple[Path, str]:
         """The file that an include names, and how to show it: below the playbook's folder, symbolic links followed,
         and not one that is being read."""
         if isinstance(node.value, dict) and set(node.value) == {"file"}:

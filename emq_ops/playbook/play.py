@@ -26,19 +26,19 @@ from emq_ops.playbook.runner import Runner
 from emq_ops.playbook.scope import Renderer, Scope
 from emq_ops.playbook.secrets import Secrets
 from emq_ops.playbook.select import TaskSelection, select
-from emq_ops.playbook.source import Node, node_of
+from emq_ops.playbook.source import YamlNode, node_of
 from emq_ops.playbook.store import records
 from emq_ops.policy.words import did_you_mean
 from emq_ops.protocol.errors import one_line
 from emq_ops.syntax.core import scalar
-from emq_ops.syntax.errors import Mark, kind_of
+from emq_ops.syntax.errors import Position, kind_of
 from emq_ops.syntax.expressions import Compiler
 
 _PACKAGE = "emq_ops_playbooks"
 
 
 @dataclass
-class Options:
+class PlayOptions:
     """What the command line says of a run. `extra`: the arguments of ``-e``; `env`: names that ``lookup('env', ...)``
     may read, beside those that begin with ENV_PREFIX."""
 
@@ -79,7 +79,7 @@ def read(name: str) -> tuple[Playbook, Path, Compiler]:
 def prepare(
     ops: Ops,
     name: str,
-    options: Options,
+    options: PlayOptions,
     *,
     environment: Mapping[str, str] | None = None,
     emit: events.Emit = events.nowhere,
@@ -113,8 +113,8 @@ def resume(
         wrong(asked.playbook, f"was changed since run {run} began", "put it back, or start anew with --start-at-task")
     if name is not None and locate(name)[0].resolve() != path.resolve():
         wrong(name, f"run {run} is of {asked.playbook}", "leave the playbook out")
-    options = Options(**{**asked.options, "extra": []})
-    extra = {k: node_of(v, Mark("-e", 1, 1)) for k, v in asked.options["extra"].items()}
+    options = PlayOptions(**{**asked.options, "extra": []})
+    extra = {k: node_of(v, Position("-e", 1, 1)) for k, v in asked.options["extra"].items()}
     return _Start(ops, playbook, path, compiler, options, extra, environment).runner(run, emit, asks, stopping)
 
 
@@ -126,7 +126,7 @@ class _Start:
     playbook: Playbook
     path: Path
     compiler: Compiler
-    options: Options
+    options: PlayOptions
     extra: Vars
     environment: Mapping[str, str] | None
 
@@ -159,7 +159,7 @@ class _Start:
 
     def _record(
         self, run: str | None, renderer: Renderer, selection: TaskSelection, secrets: Secrets
-    ) -> tuple[records.RunRecord, dict[int, list[str]]]:
+    ) -> tuple[records.PlaybookRun, dict[int, list[str]]]:
         """The run in the ledger, begun or taken over once nothing more can be found wrong, and each play's queues."""
         if run is None:
             finder = Finder(self.ops.server, self.ops.configured)
@@ -178,12 +178,12 @@ class _Start:
         Preflight(self.playbook, renderer, self.extra, selection.takes, queues, magic).check()
 
 
-def _queues(record: records.RunRecord) -> dict[int, list[str]]:
+def _queues(record: records.PlaybookRun) -> dict[int, list[str]]:
     return {int(index): names for index, names in record.queues.items()}
 
 
 def _again(
-    playbook: Playbook, selection: TaskSelection, failed: records.RunRecord
+    playbook: Playbook, selection: TaskSelection, failed: records.PlaybookRun
 ) -> tuple[set[records.StepKey], set[records.StepKey]]:
     found = again(playbook, selection.takes, _queues(failed), failed.steps)
     return found.dropped, found.reset
@@ -229,10 +229,10 @@ def extra_vars(arguments: Sequence[str], compiler: Compiler) -> Vars:
                 wrong(
                     "-e", f"'{one_line(text)}' sets no variable", "write name=value, @file.yaml or '{\"name\": value}'"
                 )
-            pos = Mark("-e", 1, len(name) + 2)
+            pos = Position("-e", 1, len(name) + 2)
             written = value[:1] in ("[", "{") and not value.startswith(("{{", "{%"))
-            parsed = source.parse(value, "-e") if written else Node(_typed(value), pos)
-            node = Node({name: parsed}, pos, {name: Mark("-e", 1, 1)})
+            parsed = source.parse(value, "-e") if written else YamlNode(_typed(value), pos)
+            node = YamlNode({name: parsed}, pos, {name: Position("-e", 1, 1)})
         out |= grammar.variables(node)
     return out
 

@@ -17,10 +17,10 @@ from emq_ops.playbook.errors import PlaybookError, wrong
 from emq_ops.playbook.execute import loop_items
 from emq_ops.playbook.model import Play, Playbook, Task, Vars
 from emq_ops.playbook.scope import Renderer, Scope
-from emq_ops.playbook.source import Node
+from emq_ops.playbook.source import YamlNode
 from emq_ops.playbook.words import MAGIC
 from emq_ops.policy.words import nearest
-from emq_ops.syntax.errors import Mark
+from emq_ops.syntax.errors import Position
 from emq_ops.syntax.expressions import Condition
 
 MAX_LOOP = 200
@@ -100,7 +100,7 @@ class Preflight:
         if task.until is not None:
             checker.condition(task.until, {str(task.register)})
 
-    def _where_later(self) -> dict[str, Mark]:
+    def _where_later(self) -> dict[str, Position]:
         return {name: task.pos for _, task in reversed(self._tasks) for name in facts_of(task)}
 
     # -- values --------------------------------------------------------------------------------------------------------
@@ -171,13 +171,13 @@ class _Names:
     renderer: Renderer
     written: Sequence[Vars]
     known: set[str]
-    later: Mapping[str, Mark]
+    later: Mapping[str, Position]
 
     def condition(self, condition: Condition, more: set[str]) -> None:
         if condition.compiled is not None:
             self._check(condition.compiled.names - condition.compiled.guarded - more, condition.mark, ())
 
-    def node(self, node: Node, chain: tuple[str, ...]) -> None:
+    def node(self, node: YamlNode, chain: tuple[str, ...]) -> None:
         if isinstance(node.value, dict | list):
             for child in node.value.values() if isinstance(node.value, dict) else node.value:
                 self.node(child, chain)
@@ -185,7 +185,7 @@ class _Names:
             compiled = self.renderer.compiler.template(node.value)
             self._check(compiled.names - compiled.guarded, node.pos, chain)
 
-    def _check(self, names: frozenset[str] | set[str], pos: Mark, chain: tuple[str, ...]) -> None:
+    def _check(self, names: frozenset[str] | set[str], pos: Position, chain: tuple[str, ...]) -> None:
         for name in sorted(names):
             if name in chain:
                 wrong(pos, f"variable '{name}' is made from itself", " -> ".join((*chain, name)))

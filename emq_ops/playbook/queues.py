@@ -12,7 +12,7 @@ from emq_ops.protocol.errors import BadInputError, one_line
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import Server
 from emq_ops.protocol.transitions.reads import is_there
-from emq_ops.syntax.errors import Mark
+from emq_ops.syntax.errors import Position
 
 
 class Finder:
@@ -29,7 +29,7 @@ class Finder:
     def _all(self) -> list[str]:
         return sorted({*self._configured, *self._server.queues()})
 
-    def find(self, selector: str, pos: Mark | str) -> list[str]:
+    def find(self, selector: str, pos: Position | str) -> list[str]:
         """The queues that `selector` takes, sorted. Raises PlaybookError at `pos` where there are none."""
         if not selector.strip():
             wrong(pos, "a queue pattern is empty", "an empty pattern never means every queue; write '*' for that")
@@ -51,7 +51,7 @@ class Finder:
             )
         return found
 
-    def _exists(self, name: str, pos: Mark | str) -> bool:
+    def _exists(self, name: str, pos: Position | str) -> bool:
         try:
             queue = Queue(self._server, name)
         except BadInputError as fault:

@@ -15,7 +15,7 @@ from emq_ops.playbook.context import TaskContext
 from emq_ops.playbook.errors import wrong
 from emq_ops.playbook.options import Option
 from emq_ops.policy.words import did_you_mean
-from emq_ops.syntax.errors import Mark
+from emq_ops.syntax.errors import Position
 
 CHANGE, SAME, UNKNOWN = "change", "same", "unknown"
 """What a plan says: would change, would not, cannot know."""
@@ -109,7 +109,7 @@ class Module:
         """Does it. `resumed`: an earlier try may have done part of it, or all; what that did counts as done now."""
         raise NotImplementedError
 
-    def option(self, name: str, pos: Mark) -> Option:
+    def option(self, name: str, pos: Position) -> Option:
         """The option called `name`. Raises PlaybookError at `pos`."""
         for option in self.options:
             if option.name == name:
@@ -119,7 +119,7 @@ class Module:
             pos, f"module '{self.name}' has no option '{name}'", did_you_mean(name, known) if known else "it has none"
         )
 
-    def check_given(self, given: Iterable[str], pos: Mark) -> None:
+    def check_given(self, given: Iterable[str], pos: Position) -> None:
         """Checks which options are given together. Raises PlaybookError at `pos`."""
         names = set(given)
         for option in self.options:

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from emq_ops.playbook.model import Play, Playbook, Task
-from emq_ops.playbook.outcome import Tally
+from emq_ops.playbook.outcome import RecapLine
 from emq_ops.playbook.store.records import WHOLE, StepKey, StepRecord
 from emq_ops.playbook.walk import QueueWalk, Selects
 
@@ -37,7 +37,7 @@ def again(
 
 
 def _queue(found: Again, play: Play, takes: Selects, queue: str, steps: Mapping[StepKey, StepRecord]) -> None:
-    walk = QueueWalk(queue, play, takes, Tally(), {})
+    walk = QueueWalk(queue, play, takes, RecapLine(), {})
     passed: list[Task] = []
     while walk.task is not None:
         known = steps.get((walk.task.key, queue, WHOLE))

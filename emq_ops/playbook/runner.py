@@ -14,15 +14,15 @@ from emq_ops.playbook import events
 from emq_ops.playbook.asks import Asks, Confirmation
 from emq_ops.playbook.batches import split
 from emq_ops.playbook.context import Ops, Stopped
-from emq_ops.playbook.execute import Executor, Place
+from emq_ops.playbook.execute import Place, TaskExecutor
 from emq_ops.playbook.model import Play, Playbook, Task, Vars
-from emq_ops.playbook.outcome import SKIPPED, Outcome, Tally, as_changed, skipped
+from emq_ops.playbook.outcome import SKIPPED, RecapLine, TaskOutcome, as_changed, skipped
 from emq_ops.playbook.removals import Removals
 from emq_ops.playbook.scope import Renderer
 from emq_ops.playbook.secrets import Secrets
 from emq_ops.playbook.select import TaskSelection
 from emq_ops.playbook.store.recorder import Recorder
-from emq_ops.playbook.store.records import WHOLE, RunRecord, StepRecord
+from emq_ops.playbook.store.records import WHOLE, PlaybookRun, StepRecord
 from emq_ops.playbook.walk import QueueWalk
 from emq_ops.protocol.errors import BadInputError, EmqError, UnreachableError
 
@@ -39,7 +39,7 @@ class Ended:
 
     run: str
     status: str
-    tallies: dict[str, Tally]
+    tallies: dict[str, RecapLine]
     reason: str = ""
     fault: EmqError | None = None
     not_begun: tuple[str, ...] = ()
@@ -61,7 +61,7 @@ class Runner:
     extra: Vars
     selection: TaskSelection
     queues: dict[int, list[str]]
-    record: RunRecord
+    record: PlaybookRun
     check: bool = False
     secrets: Secrets = field(default_factory=lambda: Secrets({}))
     emit: events.Emit = events.nowhere
@@ -71,10 +71,10 @@ class Runner:
     def __post_init__(self) -> None:
         self._recorder = Recorder(self.ops.ledger, self.record, self.secrets)
         self._facts: dict[str, dict[str, Any]] = {}
-        self._tallies: dict[str, Tally] = {}
+        self._tallies: dict[str, RecapLine] = {}
         self._stepping = self.asks.step is not None
         self._fault = ""
-        self._executor = Executor(
+        self._executor = TaskExecutor(
             *(self.ops, self.renderer, self.extra, self.record, self._recorder, self.check, self.stopping),
             say=self._progress,
             removals=Removals(self.record.removed()),
@@ -150,7 +150,7 @@ class Runner:
     def _batch(self, play: Play, batch: list[str], pool: ThreadPoolExecutor, failed: set[str]) -> str:
         walks = [
             QueueWalk(
-                q, play, self.selection.takes, self._tallies.setdefault(q, Tally()), self._facts.setdefault(q, {})
+                q, play, self.selection.takes, self._tallies.setdefault(q, RecapLine()), self._facts.setdefault(q, {})
             )
             for q in batch
         ]
@@ -197,7 +197,7 @@ class Runner:
 
     def _outcomes(
         self, play: Play, task: Task, walks: list[QueueWalk], pool: ThreadPoolExecutor
-    ) -> list[Outcome | BaseException]:
+    ) -> list[TaskOutcome | BaseException]:
         """What becomes of the task on each queue; an exception where it ends the run."""
         names = [walk.queue for walk in walks]
         if self._stepping and self.asks.step is not None:
@@ -205,10 +205,10 @@ class Runner:
             answer = self.asks.step(task, names)
             self._stepping = answer is not None
             if answer is False:
-                passed_over: list[Outcome | BaseException] = [skipped("skipped by --step") for _ in walks]
+                passed_over: list[TaskOutcome | BaseException] = [skipped("skipped by --step") for _ in walks]
                 self._keep(task, names, passed_over)
                 return passed_over
-        approved: dict[str, Outcome] = {}
+        approved: dict[str, TaskOutcome] = {}
         if task.module.destructive and not self.check and self.asks.confirm is not None:
             for queue, outcome in zip(names, self._each(play, task, walks, pool, predict=True), strict=True):
                 if isinstance(outcome, BaseException):
@@ -229,11 +229,11 @@ class Runner:
         pool: ThreadPoolExecutor,
         *,
         predict: bool = False,
-        approved: dict[str, Outcome] | None = None,
-    ) -> list[Outcome | BaseException]:
+        approved: dict[str, TaskOutcome] | None = None,
+    ) -> list[TaskOutcome | BaseException]:
         fetched = self._fetch(task, walks) if not predict and not approved else {}
 
-        def one(walk: QueueWalk) -> Outcome | BaseException:
+        def one(walk: QueueWalk) -> TaskOutcome | BaseException:
             seen = (approved or {}).get(walk.queue)
             plans = seen.plans if seen is not None and not seen.failed else None
             place = Place(play, walk.queue, walk.facts, self._magic(play, walk.queue))
@@ -254,7 +254,7 @@ class Runner:
 
         if len(walks) == 1 or task.module.offline or fetched:
             return [one(walk) for walk in walks]
-        futures: list[Future[Outcome | BaseException]] = [pool.submit(one, walk) for walk in walks]
+        futures: list[Future[TaskOutcome | BaseException]] = [pool.submit(one, walk) for walk in walks]
         return [future.result() for future in futures]
 
     def _fetch(self, task: Task, walks: list[QueueWalk]) -> dict[str, Any]:
@@ -270,12 +270,12 @@ class Runner:
             out |= {walk.queue: seen for walk, seen in zip(some, found, strict=True)}
         return out
 
-    def _keep(self, task: Task, queues: Sequence[str], outcomes: Sequence[Outcome | BaseException]) -> None:
+    def _keep(self, task: Task, queues: Sequence[str], outcomes: Sequence[TaskOutcome | BaseException]) -> None:
         for queue, outcome in zip(queues, outcomes, strict=True):
-            if isinstance(outcome, Outcome):
+            if isinstance(outcome, TaskOutcome):
                 self._recorder.later(StepRecord(task.key, queue, WHOLE, outcome.attempts, None, outcome))
 
-    def _feed(self, play: Play, task: Task, walk: QueueWalk, outcome: Outcome, *, replayed: bool) -> None:
+    def _feed(self, play: Play, task: Task, walk: QueueWalk, outcome: TaskOutcome, *, replayed: bool) -> None:
         if outcome.bad_input and not self._fault:
             self._fault = self.secrets.shown(outcome.message)
         walk.feed(outcome)

@@ -16,9 +16,9 @@ from jinja2 import TemplateSyntaxError
 
 from emq_ops.playbook.errors import PlaybookError, wrong
 from emq_ops.playbook.model import Vars
-from emq_ops.playbook.source import Node
+from emq_ops.playbook.source import YamlNode
 from emq_ops.policy.words import nearest
-from emq_ops.syntax.errors import Mark, kind_of
+from emq_ops.syntax.errors import Position, kind_of
 from emq_ops.syntax.expressions import Compiled, Compiler, Condition, EvaluationError, text_of
 
 MAX_CHAIN = 50
@@ -36,7 +36,7 @@ class Scope:
     written: Sequence[Vars]
 
     def find(self, name: str) -> tuple[bool, Any]:
-        """Whether `name` is there, and its value: a Node or plain data."""
+        """Whether `name` is there, and its value: a YamlNode or plain data."""
         if name in self.extra:
             return True, self.extra[name]
         for values in self.ready:
@@ -61,7 +61,7 @@ class Renderer:
         self.compiler = compiler
         self._lookup = lookup
 
-    def value(self, node: Node, scope: Scope, chain: tuple[str, ...] = ()) -> Any:
+    def value(self, node: YamlNode, scope: Scope, chain: tuple[str, ...] = ()) -> Any:
         """The plain data of `node`, every template in it evaluated. Raises PlaybookError where one can't be."""
         if isinstance(node.value, dict):
             return {key: self.value(child, scope, chain) for key, child in node.value.items()}
@@ -117,13 +117,13 @@ class Renderer:
             wrong(condition.mark, f"'{word}' must be true or false, '{condition.source}' is {kind_of(found)}", hint)
         return found
 
-    def _run(self, compiled: Compiled, pos: Mark, scope: Scope, chain: tuple[str, ...]) -> Any:
+    def _run(self, compiled: Compiled, pos: Position, scope: Scope, chain: tuple[str, ...]) -> Any:
         values: dict[str, Any] = {}
         for name in compiled.names:
             there, found = scope.find(name)
             if not there:
                 continue
-            if not isinstance(found, Node):
+            if not isinstance(found, YamlNode):
                 values[name] = found
             elif isinstance(found.value, str | list | dict):
                 values[name] = self._variable(name, found, scope, chain)
@@ -137,7 +137,7 @@ class Renderer:
             what = f"variable {fault}" if missing else f"in '{compiled.source.strip()[:80]}': {fault}"
             wrong(pos, what, f"did you mean '{near}'?" if near else None)
 
-    def _variable(self, name: str, node: Node, scope: Scope, chain: tuple[str, ...]) -> Any:
+    def _variable(self, name: str, node: YamlNode, scope: Scope, chain: tuple[str, ...]) -> Any:
         if name in chain or len(chain) > MAX_CHAIN:
             wrong(node.pos, f"variable '{name}' is made from itself", " -> ".join((*chain, name)))
         return self.value(node, scope, (*chain, name))

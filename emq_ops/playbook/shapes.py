@@ -8,32 +8,32 @@ from typing import Any
 
 from emq_ops.playbook.errors import wrong
 from emq_ops.playbook.options import DURATION
-from emq_ops.playbook.source import Node
+from emq_ops.playbook.source import YamlNode
 from emq_ops.playbook.words import ELSEWHERE, RESERVED
-from emq_ops.policy.kinds import Kind, whole
+from emq_ops.policy.kinds import FieldType, whole
 from emq_ops.policy.words import did_you_mean, nearest
 from emq_ops.protocol.errors import one_line
-from emq_ops.syntax.errors import Mark, kind_of
+from emq_ops.syntax.errors import Position, kind_of
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 _RETRIES = whole(0, 100_000)
 
 
-def mapping(node: Node, what: str) -> dict[str, Node]:
+def mapping(node: YamlNode, what: str) -> dict[str, YamlNode]:
     """The children of a mapping; `what` says what was expected."""
     if not isinstance(node.value, dict):
         wrong(node.pos, f"{what}; got {node.kind()}")
     return node.value
 
 
-def listing(node: Node, what: str) -> list[Node]:
+def listing(node: YamlNode, what: str) -> list[YamlNode]:
     """The children of a list; `what` says what was expected."""
     if not isinstance(node.value, list):
         wrong(node.pos, f"{what}; got {node.kind()}", "begin each item with '- '")
     return node.value
 
 
-def known(node: Node, keys: Iterable[str], what: str) -> None:
+def known(node: YamlNode, keys: Iterable[str], what: str) -> None:
     """Refuses keys of a mapping that are not in `keys`."""
     allowed = list(keys)
     for key in node.value:
@@ -43,7 +43,7 @@ def known(node: Node, keys: Iterable[str], what: str) -> None:
             wrong(node.keys[key], f"{what} has no key '{one_line(key)}'", hint)
 
 
-def text(node: Node | None, word: str) -> str | None:
+def text(node: YamlNode | None, word: str) -> str | None:
     """A text, or None where there is no node."""
     if node is None:
         return None
@@ -52,7 +52,7 @@ def text(node: Node | None, word: str) -> str | None:
     return one_line(str(node.value).strip())
 
 
-def names(node: Node | None, word: str) -> list[str]:
+def names(node: YamlNode | None, word: str) -> list[str]:
     """A text or a list of texts."""
     if node is None:
         return []
@@ -63,12 +63,12 @@ def names(node: Node | None, word: str) -> list[str]:
     return [str(part.value) for part in parts]
 
 
-def tags(node: Node | None) -> frozenset[str]:
+def tags(node: YamlNode | None) -> frozenset[str]:
     """Tags: a list, or a text with commas."""
     return frozenset(tag.strip() for name in names(node, "tags") for tag in name.split(",") if tag.strip())
 
 
-def variable(node: Node, word: str = "a variable") -> str:
+def variable(node: YamlNode, word: str = "a variable") -> str:
     """The name of a variable that may be set."""
     name = node.value
     if not isinstance(name, str) or not _NAME.fullmatch(name):
@@ -78,7 +78,7 @@ def variable(node: Node, word: str = "a variable") -> str:
     return name
 
 
-def serial(node: Node | None) -> tuple[int | float, ...]:
+def serial(node: YamlNode | None) -> tuple[int | float, ...]:
     """Sizes of batches: whole numbers, or shares (``20%``) as 0.2."""
     if node is None:
         return ()
@@ -98,7 +98,7 @@ def serial(node: Node | None) -> tuple[int | float, ...]:
     return tuple(out)
 
 
-def percent(node: Node | None) -> float | None:
+def percent(node: YamlNode | None) -> float | None:
     """A share in per cent, 0 to 100."""
     if node is None:
         return None
@@ -108,17 +108,17 @@ def percent(node: Node | None) -> float | None:
     return float(value)
 
 
-def duration(value: Any, pos: Mark, word: str) -> int:
+def duration(value: Any, pos: Position, word: str) -> int:
     """A duration in ms."""
     return _taken(DURATION, value, pos, word)
 
 
-def retries(value: Any, pos: Mark) -> int:
+def retries(value: Any, pos: Position) -> int:
     """How often a task is tried again."""
     return _taken(_RETRIES, value, pos, "retries")
 
 
-def _taken(kind: Kind, value: Any, pos: Mark, word: str) -> int:
+def _taken(kind: FieldType, value: Any, pos: Position, word: str) -> int:
     try:
         return int(kind.given(value) if isinstance(value, str) else kind.take(value))
     except ValueError as fault:

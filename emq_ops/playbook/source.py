@@ -8,20 +8,20 @@ from typing import Any
 
 from emq_ops.playbook.errors import PlaybookError
 from emq_ops.syntax import tree
-from emq_ops.syntax.errors import Mark, SourceError, kind_of
+from emq_ops.syntax.errors import Position, SourceError, kind_of
 from emq_ops.syntax.tree import MAX_BYTES, ListTree, MapTree, Tree
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class YamlNode:
     """A value and where it stands. `value`: None, bool, int, float, str, a list of nodes, or a dict of them.
 
     `keys`: positions of a mapping's keys. `block`: a ``|`` or ``>`` text, whose content starts a line further down.
     """
 
     value: Any
-    pos: Mark
-    keys: dict[str, Mark] = field(default_factory=dict)
+    pos: Position
+    keys: dict[str, Position] = field(default_factory=dict)
     block: bool = False
 
     def data(self) -> Any:
@@ -37,16 +37,16 @@ class Node:
         return kind_of(self.value)
 
 
-def node_of(value: Any, pos: Mark) -> Node:
+def node_of(value: Any, pos: Position) -> YamlNode:
     """Plain data as nodes that all stand at `pos` (values of ``-e``)."""
     if isinstance(value, dict):
-        return Node({str(k): node_of(v, pos) for k, v in value.items()}, pos, {str(k): pos for k in value})
+        return YamlNode({str(k): node_of(v, pos) for k, v in value.items()}, pos, {str(k): pos for k in value})
     if isinstance(value, list | tuple):
-        return Node([node_of(v, pos) for v in value], pos)
-    return Node(value, pos)
+        return YamlNode([node_of(v, pos) for v in value], pos)
+    return YamlNode(value, pos)
 
 
-def read(path: Path, shown: str) -> tuple[Node, bytes]:
+def read(path: Path, shown: str) -> tuple[YamlNode, bytes]:
     """The one document in the file `path`, and its bytes. Raises PlaybookError; `shown` is how errors name the file."""
     try:
         with path.open("rb") as file:
@@ -56,7 +56,7 @@ def read(path: Path, shown: str) -> tuple[Node, bytes]:
     return parse(raw, shown), raw
 
 
-def parse(text: str | bytes, shown: str) -> Node:
+def parse(text: str | bytes, shown: str) -> YamlNode:
     """The one YAML document in `text`. Raises PlaybookError with the place of what is wrong."""
     try:
         return _node(tree.parse(text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass"), shown))
@@ -64,10 +64,10 @@ def parse(text: str | bytes, shown: str) -> Node:
         raise PlaybookError(fault.what, where=fault.where, fix=fault.fix) from None
 
 
-def _node(found: Tree) -> Node:
+def _node(found: Tree) -> YamlNode:
     if isinstance(found, MapTree):
         keys = {key: mark for key, (mark, _) in found.items.items()}
-        return Node({key: _node(below) for key, (_, below) in found.items.items()}, found.mark, keys)
+        return YamlNode({key: _node(below) for key, (_, below) in found.items.items()}, found.mark, keys)
     if isinstance(found, ListTree):
-        return Node([_node(below) for below in found.items], found.mark)
-    return Node(found.value, found.mark, block=found.block)
+        return YamlNode([_node(below) for below in found.items], found.mark)
+    return YamlNode(found.value, found.mark, block=found.block)

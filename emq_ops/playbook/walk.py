@@ -9,17 +9,17 @@ from collections.abc import Callable, Generator
 from typing import Any
 
 from emq_ops.playbook.model import Play, Task, TaskOrBlock
-from emq_ops.playbook.outcome import FAILED, STOPPED, Outcome, Tally
+from emq_ops.playbook.outcome import FAILED, STOPPED, RecapLine, TaskOutcome
 
 Selects = Callable[[Task], bool]
-_Walk = Generator[Task, Outcome, Outcome | None]
+_Walk = Generator[Task, TaskOutcome, TaskOutcome | None]
 
 
 class QueueWalk:
     """One queue's way through one play. `task` is the next task, None at the end; `failed` whether it fell out;
     `falling`: a task failed and nothing has rescued that (yet); `origin`: the task at which that trouble began."""
 
-    def __init__(self, queue: str, play: Play, selects: Selects, tally: Tally, facts: dict[str, Any]) -> None:
+    def __init__(self, queue: str, play: Play, selects: Selects, tally: RecapLine, facts: dict[str, Any]) -> None:
         self.queue, self.tally, self.facts = queue, tally, facts
         self.failed = False
         self.falling = False
@@ -32,7 +32,7 @@ class QueueWalk:
         self._steps = self._play(play)
         self.task: Task | None = next(self._steps, None)
 
-    def feed(self, outcome: Outcome) -> None:
+    def feed(self, outcome: TaskOutcome) -> None:
         """The outcome of `task`; moves on."""
         task = self.task
         assert task is not None
@@ -52,7 +52,7 @@ class QueueWalk:
         if not self._stopped:
             self._stopped = True
             if self.task is not None and not self._cleaning:
-                self.feed(Outcome(STOPPED))
+                self.feed(TaskOutcome(STOPPED))
 
     def _play(self, play: Play) -> _Walk:
         failure = yield from self._walk(play.tasks, cleaning=False)
@@ -73,7 +73,7 @@ class QueueWalk:
                     continue
                 if self._stopped and not cleaning:
                     self.origin = self.origin or step
-                    return Outcome(STOPPED)
+                    return TaskOutcome(STOPPED)
                 self._cleaning = cleaning
                 outcome = yield step
                 if outcome.failed:

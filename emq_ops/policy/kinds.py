@@ -37,7 +37,7 @@ def _same(value: Any) -> Any:
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class FieldType:
     """The type of one field. `words`: what is expected; `take`: from plain YAML data to the value, raises ValueError
     whose text is a hint; `take_text`: the same for text that a reference or template gave (None: `take`); `show`: the
     value as YAML says it; `text`: the value is text that keeps its references until it is used; `low`, `high`,
@@ -71,7 +71,7 @@ class Kind:
         return not isinstance(value, bool) and isinstance(value, int | float) and self.low <= value <= self.high
 
 
-def whole(low: int = 0, high: int = MAX_COUNT) -> Kind:
+def whole(low: int = 0, high: int = MAX_COUNT) -> FieldType:
     """The kind of a whole number from `low` to `high`."""
     span = f"{low} or more" if high >= MAX_COUNT else f"from {low} to {high}"
 
@@ -93,7 +93,7 @@ def whole(low: int = 0, high: int = MAX_COUNT) -> Kind:
         return take(int(value))
 
     schema = {"type": "integer", "minimum": low, "maximum": high}
-    return Kind(f"a whole number, {span}", take, schema, take_text=take_text, low=low, high=high)
+    return FieldType(f"a whole number, {span}", take, schema, take_text=take_text, low=low, high=high)
 
 
 def _plain_digits(text: str) -> str:
@@ -103,7 +103,7 @@ def _plain_digits(text: str) -> str:
     return f"write {int(text, 2)}" if re.fullmatch(r"[+-]?0b[01]+", text) else ""
 
 
-def duration(low: int = 0) -> Kind:
+def duration(low: int = 0) -> FieldType:
     """The kind of a duration of at least `low` ms; the value is in ms."""
 
     def take(value: Any) -> int:
@@ -117,10 +117,10 @@ def duration(low: int = 0) -> Kind:
 
     schema = {"type": "string", "pattern": scalars.DURATION_PATTERN}
     high = scalars.MAX_DURATION_MS
-    return Kind(scalars.DURATION_WORDS, take, schema, show=scalars.format_duration, low=low, high=high)
+    return FieldType(scalars.DURATION_WORDS, take, schema, show=scalars.format_duration, low=low, high=high)
 
 
-def size(low: int = 1) -> Kind:
+def size(low: int = 1) -> FieldType:
     """The kind of a size of at least `low` bytes."""
 
     def take(value: Any) -> int:
@@ -132,10 +132,10 @@ def size(low: int = 1) -> Kind:
         return found
 
     schema = {"type": "string", "pattern": scalars.SIZE_PATTERN}
-    return Kind(scalars.SIZE_WORDS, take, schema, show=scalars.format_size, low=low, high=scalars.MAX_SIZE)
+    return FieldType(scalars.SIZE_WORDS, take, schema, show=scalars.format_size, low=low, high=scalars.MAX_SIZE)
 
 
-def choice(*words: str) -> Kind:
+def choice(*words: str) -> FieldType:
     """The kind of one of `words`."""
 
     def take(value: Any) -> str:
@@ -144,7 +144,7 @@ def choice(*words: str) -> Kind:
         close = nearest(value, words) if isinstance(value, str) else None
         raise Refused(f"did you mean '{close}'?" if close else "")
 
-    return Kind(" or ".join(words), take, {"enum": list(words)}, choices=words)
+    return FieldType(" or ".join(words), take, {"enum": list(words)}, choices=words)
 
 
 def _share(value: Any) -> float:
@@ -216,7 +216,7 @@ def _secret(value: Any) -> str:
     raise Refused("set NAME in the environment, without a default", secret=True)
 
 
-def named(words: str, check: Callable[[str], object]) -> Kind:
+def named(words: str, check: Callable[[str], object]) -> FieldType:
     """The kind of text that `check` lets pass."""
 
     def take(value: Any) -> str:
@@ -227,7 +227,7 @@ def named(words: str, check: Callable[[str], object]) -> Kind:
             raise Refused(f"{problem.what}; {problem.fix}" if problem.fix else problem.what) from None
         return text
 
-    return Kind(words, take, {"type": "string"}, text=True)
+    return FieldType(words, take, {"type": "string"}, text=True)
 
 
 _CRON_OBJECT = {
@@ -242,8 +242,8 @@ POSITIVE = whole(1)
 SPAN = duration(1)
 """A duration above 0, in ms."""
 SIZE = size()
-SWITCH = Kind("true or false", _switch, {"type": "boolean"}, take_text=_switch_text)
-SHARE = Kind(
+SWITCH = FieldType("true or false", _switch, {"type": "boolean"}, take_text=_switch_text)
+SHARE = FieldType(
     "a share such as 50%",
     _share,
     {"type": "string", "pattern": r"^[0-9]{1,3}(\.[0-9]+)?%$"},
@@ -251,16 +251,16 @@ SHARE = Kind(
     low=1e-9,
     high=1,
 )
-EVERY = Kind(
+EVERY = FieldType(
     EVERY_WORDS,
     _every,
     {"anyOf": [{"type": "string", "minLength": 2}, _CRON_OBJECT]},
     show=lambda trigger: trigger.text,
 )
 """The value is a Trigger."""
-ZONE = Kind("a time zone such as Europe/Berlin", lambda value: check_zone(str(value)), {"type": "string"})
-TEXT = Kind("text", _text, {"type": "string"}, text=True)
-URL = Kind("text", _url, {"type": "string"}, text=True)
-SECRET = Kind("a reference such as ${NAME}, never the secret itself", _secret, REFERENCE_SCHEMA, text=True)
+ZONE = FieldType("a time zone such as Europe/Berlin", lambda value: check_zone(str(value)), {"type": "string"})
+TEXT = FieldType("text", _text, {"type": "string"}, text=True)
+URL = FieldType("text", _url, {"type": "string"}, text=True)
+SECRET = FieldType("a reference such as ${NAME}, never the secret itself", _secret, REFERENCE_SCHEMA, text=True)
 LANE = named("a GRP id", ids.group_id)
 STREAM = named("the name of an event stream", keyspace.stream_name)

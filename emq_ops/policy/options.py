@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field, fields, replace
 from typing import Any, TypeVar
 
-from emq_ops.policy.kinds import Kind
+from emq_ops.policy.kinds import FieldType
 from emq_ops.protocol.errors import BadInputError
 
 T = TypeVar("T")
@@ -32,7 +32,7 @@ class Nested:
 class Listed:
     """A list of `item`. `single`: one may stand without the brackets."""
 
-    item: Kind | Nested
+    item: FieldType | Nested
     single: bool = False
     words: str = "a list"
 
@@ -41,12 +41,12 @@ class Listed:
 class Named:
     """A mapping of names of kind `name` to `item`."""
 
-    name: Kind
+    name: FieldType
     item: Nested
     words: str = "a mapping"
 
 
-Shape = Kind | Nested | Listed | Named
+Shape = FieldType | Nested | Listed | Named
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +146,7 @@ def show(shape: Shape, value: Any) -> Any:
     """`value` as YAML says it, in plain data."""
     if value is None:
         return None
-    if isinstance(shape, Kind):
+    if isinstance(shape, FieldType):
         return value if shape.text or isinstance(value, str) else shape.show(value)
     if isinstance(shape, Nested):
         return value if shape.loose else written(value)
@@ -164,6 +164,6 @@ def check(instance: Any) -> None:
     """Holds the fields of `instance` to the bounds of their kinds. Raises BadInputError."""
     for name, key in keys(type(instance)).items():
         value = key.of(instance)
-        if value is not None and isinstance(key.shape, Kind) and not key.shape.admits(value):
+        if value is not None and isinstance(key.shape, FieldType) and not key.shape.admits(value):
             choices = f"one of {', '.join(key.shape.choices)}"
             raise BadInputError(f"{name} is {value!r}", fix=choices if key.shape.choices else f"give {key.shape.words}")

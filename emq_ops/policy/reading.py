@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import MISSING, dataclass
 from typing import Any, Literal, TypeVar
 
-from emq_ops.policy.kinds import Kind, Refused
+from emq_ops.policy.kinds import FieldType, Refused
 from emq_ops.policy.options import Key, Listed, Nested, Shape, build, keys
 from emq_ops.policy.references import ReferenceFault, has_reference, resolve
 from emq_ops.protocol.errors import BadInputError
@@ -75,7 +75,7 @@ class Reader:
         return values if len(self.faults) == before else None
 
     def _read(self, shape: Shape, value: Any, path: Path) -> Any:
-        if isinstance(shape, Kind):
+        if isinstance(shape, FieldType):
             return self._value(shape, value, path)
         if isinstance(shape, Nested):
             read: Any = self.values if shape.loose else self.section
@@ -97,7 +97,7 @@ class Reader:
             return None
         return tuple(self._read(shape.item, one, (*path, number)) for number, one in enumerate(value))
 
-    def _value(self, kind: Kind, value: Any, path: Path, sort: Literal["value", "name"] = "value") -> Any:
+    def _value(self, kind: FieldType, value: Any, path: Path, sort: Literal["value", "name"] = "value") -> Any:
         try:
             if kind.text or not has_reference(value):
                 taken = kind.take(value)

@@ -36,7 +36,7 @@ class UnreachableError(EmqError):
     """A server, database or store does not answer, or refuses the connection. Nothing was changed."""
 
 
-class RefusedError(UnreachableError):
+class AccessRefusedError(UnreachableError):
     """The server answers, and lets us not in: no or a wrong password, protected mode. Trying again is of no use."""
 
 

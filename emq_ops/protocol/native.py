@@ -23,7 +23,7 @@ COMMANDS = (EXTEND, STALLED_CHECK)
 ExecutorName = Literal["script", "native"]
 
 
-class Executor(Protocol):
+class CommandExecutor(Protocol):
     """Who carries out what has a native twin. All durations in ms."""
 
     name: ExecutorName
@@ -124,7 +124,7 @@ class Native:
         )
 
 
-def executor(server: Server, name: str) -> Executor:
+def executor(server: Server, name: str) -> CommandExecutor:
     """The executor of that name, ``script`` or ``native``. Raises BadInputError, and IncompatibleError where the server
     does not have the native commands."""
     if name == "script":

@@ -22,7 +22,7 @@ class TooLong(ValueError):
     """An evaluation took more processor time than it may."""
 
 
-class Budget:
+class EvaluationBudget:
     """The means of one evaluation, by one thread."""
 
     def __init__(self) -> None:

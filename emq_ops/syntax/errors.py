@@ -9,7 +9,7 @@ from emq_ops.protocol.errors import BadInputError, one_line
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class Position:
     """A place in a file; line and column count from 1. Line 0: the value is built in, no file says it."""
 
     file: str
@@ -19,12 +19,12 @@ class Mark:
     def __str__(self) -> str:
         return f"{self.file}:{self.line}:{self.column}" if self.line else self.file
 
-    def down(self, lines: int) -> Mark:
+    def down(self, lines: int) -> Position:
         """The same column, `lines` further down."""
-        return Mark(self.file, self.line + lines, self.column)
+        return Position(self.file, self.line + lines, self.column)
 
 
-BUILT_IN = Mark("built-in default", 0, 0)
+BUILT_IN = Position("built-in default", 0, 0)
 
 
 class SourceError(BadInputError):
@@ -34,7 +34,7 @@ class SourceError(BadInputError):
     def __init__(
         self,
         what: str,
-        mark: Mark | None = None,
+        mark: Position | None = None,
         *,
         path: str = "",
         expected: str | None = None,

@@ -21,7 +21,7 @@ from jinja2.runtime import Context
 from emq_ops.policy.words import did_you_mean, nearest
 from emq_ops.syntax import filters
 from emq_ops.syntax.budget import MAX_VALUE, TooLarge
-from emq_ops.syntax.errors import Mark, SourceError, kind_of
+from emq_ops.syntax.errors import Position, SourceError, kind_of
 from emq_ops.syntax.sandbox import GLOBALS, Counting, Sandbox, plain, text_of
 
 MAX_SOURCE = 64 << 10
@@ -225,13 +225,13 @@ class Condition:
     """An expression that must be true or false, read and checked once. `mark`: where it stands; `compiled`: None for
     a `literal`."""
 
-    mark: Mark
+    mark: Position
     source: str
     compiled: Compiled | None
     literal: bool = False
 
     @classmethod
-    def read(cls, text: str, mark: Mark, known: Collection[str]) -> Condition:
+    def read(cls, text: str, mark: Position, known: Collection[str]) -> Condition:
         """The condition that `text` says about the names of `known`. Raises SourceError with line and column."""
         try:
             compiled = _compiler().expression(text)
@@ -272,11 +272,11 @@ def _offset(text: str, name: str) -> int:
     return 0
 
 
-def _moved(mark: Mark, before: str) -> Mark:
+def _moved(mark: Position, before: str) -> Position:
     """The place behind the text `before`, which begins at `mark`."""
     lines = before.split("\n")
     column = mark.column + len(lines[0]) if len(lines) == 1 else len(lines[-1]) + 1
-    return Mark(mark.file, mark.line + len(lines) - 1, column)
+    return Position(mark.file, mark.line + len(lines) - 1, column)
 
 
 __all__ = ["Compiled", "Compiler", "Condition", "EvaluationError", "syntax_fault", "text_of"]

@@ -24,7 +24,7 @@ from jinja2.visitor import NodeTransformer
 
 from emq_ops.policy.words import did_you_mean
 from emq_ops.syntax import filters
-from emq_ops.syntax.budget import EACH, MAX_VALUE, Budget, TooLarge, weigh
+from emq_ops.syntax.budget import EACH, MAX_VALUE, EvaluationBudget, TooLarge, weigh
 from emq_ops.syntax.errors import kind_of
 from emq_ops.syntax.literals import with_literals
 
@@ -95,15 +95,15 @@ class Sandbox(NativeEnvironment, ImmutableSandboxedEnvironment):
         self.policies.clear()
         self.policies.update({"compiler.ascii_str": True, "truncate.leeway": 0})
 
-    def fresh(self) -> Budget:
+    def fresh(self) -> EvaluationBudget:
         """The means of an evaluation that begins in this thread."""
-        self._local.budget = Budget()
+        self._local.budget = EvaluationBudget()
         return self.budget
 
     @property
-    def budget(self) -> Budget:
+    def budget(self) -> EvaluationBudget:
         """The means of the evaluation of this thread."""
-        found: Budget = self._local.budget
+        found: EvaluationBudget = self._local.budget
         return found
 
     def _tokenize(self, source: str, name: str | None, filename: str | None = None, state: str | None = None) -> Any:

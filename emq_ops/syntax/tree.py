@@ -16,7 +16,7 @@ from ruamel.yaml.error import YAMLError, YAMLStreamError
 
 from emq_ops.protocol.errors import one_line
 from emq_ops.syntax.core import BOOL, NULL, number
-from emq_ops.syntax.errors import Mark, SourceError
+from emq_ops.syntax.errors import Position, SourceError
 from emq_ops.syntax.events import UnsureError, YamlEvent, fast, sure
 
 MAX_BYTES = 4 << 20
@@ -31,7 +31,7 @@ class Scalar:
     """Like every tree, not to be changed once it is built: it may be shared. `block`: a ``|`` or ``>`` text,
     whose content starts a line further down."""
 
-    mark: Mark
+    mark: Position
     value: str | int | float | bool | None
     size: int = 1
     block: bool = False
@@ -39,7 +39,7 @@ class Scalar:
 
 @dataclass(slots=True)
 class ListTree:
-    mark: Mark
+    mark: Position
     items: tuple[Tree, ...]
     size: int
 
@@ -48,8 +48,8 @@ class ListTree:
 class MapTree:
     """`items`: key -> (mark of the key, value)."""
 
-    mark: Mark
-    items: dict[str, tuple[Mark, Tree]]
+    mark: Position
+    items: dict[str, tuple[Position, Tree]]
     size: int
     bare: dict[str, Any] | None = field(default=None, init=False, repr=False, compare=False)
     """What `plain` made of it."""
@@ -73,16 +73,18 @@ def parse(text: bytes, file: str) -> Tree:
     """The one document in `text`. Raises SourceError: one line with file, line and column."""
     if len(text) > MAX_BYTES:
         raise SourceError(
-            f"the file has {len(text):,} bytes", Mark(file, 1, 1), fix=f"at most {MAX_BYTES:,}; split it with include:"
+            f"the file has {len(text):,} bytes",
+            Position(file, 1, 1),
+            fix=f"at most {MAX_BYTES:,}; split it with include:",
         )
     try:
         decoded = text.decode("utf-8-sig")
     except UnicodeDecodeError as fault:
         line = text.count(b"\n", 0, fault.start) + 1
-        raise SourceError("not UTF-8 text", Mark(file, line, 1), fix="save the file as UTF-8") from None
+        raise SourceError("not UTF-8 text", Position(file, line, 1), fix="save the file as UTF-8") from None
     if directive := re.search(r"^%YAML\s+(?!1\.2\b)(\S+)", decoded, re.MULTILINE):
         line = decoded.count("\n", 0, directive.start()) + 1
-        raise SourceError(f"YAML {directive[1]} is not read", Mark(file, line, 1), fix="take the %YAML line out")
+        raise SourceError(f"YAML {directive[1]} is not read", Position(file, line, 1), fix="take the %YAML line out")
     try:
         return _Builder(file, fast(decoded)).document()
     except UnsureError:
@@ -108,7 +110,7 @@ def _syntax(fault: YAMLError | YAMLStreamError, text: str, file: str) -> SourceE
         fix = "quote a text that holds ': ' or begins with '{{'"
     elif getattr(fault, "position", None) is not None:
         problem, fix = "a control character", "leave it out"
-    return SourceError(problem, Mark(file, line + 1, column + 1), fix=fix)
+    return SourceError(problem, Position(file, line + 1, column + 1), fix=fix)
 
 
 def _unprintable(fault: object, text: str) -> tuple[int, int]:
@@ -131,8 +133,8 @@ class _Builder:
     def document(self) -> Tree:
         """The one document; nothing (None) where there is none. Raises SourceError, and what the events raise."""
         if next(self._events, None) is None:
-            return Scalar(Mark(self._file, 1, 1), None)
-        tree = self._build(self._next(), "", 0, Mark(self._file, 1, 1))
+            return Scalar(Position(self._file, 1, 1), None)
+        tree = self._build(self._next(), "", 0, Position(self._file, 1, 1))
         self._next()
         second = next(self._events, None)
         if second is not None:
@@ -140,10 +142,10 @@ class _Builder:
             raise SourceError("a second document begins", self._mark(second), fix=fix)
         return tree
 
-    def _mark(self, event: YamlEvent) -> Mark:
-        return Mark(self._file, event.line, event.column)
+    def _mark(self, event: YamlEvent) -> Position:
+        return Position(self._file, event.line, event.column)
 
-    def _build(self, event: YamlEvent, path: str, depth: int, above: Mark) -> Tree:
+    def _build(self, event: YamlEvent, path: str, depth: int, above: Position) -> Tree:
         """The value that `event` begins. `above`: the place of its key, where a value that is not there stands."""
         if event.kind == "alias":
             return self._named(event, path)[0]
@@ -175,7 +177,7 @@ class _Builder:
             raise SourceError("an alias stands inside its own anchor", self._mark(event), path=path, fix=fix)
         return tree, text
 
-    def _core_tag(self, event: YamlEvent, names: tuple[str, ...], mark: Mark, path: str) -> str | None:
+    def _core_tag(self, event: YamlEvent, names: tuple[str, ...], mark: Position, path: str) -> str | None:
         """The core type that a tag names; None where no tag is written."""
         if event.tag is None or event.tag == "!":
             return None if event.tag is None else names[0]
@@ -185,14 +187,14 @@ class _Builder:
             raise SourceError(f"the tag {shown} is not taken", mark, path=path, fix="take it out")
         return name
 
-    def _counted(self, size: int, mark: Mark, path: str) -> int:
+    def _counted(self, size: int, mark: Position, path: str) -> int:
         if size > MAX_VALUES:
             raise SourceError(
                 f"aliases make this more than {MAX_VALUES:,} values", mark, path=path, fix="make it smaller"
             )
         return size
 
-    def _scalar(self, event: YamlEvent, mark: Mark, path: str) -> Scalar:
+    def _scalar(self, event: YamlEvent, mark: Position, path: str) -> Scalar:
         names = ("str", "int", "float", "bool", "null", "timestamp")
         kind = None if event.tag is None else self._core_tag(event, names, mark, path)
         text = event.text
@@ -208,7 +210,7 @@ class _Builder:
         return Scalar(mark, self._whole(text, mark, path) if value is None else value)
 
     @staticmethod
-    def _whole(text: str, mark: Mark, path: str) -> str:
+    def _whole(text: str, mark: Position, path: str) -> str:
         """`text` with surrogate pairs, as JSON escapes them, put together. Raises SourceError for half a pair."""
         if text.isascii() or not any("\ud800" <= c <= "\udfff" for c in text):
             return text
@@ -217,7 +219,7 @@ class _Builder:
         except UnicodeDecodeError:
             raise SourceError("half of a surrogate pair", mark, path=path, fix="write the character itself") from None
 
-    def _sequence(self, event: YamlEvent, mark: Mark, path: str, depth: int) -> ListTree:
+    def _sequence(self, event: YamlEvent, mark: Position, path: str, depth: int) -> ListTree:
         self._core_tag(event, ("seq",), mark, path)
         items: list[Tree] = []
         size = 1
@@ -226,9 +228,9 @@ class _Builder:
             size = self._counted(size + items[-1].size, mark, path)
         return ListTree(mark, tuple(items), size)
 
-    def _mapping(self, event: YamlEvent, mark: Mark, path: str, depth: int) -> MapTree:
+    def _mapping(self, event: YamlEvent, mark: Position, path: str, depth: int) -> MapTree:
         self._core_tag(event, ("map",), mark, path)
-        own: dict[str, tuple[Mark, Tree]] = {}
+        own: dict[str, tuple[Position, Tree]] = {}
         merged: list[MapTree] = []
         while (at := self._next()).kind != "end":
             key_mark = self._mark(at)
@@ -246,14 +248,14 @@ class _Builder:
                 merged = self._sources(value, key_mark, path)
         if merged:
             del own["<<"]
-        items: dict[str, tuple[Mark, Tree]] = {}
+        items: dict[str, tuple[Position, Tree]] = {}
         for source in reversed(merged):
             items.update(source.items)
         items.update(own)
         return MapTree(mark, items, self._counted(1 + sum(v.size for _, v in items.values()), mark, path))
 
     @staticmethod
-    def _sources(value: Tree, mark: Mark, path: str) -> list[MapTree]:
+    def _sources(value: Tree, mark: Position, path: str) -> list[MapTree]:
         """The mappings that a merge names."""
         found: list[MapTree] = []
         for source in value.items if isinstance(value, ListTree) else (value,):
@@ -262,7 +264,7 @@ class _Builder:
             found.append(source)
         return found
 
-    def _key(self, event: YamlEvent, mark: Mark, path: str) -> tuple[str, bool]:
+    def _key(self, event: YamlEvent, mark: Position, path: str) -> tuple[str, bool]:
         """The text of a key, and whether it is the merge key."""
         text, plain = event.text, event.plain
         if event.kind == "alias":

@@ -17,8 +17,8 @@ from emq_ops.protocol.errors import BadInputError
 from emq_ops.protocol.queue import Queue, positive
 from emq_ops.protocol.transitions.claims import Claim
 from emq_ops.worker import events
-from emq_ops.worker.events import ConsumerReport, LeaseLost, Listener, Signalled, Started
-from emq_ops.worker.handlers import AsyncLoop, Handler, Pool, ThreadEndedError, call
+from emq_ops.worker.events import ConsumerReport, JobLeaseLost, Listener, Signalled, Started
+from emq_ops.worker.handlers import AsyncLoop, Handler, HandlerPool, ThreadEndedError, call
 from emq_ops.worker.held_jobs import HeldJob, HeldJobs, lease_clock
 from emq_ops.worker.idle_timeout import IdleTimeout
 from emq_ops.worker.job import Job
@@ -29,7 +29,7 @@ from emq_ops.worker.retrying_task import RetryingTask
 from emq_ops.worker.settings import ConsumerSettings
 from emq_ops.worker.settle import Settler, failure_of
 from emq_ops.worker.sources import Sources
-from emq_ops.worker.tally import Tally
+from emq_ops.worker.tally import EventCounter
 
 SHORTEST_PARK_S, LONGEST_PARK_S = 0.01, 1.0
 """However long the beat is, a request to stop is seen within the longest park."""
@@ -58,7 +58,7 @@ class Consumer:
         self._queue = queue
         self._handler = handler
         self._executor = native.executor(queue.server, settings.executor)
-        self._tally = Tally(queue.name, on_event or events.log)
+        self._tally = EventCounter(queue.name, on_event or events.log)
         self._emit = self._tally.emit
         self._held = HeldJobs()
         self._finished: queue_module.SimpleQueue[None] = queue_module.SimpleQueue()
@@ -73,7 +73,7 @@ class Consumer:
         self._sources = Sources(queue, settings, self._emit)
         self._settler = Settler(queue, settings, self._emit, self._lose, self._halted)
         self._async = AsyncLoop()
-        self._pool = Pool(settings.concurrency, self._work, f"emq-worker-{queue.name}")
+        self._pool = HandlerPool(settings.concurrency, self._work, f"emq-worker-{queue.name}")
         self._listener = CancelListener(queue, self._held, self._emit, self._tell) if settings.cancel else None
         self._keeper = Keeper(queue, settings, self._held, self._executor, self._emit, self._lose)
 
@@ -253,7 +253,7 @@ class Consumer:
 
     def _lose(self, held: HeldJob, why: str) -> None:
         if self._held.lose(held):
-            self._emit(LeaseLost(self._queue.name, held.claim.job, held.claim.token, why))
+            self._emit(JobLeaseLost(self._queue.name, held.claim.job, held.claim.token, why))
 
     def _tell(self, held: HeldJob, reason: str) -> None:
         if held.token.cancel(reason):

@@ -49,7 +49,7 @@ class Signalled(WorkerEvent):
 
 
 @dataclass(frozen=True, slots=True)
-class LeaseLost(WorkerEvent):
+class JobLeaseLost(WorkerEvent):
     """A job is not ours any more, so nothing was written for it: lease gone, another claim, or the row removed."""
 
     job: str
@@ -124,7 +124,7 @@ def describe(event: WorkerEvent) -> str:
             return f"{job} {outcome} after {took} ms{text}"
         case Signalled(job=job, reason=reason):
             return f"{job} told to stop: {reason}"
-        case LeaseLost(job=job, why=why):
+        case JobLeaseLost(job=job, why=why):
             return f"{job} lost: {why}"
         case Recovered(by=by, recovered=recovered, dead=dead):
             return f"{by}: {recovered} recovered" + (f", dead: {' '.join(dead)}" if dead else "")
@@ -143,7 +143,7 @@ def describe(event: WorkerEvent) -> str:
 
 def log(event: WorkerEvent) -> None:
     """The listener of a consumer that was given none: what an operator must know, as warnings of ``logging``."""
-    if isinstance(event, Trouble | LeaseLost | Silent | SetAside) or (
+    if isinstance(event, Trouble | JobLeaseLost | Silent | SetAside) or (
         isinstance(event, ConsumerReport) and event.abandoned
     ):
         _log.warning("%s: %s", event.queue, describe(event))

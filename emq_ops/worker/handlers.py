@@ -133,7 +133,7 @@ def call(handler: Handler, job: Job, held: HeldJob, loop: AsyncLoop) -> HandlerR
     return verdict
 
 
-class Pool:
+class HandlerPool:
     """Threads that are made when they are needed, at most `size`. They are daemons: a handler that hangs must not keep
     the process from ending."""
 

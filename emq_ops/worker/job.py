@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 from emq_ops.protocol.errors import StaleTokenError
-from emq_ops.protocol.native import Executor
+from emq_ops.protocol.native import CommandExecutor
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.transitions import jobs
 from emq_ops.protocol.transitions.leases import Extended
@@ -27,7 +27,9 @@ class Job:
 
     __slots__ = ("_executor", "_held", "_lose", "_queue", "attempts", "claimed_ms", "group", "id", "payload", "token")
 
-    def __init__(self, queue: Queue, held: HeldJob, executor: Executor, lose: Callable[[HeldJob, str], None]) -> None:
+    def __init__(
+        self, queue: Queue, held: HeldJob, executor: CommandExecutor, lose: Callable[[HeldJob, str], None]
+    ) -> None:
         claim = held.claim
         self.id: str = claim.job
         self.payload: bytes = claim.payload

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Sequence
 
 from emq_ops.protocol.errors import EmqError
-from emq_ops.protocol.native import Executor
+from emq_ops.protocol.native import CommandExecutor
 from emq_ops.protocol.queue import Queue
 from emq_ops.worker.events import Listener, Trouble
 from emq_ops.worker.held_jobs import HeldJob, HeldJobs, is_running, lease_clock
@@ -24,7 +24,7 @@ class Keeper:
         queue: Queue,
         settings: ConsumerSettings,
         held_jobs: HeldJobs,
-        executor: Executor,
+        executor: CommandExecutor,
         emit: Listener,
         lose: Callable[[HeldJob, str], None],
     ) -> None:

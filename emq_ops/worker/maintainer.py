@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from emq_ops.protocol.native import Executor
+from emq_ops.protocol.native import CommandExecutor
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.transitions import aside, recover
 from emq_ops.worker.events import Listener, Recovered, SetAside
@@ -20,7 +20,7 @@ TIDY_SECONDS = 60.0
 class Maintainer:
     """For one thread."""
 
-    def __init__(self, queue: Queue, settings: ConsumerSettings, executor: Executor, emit: Listener) -> None:
+    def __init__(self, queue: Queue, settings: ConsumerSettings, executor: CommandExecutor, emit: Listener) -> None:
         self._queue = queue
         self._settings = settings
         self._executor = executor

@@ -6,13 +6,13 @@ import logging
 import threading
 from collections import Counter
 
-from emq_ops.worker.events import ConsumerReport, LeaseLost, Listener, Recovered, SetAside, Settled, WorkerEvent
+from emq_ops.worker.events import ConsumerReport, JobLeaseLost, Listener, Recovered, SetAside, Settled, WorkerEvent
 
 _COUNTED = ("completed", "cancelled", "scheduled", "dead", "lost", "recovered", "aside")
 _log = logging.getLogger("emq_ops.worker")
 
 
-class Tally:
+class EventCounter:
     """Thread-safe."""
 
     def __init__(self, queue: str, listener: Listener) -> None:
@@ -27,7 +27,7 @@ class Tally:
             match event:
                 case Settled(outcome=outcome):
                     self._counts[outcome] += 1
-                case LeaseLost():
+                case JobLeaseLost():
                     self._counts["lost"] += 1
                 case SetAside():
                     self._counts["aside"] += 1

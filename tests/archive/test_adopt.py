@@ -12,7 +12,7 @@ from emq_archive.errors import ForeignStateError
 from emq_archive.local import SqlStore, open_local
 from emq_archive.local.catalog import Catalog
 from emq_archive.log.commit import Change
-from emq_archive.log.log import Log
+from emq_archive.log.log import CommitLog
 from emq_archive.model import RawEntry, Redact, StreamId, Writer, parse_id
 from emq_archive.ports import Remote
 from emq_archive.read.archive import Archive
@@ -112,7 +112,7 @@ def test_the_head_of_a_long_log_takes_as_many_requests_as_that_of_a_short_one(tm
             ship.log.commit(Change(kind="ship", at=START_MS))
             ship.log.checkpoint_if_due()
         counting = Counting(remote)
-        fresh = Log(Catalog(other, REF), counting, Writer(STATE))  # type: ignore[arg-type]  # all that a Remote has
+        fresh = CommitLog(Catalog(other, REF), counting, Writer(STATE))  # type: ignore[arg-type]  # all that a Remote has
         assert fresh.sync() == replace(Catalog(local, REF).known(), checkpoint_lsn=commits - 5)
         assert counting.requests <= 5 + 5
         counting.requests = 0

@@ -15,7 +15,7 @@ import pytest
 from emq_archive.driver import BURST, Allowance, Driver
 from emq_archive.errors import DeadlineError
 from emq_archive.model import Writer
-from emq_archive.reports import Report
+from emq_archive.reports import CycleReport
 from emq_ops.protocol import ids
 from emq_ops.protocol.deadline import deadline
 from emq_ops.protocol.server import Server, connect
@@ -58,10 +58,10 @@ def host(
 
 
 @contextlib.contextmanager
-def held(valkey: Valkey, host: Host, at: Match, **policy: Any) -> Iterator[list[Report]]:
+def held(valkey: Valkey, host: Host, at: Match, **policy: Any) -> Iterator[list[CycleReport]]:
     """A forced cycle that stands still before its first request of that kind while the ``with`` runs; its report is in
     the list afterwards."""
-    reports: list[Report] = []
+    reports: list[CycleReport] = []
     with RespProxy(valkey.url) as proxy, connect(proxy.url) as server:
         host.queue.server, direct = server, host.queue.server
         try:

@@ -11,7 +11,7 @@ import pytest
 from emq_archive.errors import DamagedArchiveError
 from emq_archive.local import SqlStore
 from emq_archive.local.checkpoint import snapshot_of
-from emq_archive.log.log import Log
+from emq_archive.log.log import CommitLog
 from emq_archive.model import FIRST_ID, Redact, StreamId
 from emq_archive.ports import Remote
 from emq_archive.upkeep.compact import expire
@@ -99,7 +99,7 @@ def test_what_was_redacted_is_known_again(server: Server, tmp_path: Path) -> Non
 def test_a_checkpoint_carries_them(
     new_local: Callable[[], SqlStore], remote: Remote, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Log, "checkpoint_every", 3)
+    monkeypatch.setattr(CommitLog, "checkpoint_every", 3)
     local, other = new_local(), new_local()
     entries = [entry(f"{START_MS + i}-0") for i in range(9)]
     ship = shipper(local, remote)
@@ -118,7 +118,7 @@ def test_a_checkpoint_carries_them(
 def test_a_damaged_checkpoint_is_named(
     new_local: Callable[[], SqlStore], remote: Remote, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Log, "checkpoint_every", 1)
+    monkeypatch.setattr(CommitLog, "checkpoint_every", 1)
     local = new_local()
     add(local, [entry(f"{START_MS + i}-0") for i in range(9)])
     shipper(local, remote).ship(now_ms=START_MS, force=True)

@@ -14,7 +14,7 @@ from emq_archive.chunk import Batch, Chunk
 from emq_archive.deadjob import dead_id
 from emq_archive.local import SqlStore, open_local
 from emq_archive.log.commit import Change, Commit, LetGo, checkpoint_key, checkpoint_lsn, commit_key, encoded, lsn_of
-from emq_archive.merge import Run, merge
+from emq_archive.merge import SortedSource, merge
 from emq_archive.model import Policy, RawEntry, Record, StreamRef, Writer, show_id
 from emq_archive.read.bloom import xxh64
 from emq_archive.segment import SegmentWriter, open_segment, row_groups, write_segment
@@ -123,8 +123,8 @@ def _check(store: SqlStore, wanted: set[Any]) -> None:
 
 @given(st.lists(st.lists(st.tuples(IDS, st.integers(0, 2)), max_size=8).map(lambda x: sorted(set(x))), max_size=5))
 def test_merging_keeps_order_and_drops_doubles(sources: list[list[tuple[tuple[int, int], int]]]) -> None:
-    def run(source: list[tuple[tuple[int, int], int]]) -> Run:
-        return Run(source[0][0], lambda: (Record(i, (), n) for i, n in source))
+    def run(source: list[tuple[tuple[int, int], int]]) -> SortedSource:
+        return SortedSource(source[0][0], lambda: (Record(i, (), n) for i, n in source))
 
     runs = sorted((run(source) for source in sources if source), key=lambda r: r.first)
     merged = [(r.id, r.incarnation) for r in merge(runs)]

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from emq_ops.ledger import acts as book
-from emq_ops.ledger import runs
+from emq_ops.ledger import acts, runs
 from emq_ops.ledger.ledger import Ledger
 from emq_ops.passes.acts import slices
 from emq_ops.passes.acts.act import act
@@ -41,7 +40,7 @@ def seeded(server: Server, *names: str) -> list[Queue]:
     return queues
 
 
-def begun(server: Server, ledger: Ledger, queue: str, kind: str = book.REMOVE) -> str:
+def begun(server: Server, ledger: Ledger, queue: str, kind: str = acts.REMOVE) -> str:
     """An act that was planned and then cut off, by a process that is gone."""
 
     class CutError(Exception):
@@ -172,7 +171,7 @@ def test_a_removal_is_undone_and_a_life_told_while_the_archive_is_away(
 ) -> None:
     [q] = seeded(server, "orders")
     [job, *_], before = dead_of(q), dump(server)
-    run = act(server, book.REMOVE, choose(server, "orders", DeadSelection()), ledger).run or ""
+    run = act(server, acts.REMOVE, choose(server, "orders", DeadSelection()), ledger).run or ""
     ran = emq("undo", run, "--dry-run", "--output", "json", *where)
     assert {name: json.loads(ran.out)[name] for name in ("kind", "status", "selected")} == {
         "kind": "undo",

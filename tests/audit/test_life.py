@@ -10,9 +10,7 @@ from sqlalchemy import text
 
 from emq_ops.audit.life import LifeEvent, life_of
 from emq_ops.audit.page import life_page
-from emq_ops.ledger import acts as book
-from emq_ops.ledger import deaths
-from emq_ops.ledger import interruptions as cuts
+from emq_ops.ledger import acts, deaths, interruptions
 from emq_ops.ledger.ledger import Ledger
 from emq_ops.passes.acts.act import act
 from emq_ops.passes.acts.options import ActOptions
@@ -38,10 +36,10 @@ def test_the_life_of_a_job(server: Server, valkey: Valkey, ledger: Ledger, state
     lapse(q, [job])
     swept(server, ledger, max_stalled=2)
     removal = act(
-        server, book.REMOVE, choose(server, "orders", DeadSelection()), ledger, ActOptions(why="spring cleaning")
+        server, acts.REMOVE, choose(server, "orders", DeadSelection()), ledger, ActOptions(why="spring cleaning")
     )
     undo_run(server, removal.run or "", ledger)
-    act(server, book.REQUEUE, choose(server, "orders", DeadSelection()), ledger)
+    act(server, acts.REQUEUE, choose(server, "orders", DeadSelection()), ledger)
     life = life_of(job, server=server, queues=["mail", "orders"], ledger=ledger)
     assert [event.what for event in life.events] == [
         "minted",
@@ -77,7 +75,7 @@ def test_a_job_that_is_gone_is_told_with_what_the_ledger_keeps(
     where = ("--url", valkey.url, "--state", state)
     for kept in (False, True):
         if kept:
-            act(server, book.REMOVE, choose(server, "orders", DeadSelection()), ledger)
+            act(server, acts.REMOVE, choose(server, "orders", DeadSelection()), ledger)
         life = json.loads(emq("audit", "job", job, *where, "--output", "json").out)
         assert (life["row"]["payload"], life["logs"]) == ("{order: 7}\\x1b[2J", ["a line \\x1b[31m"])
         assert (life["kept_ms"] is not None, life["live"] == []) == (kept, kept)
@@ -98,9 +96,9 @@ def test_a_ledger_with_gaps_is_told_as_far_as_it_goes(
     swept(server, ledger)
     gone = stalled(q, 2)
     lapse(q, gone, 0)  # after the sweep
-    cuts.mark_lost(ledger, ["orders"])
+    interruptions.mark_lost(ledger, ["orders"])
     assert swept(server, ledger, restart="count", max_stalled=1).dead == 2
-    removal = act(server, book.REMOVE, choose(server, "orders", DeadSelection(jobs=(gone[0],))), ledger)
+    removal = act(server, acts.REMOVE, choose(server, "orders", DeadSelection(jobs=(gone[0],))), ledger)
     undo_run(server, removal.run or "", ledger)
     where = ("--url", valkey.url, "--state", state, "--output", "json")
     with ledger.write() as connection:
@@ -121,7 +119,7 @@ def test_a_ledger_with_gaps_is_told_as_far_as_it_goes(
     assert told("what-if", "--max-stalled", "2")["died"] == 2
     for job in gone:
         assert told("job", job)["live"] == [{"queue": "orders", "state": "dead"}]
-    assert act(server, book.REQUEUE, choose(server, "orders", DeadSelection(), ledger), ledger).done == 2
+    assert act(server, acts.REQUEUE, choose(server, "orders", DeadSelection(), ledger), ledger).done == 2
 
 
 def test_a_job_that_nobody_knows(server: Server, ledger: Ledger) -> None:

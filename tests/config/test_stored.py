@@ -16,8 +16,8 @@ from emq_ops.config.loader import load
 from emq_ops.config.policies import dead_policy, stalled_policy, stream_policy
 from emq_ops.daemon.tasks import task_set
 from emq_ops.deploy.document import Document
-from emq_ops.deploy.model import Live
-from emq_ops.deploy.planner import Options, plan
+from emq_ops.deploy.model import LiveServer
+from emq_ops.deploy.planner import PlanOptions, plan
 from emq_ops.policy.models import DeadPolicy, Policy, StalledPolicy, StreamPolicy
 from emq_ops.policy.rows import as_row, from_row
 
@@ -40,7 +40,7 @@ def test_the_same_file_makes_the_same_revision(stored: tuple[Path, dict[str, Any
     data = json.dumps({**json.loads(now.completed.text), "base": "."}, sort_keys=True)
     stored_then = Document.from_compact(then["revision"]).completed  # keys that are new since, at their defaults
     assert json.loads(data.replace(f"{Path.cwd()}/", "")) == json.loads(stored_then.text)
-    assert plan(now, now_of(then, now), Live(), Options(ENV)).empty
+    assert plan(now, now_of(then, now), LiveServer(), PlanOptions(ENV)).empty
     shown = {
         queue: [[v.path, v.value, f"{Path(v.mark.file).name}:{v.mark.line}"] for v in layers.effective(queue).values()]
         for queue in now.queues

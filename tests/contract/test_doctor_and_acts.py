@@ -11,7 +11,7 @@ from emq_ops.audit.doctor import examine, mend
 from emq_ops.audit.life import life_of
 from emq_ops.audit.restarts import audit_restarts
 from emq_ops.audit.whatif import what_if
-from emq_ops.ledger import acts as book
+from emq_ops.ledger import acts
 from emq_ops.ledger.ledger import Ledger, open_ledger
 from emq_ops.passes.acts.act import act
 from emq_ops.passes.acts.options import ActOptions
@@ -47,11 +47,11 @@ def round_trip(server: Server, ledger: Ledger) -> None:
     audit = audit_dead(server, server.queues(), DeadSelection(), ledger)
     assert audit.dead == 86
     chosen = choose(server, "orders", DeadSelection(errors=("HTTP 503*",)), ledger)
-    removal = act(server, book.REMOVE, chosen, ledger, ActOptions(rate=100_000))
+    removal = act(server, acts.REMOVE, chosen, ledger, ActOptions(rate=100_000))
     assert removal.done == 9
     assert undo_run(server, removal.run or "", ledger, options=ActOptions(rate=100_000)).done == 9
     assert dump(server) == before
-    removal = act(server, book.REMOVE, chosen, ledger, ActOptions(rate=100_000))
+    removal = act(server, acts.REMOVE, chosen, ledger, ActOptions(rate=100_000))
     assert rehydrate_jobs(server, "orders", removal.done_jobs, ledger).done == 9
     assert dump(server) == before
     assert life_of(removal.done_jobs[0], server=server, queues=server.queues(), ledger=ledger).live
@@ -79,7 +79,7 @@ def test_a_reader_looks_and_changes_nothing(roles: Callable[[str], Server], serv
     assert {m.outcome for m in mend(reader, findings)} == {"left"}
     assert audit_dead(reader, reader.queues(), DeadSelection(payload=b"order"), ledger).dead > 0
     chosen = choose(reader, "orders", DeadSelection())
-    for kind in (book.REMOVE, book.REQUEUE):
+    for kind in (acts.REMOVE, acts.REQUEUE):
         with pytest.raises(ServerError, match="NOPERM"):
             act(reader, kind, chosen, ledger)
     assert dump(server) == before
@@ -99,7 +99,7 @@ def test_at_the_memory_limit(ledger: Ledger) -> None:
         admin.config_set("maxmemory", admin.info("memory")["used_memory"] // 2)
         findings = examine(server, server.queues(), settle=0).findings
         assert {m.outcome for m in mend(server, findings)} == {"mended"}
-        removal = act(server, book.REMOVE, choose(server, "mail", DeadSelection()), ledger, ActOptions(rate=100_000))
+        removal = act(server, acts.REMOVE, choose(server, "mail", DeadSelection()), ledger, ActOptions(rate=100_000))
         assert removal.done == 20
         with pytest.raises(ServerError, match="OOM"):
             undo_run(server, removal.run or "", ledger)

@@ -14,7 +14,7 @@ from emq_ops.daemon.dispatch import Dispatcher, Sizes
 from emq_ops.daemon.events import TaskLate
 from emq_ops.daemon.progress import ProgressBook
 from emq_ops.daemon.requests import serve
-from emq_ops.daemon.tasks import Task, tasks_of_queue
+from emq_ops.daemon.tasks import PassTask, tasks_of_queue
 from emq_ops.daemon.timers import Cue
 from emq_ops.daemon.work import PassRunner
 from emq_ops.ledger import bounds, holds, requests, runs
@@ -73,12 +73,12 @@ def dispatcher(server: Server, ledger: Ledger) -> Iterator[Dispatcher]:
         assert made.drain(10)
 
 
-def stalled(**policy: Any) -> Task:
+def stalled(**policy: Any) -> PassTask:
     wanted = {"stalled": {"every": "1s", "lease": "30s", "restart": "count", **policy}}
     return next(task for task in tasks_of_queue("orders", wanted, {})[0] if task.name == STALLED)
 
 
-def due(task: Task) -> Cue:
+def due(task: PassTask) -> Cue:
     return Cue(task, datetime.now(UTC), 0)
 
 
@@ -153,7 +153,7 @@ def test_a_run_that_waits_for_a_thread_begins_late(
 TRIM = ("orders", DEAD)
 
 
-def trim_task() -> Task:
+def trim_task() -> PassTask:
     return tasks_of_queue("orders", {"dead": {"every": "1s", "keep": 1, "archive": False}}, {})[0][0]
 
 

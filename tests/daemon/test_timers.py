@@ -10,7 +10,7 @@ import apscheduler.schedulers.base
 import pytest
 
 from emq_ops.daemon import clock
-from emq_ops.daemon.tasks import Task
+from emq_ops.daemon.tasks import PassTask
 from emq_ops.daemon.timers import Cue, Timers, due_now
 from emq_ops.ledger.marks import TaskProgress
 from emq_ops.passes.sweep.declared import SWEEP
@@ -41,15 +41,15 @@ def wall(monkeypatch: pytest.MonkeyPatch) -> Wall:
     return made
 
 
-def task(every: str, queue: str = "q", **options: Any) -> Task:
+def task(every: str, queue: str = "q", **options: Any) -> PassTask:
     schedule = Schedule(parse_every(every), **options)
-    return Task(queue, SWEEP, StalledPolicy(), schedule)
+    return PassTask(queue, SWEEP, StalledPolicy(), schedule)
 
 
 class Told:
     """What a Timers told."""
 
-    def __init__(self, *tasks: Task, marks: dict[tuple[str, str], TaskProgress] | None = None) -> None:
+    def __init__(self, *tasks: PassTask, marks: dict[tuple[str, str], TaskProgress] | None = None) -> None:
         self.cues: list[Cue] = []
         self.missed: list[tuple[str, int]] = []
         self.more = threading.Event()

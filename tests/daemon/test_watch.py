@@ -11,7 +11,7 @@ import pytest
 from emq_ops.cli.context import CommandContext
 from emq_ops.cli.options import GlobalOptions
 from emq_ops.cli.up import FileFollower
-from emq_ops.daemon.log import Log
+from emq_ops.daemon.log import EventLog
 from emq_ops.deploy.deployment import Deployment
 from emq_ops.ledger.ledger import open_ledger
 from emq_ops.passes.events import Event
@@ -23,7 +23,7 @@ HEAD = (
 )
 
 
-class Heard(Log):
+class Heard(EventLog):
     """Keeps the faults that it is told."""
 
     def __init__(self) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from emq_ops.deploy.apply import RefusedError
+from emq_ops.deploy.apply import PlanRefusedError
 from emq_ops.deploy.document import Document
 from emq_ops.deploy.model import Step
 from emq_ops.deploy.saved import StaleError
@@ -95,7 +95,7 @@ def test_a_queue_paused_by_hand_stays_paused_and_is_shown(light_desk: Desk) -> N
 
 def test_what_could_lose_data_is_refused_without_a_word(light_desk: Desk) -> None:
     config = "queues: {q: {dead: {keep: 5, archive: false}}}\n"
-    with pytest.raises(RefusedError, match="data could be lost: q/dead: keep 5 is new") as caught:
+    with pytest.raises(PlanRefusedError, match="data could be lost: q/dead: keep 5 is new") as caught:
         light_desk.apply(config)
     assert caught.value.fix == "--allow-loss, if that is meant"
     assert light_desk.session.current() is None
@@ -106,14 +106,14 @@ def test_a_queue_of_another_state_is_refused(light_desk: Desk) -> None:
     light_desk.server.write(
         "HSET", keys_of("q").lease, "state", "someone-else", "role", "daemon", "host", "b", "pid", "7"
     )
-    with pytest.raises(RefusedError, match="belongs to state someone-else"):
+    with pytest.raises(PlanRefusedError, match="belongs to state someone-else"):
         light_desk.apply(FULL)
     assert light_desk.server.read("EXISTS", keys_of("q").meta) == 0
 
 
 def test_a_damaged_key_refuses_its_queue_by_name(light_desk: Desk) -> None:
     light_desk.server.write("SET", keys_of("q").meta, "x")
-    with pytest.raises(RefusedError, match=r"q: .*meta is not of the kind"):
+    with pytest.raises(PlanRefusedError, match=r"q: .*meta is not of the kind"):
         light_desk.apply(FULL)
 
 
@@ -217,7 +217,7 @@ def test_rollback_and_destroy(desk: Desk) -> None:
 def test_a_protected_queue_is_not_destroyed(light_desk: Desk) -> None:
     light_desk.apply("queues: {q: {protect: true, stalled: {}}}\n")
     gone = light_desk.session.propose_document(Document.empty(), "destroy")
-    with pytest.raises(RefusedError, match="q: protected"):
+    with pytest.raises(PlanRefusedError, match="q: protected"):
         light_desk.session.apply(gone)
 
 

@@ -11,8 +11,8 @@ from ruamel.yaml import YAML
 from emq_ops.config.effective import Layers
 from emq_ops.config.loader import load
 from emq_ops.deploy.document import Document
-from emq_ops.deploy.model import SIGNS, DeadFacts, Interrupted, Live, LiveQueue, Plan, Step, StreamFacts
-from emq_ops.deploy.planner import Options, plan
+from emq_ops.deploy.model import SIGNS, DeadFacts, Interrupted, LiveQueue, LiveServer, Plan, Step, StreamBacklog
+from emq_ops.deploy.planner import PlanOptions, plan
 from emq_ops.deploy.render import value
 from emq_ops.protocol.errors import BadInputError
 
@@ -30,8 +30,8 @@ def document(config: dict[str, Any] | None, folder: Path) -> Document:
     return Document.of(loaded, layers, layers.queues([]))
 
 
-def live_of(case: dict[str, Any]) -> Live:
-    live = Live()
+def live_of(case: dict[str, Any]) -> LiveServer:
+    live = LiveServer()
     for queue, facts in (case.get("live") or {}).items():
         found = LiveQueue(
             settings=facts.get("settings", {}),
@@ -41,7 +41,7 @@ def live_of(case: dict[str, Any]) -> Live:
         )
         if "dead" in facts:
             found.dead = DeadFacts(facts["dead"][0], tuple(facts["dead"][1:]), 0)
-        found.streams = {n: StreamFacts(s[0], s[1], fold=s[0]) for n, s in facts.get("streams", {}).items()}
+        found.streams = {n: StreamBacklog(s[0], s[1], fold=s[0]) for n, s in facts.get("streams", {}).items()}
         live.queues[queue] = found
     if "left" in case:
         left = {tuple(address.split("/", 1)): (pair[0], pair[1]) for address, pair in case["left"].items()}
@@ -54,7 +54,7 @@ def made(case: dict[str, Any], folder: Path) -> Plan:
     given = case["applied"]
     applied = None if given is None else desired if given == "same" else document(given, folder)
     kind = case.get("kind", "apply")
-    return plan(desired, applied, live_of(case), Options({}, case.get("revert", ()), kind))
+    return plan(desired, applied, live_of(case), PlanOptions({}, case.get("revert", ()), kind))
 
 
 def seen(step: Step, expected: dict[str, Any]) -> dict[str, Any]:
@@ -106,6 +106,6 @@ def test_a_revision_of_an_earlier_version_tells_nothing_of_globs(tmp_path: Path)
     config = {"queues": {"m-*": {"stalled": {}}}}
     desired = document(config, tmp_path)
     earlier = Document({name: value for name, value in desired.data.items() if name != "globs"})
-    assert plan(desired, earlier, Live(), Options({})).empty
+    assert plan(desired, earlier, LiveServer(), PlanOptions({})).empty
     assert Document.from_text(earlier.text).globs is None
     assert Document.from_text(desired.text).data == desired.data

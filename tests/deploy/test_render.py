@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from emq_ops.deploy import render
-from emq_ops.deploy.model import DeadFacts, Interrupted, Live, LiveQueue, Plan, StreamFacts
-from emq_ops.deploy.planner import Options, plan
+from emq_ops.deploy.model import DeadFacts, Interrupted, LiveQueue, LiveServer, Plan, StreamBacklog
+from emq_ops.deploy.planner import PlanOptions, plan
 from tests.deploy.test_plan_table import DATA, document
 
 GOLDEN = DATA / "golden"
@@ -48,7 +48,7 @@ DESIRED = {
 
 
 def sample(folder: Path) -> Plan:
-    live = Live()
+    live = LiveServer()
     live.queues = {
         "mail": LiveQueue(dead=DeadFacts(10, tuple(JOBS), 0, ("1 held by a worker stay",))),
         "old": LiveQueue(settings={"concurrency": 5}),
@@ -60,13 +60,13 @@ def sample(folder: Path) -> Plan:
                 "lanes/GRP0SSBKAh61tG/limit": None,
                 "repeatables/nightly": {"every": "1d", "template": "{}"},
             },
-            streams={"completions": StreamFacts(2500, 1500, fold=2500)},
+            streams={"completions": StreamBacklog(2500, 1500, fold=2500)},
             rivals={"recoverer": "seen 12 times"},
         ),
     }
     live.interrupted = Interrupted(7, "ops@host:4711", 1_772_000_000_000, 2, 5, {("orders", "concurrency"): (None, 40)})
     live.unmatched_optional = ["bulk-*"]
-    made = plan(document(DESIRED, folder), document(APPLIED, folder), live, Options({}))
+    made = plan(document(DESIRED, folder), document(APPLIED, folder), live, PlanOptions({}))
     made.base, made.made_ms = 3, 1_772_000_100_000
     return made
 
@@ -95,7 +95,7 @@ def test_strangers_can_not_steer_a_terminal_or_a_page(tmp_path: Path) -> None:
 
 def test_nothing_to_do_is_one_line(tmp_path: Path) -> None:
     same = document(DESIRED, tmp_path)
-    made = plan(same, same, Live(), Options({}))
+    made = plan(same, same, LiveServer(), PlanOptions({}))
     made.warnings.clear()
     assert render.text(made) == "Nothing to do.\n"
     assert render.as_json(made)["changes"] is False

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from emq_ops.deploy.saved import StaleError
+from emq_ops.deploy.saved import StaleError, read
 from emq_ops.ledger import bounds
 from emq_ops.protocol import ids
 from emq_ops.protocol.errors import BadInputError
@@ -52,9 +52,7 @@ def applied(desk: Desk, saved: Path, text: str = CONFIG) -> int | None:
 
 
 def listed(saved: Path) -> set[str]:
-    from emq_ops.deploy import saved as files
-
-    return set(files.read(saved).facts["mail/dead"]["ids"])
+    return set(read(saved).facts["mail/dead"]["ids"])
 
 
 def test_c11_fifty_requeued_and_twenty_dead(light_desk: Desk, saved: Path) -> None:

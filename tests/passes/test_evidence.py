@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from emq_ops.ledger.holds import Window
 from emq_ops.ledger.interruptions import Contact, Counted, Interruption
-from emq_ops.passes.observe.evidence import JudgingContext, Lease, Verdict, epoch_proves, judge
+from emq_ops.passes.observe.evidence import JudgingContext, LapsedLease, Verdict, epoch_proves, judge
 from emq_ops.passes.observe.interruptions import compare
 from emq_ops.passes.observe.queue_state import QueueState
 
@@ -21,8 +21,8 @@ CUT = Interruption("mail", "restart", OLD, RUN, NOW - 9000, NOW - 5000, NOW - 40
 JOB = "JOB0STJaaaaaaa"
 
 
-def lease(deadline: int = NOW - 100, attempts: int | None = 3, epoch: str = "") -> Lease:
-    return Lease(JOB, deadline, attempts, epoch)
+def lease(deadline: int = NOW - 100, attempts: int | None = 3, epoch: str = "") -> LapsedLease:
+    return LapsedLease(JOB, deadline, attempts, epoch)
 
 
 def scene(**more: object) -> JudgingContext:
@@ -66,7 +66,7 @@ WINDOW = Window("*", NOW - 200, NOW - 50)
         (lease(NOW - 3999), scene(interruption=LATE, lease_ms=1000), Verdict(False, "clock")),
     ],
 )
-def test_the_order_of_evidence(given_lease: Lease, given_scene: JudgingContext, verdict: Verdict) -> None:
+def test_the_order_of_evidence(given_lease: LapsedLease, given_scene: JudgingContext, verdict: Verdict) -> None:
     assert judge(given_lease, given_scene) == verdict
 
 
@@ -120,11 +120,11 @@ def test_a_census_in_time_is_never_wrong(before: list[int], after: list[int], le
     census = {f"JOB{i:011d}": Counted(f"JOB{i:011d}", 1, NOW + length) for i, length in enumerate(before)}
     where = scene(census=census, lease_ms=lease_ms)
     for job, entry in census.items():
-        assert judge(Lease(job, entry.deadline_ms, 1, ""), where).exempt
-        assert not judge(Lease(job, entry.deadline_ms + 1, 1, ""), where).exempt  # kept alive since
-        assert not judge(Lease(job, entry.deadline_ms, 2, ""), where).exempt
+        assert judge(LapsedLease(job, entry.deadline_ms, 1, ""), where).exempt
+        assert not judge(LapsedLease(job, entry.deadline_ms + 1, 1, ""), where).exempt  # kept alive since
+        assert not judge(LapsedLease(job, entry.deadline_ms, 2, ""), where).exempt
     for i, length in enumerate(after):
-        assert not judge(Lease(f"JOB1{i:010d}", NOW + length, 1, ""), where).exempt
+        assert not judge(LapsedLease(f"JOB1{i:010d}", NOW + length, 1, ""), where).exempt
 
 
 def under(*kinds: tuple[str | None, str]) -> list[Interruption]:

@@ -7,8 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from emq_ops.ledger import interruptions as book
-from emq_ops.ledger import runs
+from emq_ops.ledger import interruptions, runs
 from emq_ops.ledger.interruptions import Contact
 from emq_ops.ledger.ledger import Ledger
 from emq_ops.passes.lease.holder import DAEMON
@@ -17,8 +16,7 @@ from emq_ops.policy.models import StalledPolicy
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import Server, connect
 from emq_ops.protocol.transitions.jobs import remove
-from tests.support.passing import add as enqueued
-from tests.support.passing import kill_row, leading, stall, sweep, swept, take, trimmed
+from tests.support.passing import add, kill_row, leading, stall, sweep, swept, take, trimmed
 from tests.support.valkey import Valkey
 
 NAMES = [f"q{n}" for n in range(5)]
@@ -26,7 +24,7 @@ NAMES = [f"q{n}" for n in range(5)]
 
 def contact(ledger: Ledger, queue: str) -> Contact | None:
     with ledger.read() as connection:
-        return book.contact_of(connection, queue)
+        return interruptions.contact_of(connection, queue)
 
 
 def untimed(found: Contact | None) -> Contact:
@@ -43,7 +41,7 @@ def swept_by_the_daemon(server: Server, ledger: Ledger, queue: str) -> bool:
 
 def test_it_leaves_what_a_first_sweep_leaves(server: Server, ledger: Ledger) -> None:
     for name in NAMES:
-        enqueued(Queue(server, name), 2)
+        add(Queue(server, name), 2)
     assert swept_by_the_daemon(server, ledger, "q0")
     assert sorted(mark_idle_queues(server, ledger, NAMES)) == NAMES
     first = untimed(contact(ledger, "q0"))
@@ -54,7 +52,7 @@ def test_it_leaves_what_a_first_sweep_leaves(server: Server, ledger: Ledger) -> 
 
 
 def _sampled(q: Queue, ledger: Ledger) -> None:
-    enqueued(q)
+    add(q)
     take(q, lease_ms=60_000)
     assert swept_by_the_daemon(q.server, ledger, q.name)
     job = q.server.read("ZRANGE", q.keys.active, 0, -1)[0].decode()
@@ -63,7 +61,7 @@ def _sampled(q: Queue, ledger: Ledger) -> None:
 
 BUSY: dict[str, Callable[[Queue, Ledger], object]] = {
     "a lease that lapsed": lambda q, _ledger: stall(q),
-    "a job in flight": lambda q, _ledger: (enqueued(q), take(q, lease_ms=60_000)),
+    "a job in flight": lambda q, _ledger: (add(q), take(q, lease_ms=60_000)),
     "a lease that a pass looked at": _sampled,
     "a dead job that the ledger does not know": lambda q, _ledger: kill_row(q, 1),
     "a key of another kind": lambda q, _ledger: q.server.write("SET", q.keys.active, "x"),
@@ -94,7 +92,7 @@ def test_deaths_that_are_known_and_those_that_are_not(server: Server, ledger: Le
 def test_a_server_that_restarted_is_no_calm_sight(durable: Valkey, ledger: Ledger) -> None:
     with connect(durable.url) as server:
         assert sorted(mark_idle_queues(server, ledger, ["q0"])) == ["q0"]
-        enqueued(Queue(server, "q1"))
+        add(Queue(server, "q1"))
     durable.restart()
     with connect(durable.url) as server:
         # One was seen before the restart; of the other the keyspace tells that it came from the disk.

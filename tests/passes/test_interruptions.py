@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from emq_ops.audit.restarts import audit_restarts
-from emq_ops.ledger import alerts
-from emq_ops.ledger import interruptions as book
+from emq_ops.ledger import alerts, interruptions
 from emq_ops.ledger.interruptions import Interruption
 from emq_ops.ledger.ledger import Ledger
 from emq_ops.passes.events import Event
@@ -84,7 +83,7 @@ def test_a_first_contact_after_a_restart_from_disk(durable: Valkey, ledger: Ledg
         assert found.census_ms is not None
         assert noticed(server, ledger) == found
         with ledger.read() as connection:
-            assert set(book.census_of(connection, found.id, jobs)) == set(jobs[:2])
+            assert set(interruptions.census_of(connection, found.id, jobs)) == set(jobs[:2])
 
 
 def test_a_restart_and_a_census_that_comes_too_late(durable: Valkey, ledger: Ledger) -> None:
@@ -108,7 +107,7 @@ def test_an_outage_that_we_saw(server: Server, ledger: Ledger, mail: Queue) -> N
     jobs = add(mail, 2)
     take(mail, 2, 60_000)
     assert noticed(server, ledger) is None
-    book.mark_lost(ledger, ["mail"])
+    interruptions.mark_lost(ledger, ["mail"])
     found = noticed(server, ledger)
     assert found is not None
     assert (found.kind, found.run_before, found.run_after) == ("outage", found.run_after, found.run_before)
@@ -135,7 +134,7 @@ def test_a_failover_to_a_replica(ledger: Ledger) -> None:
             assert (found.kind, found.in_flight) == ("failover", 2)
             assert found.run_after == promoted.run_id("mail")
             with ledger.read() as connection:
-                assert set(book.census_of(connection, found.id, jobs)) == set(jobs)
+                assert set(interruptions.census_of(connection, found.id, jobs)) == set(jobs)
 
 
 def _free_port(server: Server) -> int:
@@ -165,7 +164,7 @@ def test_a_keyspace_that_went_back_in_time(ledger: Ledger) -> None:
         report = swept(server, ledger, "mail")
         assert report.found_dead == 1
         with ledger.read() as connection:
-            assert book.vanished_of(connection, found.id) == dict.fromkeys(jobs, "dead")
+            assert interruptions.vanished_of(connection, found.id) == dict.fromkeys(jobs, "dead")
         assert dead_of(mail) == kept
 
 
@@ -218,7 +217,7 @@ def test_two_servers_behind_one_name(server: Server, ledger: Ledger, mail: Queue
             report = swept(here, ledger, "mail", max_stalled=1)
             ends.append((report.exempted, report.dead))
         assert ends == [(0, 1), (1, 0), (1, 0), (1, 0)]  # claims before the census can't be told apart
-        assert [cut.kind for cut in book.listing(ledger)] == ["failover"] * 3
+        assert [cut.kind for cut in interruptions.listing(ledger)] == ["failover"] * 3
         kinds = [alert.kind for alert in alerts.listing(ledger)]
         assert (kinds.count("went_back"), kinds.count("two_servers")) == (3, 2)  # at the first turn nobody can know
 

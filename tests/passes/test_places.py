@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from emq_ops.ledger import deaths, runs
-from emq_ops.ledger import interruptions as book
+from emq_ops.ledger import deaths, interruptions, runs
 from emq_ops.ledger.ledger import Ledger, open_ledger
 from emq_ops.passes.lease.queue_lease import HeldQueueError, QueueLease
 from emq_ops.passes.trim.predict import predict_trim
@@ -38,7 +37,7 @@ def work_through(server: Server, ledger: Ledger, queue: str) -> None:
     assert swept(server, ledger, queue).idle
     [exempt] = stall(q)
     server.write("HSET", q.keys.exempt, mint(), 1)
-    book.mark_lost(ledger, [queue])
+    interruptions.mark_lost(ledger, [queue])
     assert swept(server, ledger, queue).exempted_jobs == [exempt]
     jobs = stall(q, 1)
     report = swept(server, ledger, queue, limit=1)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from emq_ops.ledger import deaths, holds
-from emq_ops.ledger import interruptions as book
+from emq_ops.ledger import deaths, holds, interruptions
 from emq_ops.ledger.holds import Window
 from emq_ops.ledger.ledger import Ledger
 from emq_ops.policy.models import StalledPolicy
@@ -79,7 +78,7 @@ def test_what_an_interruption_did_is_told_of_it(durable: Valkey, ledger: Ledger)
         report = swept(server, ledger, "mail")
         # The census was made at first contact: it has the moved deadline.
         assert report.exempted_jobs == mine[1:]
-        [cut] = book.listing(ledger)
+        [cut] = interruptions.listing(ledger)
         assert (cut.in_flight, cut.recovered, cut.exempted, cut.died) == (3, 2, 2, 0)
 
 
@@ -88,7 +87,7 @@ def test_count_at_threshold_1_kills_and_says_what_it_was(durable: Valkey, ledger
     with server:
         report = swept(server, ledger, "mail", restart="count")
         assert sorted(report.dead_jobs) == mine
-        [cut] = book.listing(ledger)
+        [cut] = interruptions.listing(ledger)
         assert (cut.in_flight, cut.recovered, cut.exempted, cut.died) == (3, 0, 0, 3)
         assert {d.interruption for d in deaths.iterate(ledger)} == {cut.id}
         assert dead_of(mail) == mine

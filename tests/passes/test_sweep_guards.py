@@ -9,8 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from emq_ops.ledger import alerts, deaths, holds, runs
-from emq_ops.ledger import interruptions as book
+from emq_ops.ledger import alerts, deaths, holds, interruptions, runs
 from emq_ops.ledger.holds import Hold, Window
 from emq_ops.ledger.ledger import Ledger
 from emq_ops.passes.events import Event
@@ -212,7 +211,7 @@ def test_a_prediction_comes_true(server: Server, valkey: Valkey, ledger: Ledger,
         if data.draw(st.integers(0, 9)) == 0:
             server.write("DEL", mail.keys.row(job))
     if data.draw(st.booleans()):
-        book.mark_lost(ledger, ["mail"])
+        interruptions.mark_lost(ledger, ["mail"])
     begin = now - data.draw(st.integers(0, 600))
     policy = StalledPolicy(max_stalled=data.draw(st.integers(1, 3)), max_exempt=data.draw(st.integers(0, 3)), limit=3)
     with leading(server, ledger, "mail") as fence:

@@ -10,9 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import update
 
-from emq_ops.ledger import deaths
+from emq_ops.ledger import deaths, schema
 from emq_ops.ledger.ledger import Ledger
-from emq_ops.ledger.schema import deaths as deaths_table
 from emq_ops.ledger.victims import noted
 from emq_ops.passes.events import Event
 from emq_ops.passes.trim.predict import predict_trim
@@ -158,7 +157,7 @@ def test_a_death_that_nobody_recorded_is_first_seen_now(server: Server, ledger: 
     assert (report.removed, report.found_dead) == (0, 2)
     [seen] = {death.first_seen_ms for death in deaths.iterate(ledger, only_open=True)}
     with ledger.write() as connection:
-        connection.execute(update(deaths_table).values(first_seen_ms=seen - 2000))
+        connection.execute(update(schema.deaths).values(first_seen_ms=seen - 2000))
     young = kill_row(mail, 1)
     report = trimmed(server, ledger, max_age_ms=1000)
     assert (report.removed_jobs, report.found_dead) == (old, 1)

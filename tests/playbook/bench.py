@@ -18,7 +18,7 @@ from emq_ops.ledger.ledger import Ledger
 from emq_ops.playbook import events
 from emq_ops.playbook.asks import Asks
 from emq_ops.playbook.context import Ops, QueuePolicy
-from emq_ops.playbook.play import Options, prepare, resume
+from emq_ops.playbook.play import PlayOptions, prepare, resume
 from emq_ops.playbook.runner import Ended
 from emq_ops.protocol.ids import encode62
 from emq_ops.protocol.queue import Queue
@@ -83,7 +83,7 @@ class Bench:
         """Runs a playbook, given as its text, or as the name of one that ships."""
         name = text if "\n" not in text else self.write(text)
         self.said = []
-        given = Options(**options)
+        given = PlayOptions(**options)
         return prepare(self.ops, name, given, environment=environ or {}, emit=self.said.append, asks=asks).run()
 
     def resume(self, run: str, *, environ: dict[str, str] | None = None, **kwargs: Any) -> Ended:

@@ -12,7 +12,7 @@ from typing import Any
 
 from emq_ops.ledger.ledger import open_ledger
 from emq_ops.playbook.context import Ops
-from emq_ops.playbook.play import Options, prepare, resume
+from emq_ops.playbook.play import PlayOptions, prepare, resume
 from emq_ops.protocol.server import connect
 from tests.support.effects import Effects
 
@@ -25,5 +25,5 @@ def child(spec: dict[str, Any]) -> dict[str, int]:
         if "run" in spec:
             resume(ops, spec["run"], environment={}).run()
         else:
-            prepare(ops, spec["book"], Options(), environment={}).run()
+            prepare(ops, spec["book"], PlayOptions(), environment={}).run()
     return effects.seen

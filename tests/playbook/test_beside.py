@@ -148,7 +148,7 @@ def test_an_act_that_is_interrupted_goes_on(bench: Bench) -> None:
     bench.put("orders", {"dead": dict.fromkeys("ABCDEFGH", "x")})
     stopping = threading.Event()
     text = "- {queues: orders, tasks: [{name: slow, requeue: {all: true, rate: 4}}]}\n"
-    from emq_ops.playbook.play import Options, prepare
+    from emq_ops.playbook.play import PlayOptions, prepare
 
     def stop() -> None:
         while len(bench.seen("orders").get("pending", [])) < 2:
@@ -157,7 +157,7 @@ def test_an_act_that_is_interrupted_goes_on(bench: Bench) -> None:
 
     stopper = threading.Thread(target=stop)
     stopper.start()
-    ended = prepare(bench.ops, bench.write(text), Options(), environment={}, stopping=stopping).run()
+    ended = prepare(bench.ops, bench.write(text), PlayOptions(), environment={}, stopping=stopping).run()
     stopper.join()
     assert ended.status == "interrupted"
     assert 2 <= len(bench.seen("orders")["pending"]) < 8

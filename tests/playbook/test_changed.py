@@ -11,8 +11,8 @@ from emq_ops.ledger import runs
 from emq_ops.playbook.asks import Asks, Confirmation
 from emq_ops.playbook.context import QueuePolicy
 from emq_ops.playbook.events import PlayEvent, Progress, TaskEnded
-from emq_ops.playbook.outcome import CHANGED, FAILED, OK, Outcome, Tally, done, failed, together
-from emq_ops.playbook.play import Options, prepare
+from emq_ops.playbook.outcome import CHANGED, FAILED, OK, RecapLine, TaskOutcome, done, failed, together
+from emq_ops.playbook.play import PlayOptions, prepare
 from emq_ops.playbook.registry import CHANGE, Decision, Result
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.transitions import jobs
@@ -94,7 +94,7 @@ def test_changes_of_tries_before_an_interruption_are_kept(bench: Bench) -> None:
         if isinstance(event, Progress) and event.text.startswith("try 4"):  # all is done, and the goal not seen yet
             stopping.set()
 
-    first = prepare(bench.ops, bench.write(text), Options(), environment={}, emit=said, stopping=stopping).run()
+    first = prepare(bench.ops, bench.write(text), PlayOptions(), environment={}, emit=said, stopping=stopping).run()
     assert (first.status, bench.seen("orders")["pending"]) == ("interrupted", ["A", "B", "C"])
     ended = bench.resume(first.run)
     assert (ended.status, ended.tallies["orders"].changed) == ("done", 1)
@@ -119,16 +119,16 @@ def test_a_change_before_the_tries_ran_out(bench: Bench) -> None:
 def test_an_outcome_knows_whether_anything_changed(error: str | None) -> None:
     outcome = done(Result(True, 2, ["a", "b"], error=error), Decision(), 1)
     assert (outcome.status, outcome.changed) == (FAILED if error else CHANGED, True)
-    whole = together([outcome, Outcome(OK)])
+    whole = together([outcome, TaskOutcome(OK)])
     assert (whole.changed, whole.result["changed"]) == (True, True)
     after = failed("no", outcome)
     assert (after.status, after.changed, after.result["changed"]) == (FAILED, True, True)
-    tally = Tally()
+    tally = RecapLine()
     tally.add(after)
     assert (tally.changed, tally.failed) == (1, 1)
-    assert Outcome.from_row(after.kept()).changed
+    assert TaskOutcome.from_row(after.kept()).changed
     old: dict[str, Any] = {"status": CHANGED, "message": "of an earlier version"}
-    assert Outcome.from_row(old).changed
+    assert TaskOutcome.from_row(old).changed
 
 
 def test_the_diff_is_of_what_was_done(bench: Bench) -> None:

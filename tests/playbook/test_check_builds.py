@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from emq_ops.playbook.events import TaskEnded
-from emq_ops.playbook.outcome import Outcome
+from emq_ops.playbook.outcome import TaskOutcome
 from tests.playbook.bench import Bench, lane
 
 
-def checked(bench: Bench, tasks: str) -> list[Outcome]:
+def checked(bench: Bench, tasks: str) -> list[TaskOutcome]:
     before = bench.keyspace()
     bench.play(f"- queues: orders\n  tasks: [{tasks}]\n", check=True)
     assert bench.keyspace() == before

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from emq_ops.ledger.ledger import open_ledger
 from emq_ops.playbook.events import TaskEnded
-from emq_ops.playbook.outcome import Outcome
+from emq_ops.playbook.outcome import TaskOutcome
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import Server
 from tests.playbook.bench import Bench, job, lane
@@ -111,7 +111,7 @@ def benched(server: Server, empty_state: Path) -> Iterator[Bench]:
             yield bench
 
 
-def one(bench: Bench, task: str, **options: Any) -> Outcome:
+def one(bench: Bench, task: str, **options: Any) -> TaskOutcome:
     """The outcome of one task."""
     bench.play(f"- queues: orders\n  tasks:\n    - {spelled(task)}\n", **options)
     [ended] = [event for event in bench.said if isinstance(event, TaskEnded)]
@@ -142,7 +142,7 @@ def check(server: Server, empty_state: Path, task: str, words: dict[str, Any]) -
             assert bench.keyspace() == after, "a second run changed something"
 
 
-def said(outcome: Outcome) -> tuple[Any, ...]:
+def said(outcome: TaskOutcome) -> tuple[Any, ...]:
     """What a prediction and a doing must agree in."""
     ids = {name: value for name, value in outcome.result.items() if name.endswith("ids") or name in ("removed", "dead")}
     return outcome.status, outcome.count, sorted(outcome.items), ids

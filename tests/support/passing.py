@@ -12,7 +12,7 @@ from emq_ops.passes.events import nowhere
 from emq_ops.passes.frame.context import Context, Services
 from emq_ops.passes.frame.contract import Order, Pass
 from emq_ops.passes.frame.frame import run_pass
-from emq_ops.passes.frame.record import RunRecord
+from emq_ops.passes.frame.record import RunRow
 from emq_ops.passes.frame.stores import Stores
 from emq_ops.passes.lease.kept import GivenLease, KeptLease
 from emq_ops.passes.lease.queue_lease import QueueLease
@@ -150,7 +150,7 @@ def trim(server: Server, queue: str, policy: DeadPolicy, ledger: Ledger, fence: 
 def context_of(server: Server, queue: str, ledger: Ledger, fence: Fence | None, run: str = "") -> Context:
     """A run of a sweep under way, for parts of passes."""
     order = Order(queue, StalledPolicy())
-    record = RunRecord(nowhere, SWEEP, order)
+    record = RunRow(nowhere, SWEEP, order)
     record.run = run
     return Context(SWEEP, order, running(server, ledger), server, SweepReport(queue), record, fence)
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from emq_ops.syntax.budget import CPU_SECONDS, weigh
-from emq_ops.syntax.errors import Mark, SourceError
+from emq_ops.syntax.errors import Position, SourceError
 from emq_ops.syntax.expressions import Compiler, Condition, EvaluationError
 
 COMPILER = Compiler()
@@ -118,21 +118,21 @@ def test_each_evaluation_has_means_of_its_own() -> None:
 )  # fmt: skip
 def test_a_condition_is_checked_when_it_is_read(text: str, column: int, says: str) -> None:
     with pytest.raises(SourceError) as caught:
-        Condition.read(text, Mark("c.yaml", 7, 1), {"queue", "length"})
+        Condition.read(text, Position("c.yaml", 7, 1), {"queue", "length"})
     line = 7 + text.count("\n")
     assert str(caught.value).startswith(f"c.yaml:{line}:{column}: ")
     assert says in str(caught.value)
 
 
 def test_a_condition_holds_or_does_not() -> None:
-    found = Condition.read("queue matches 'mail-*' and share >= 5%", Mark("c.yaml", 7, 9), {"queue", "share"})
+    found = Condition.read("queue matches 'mail-*' and share >= 5%", Position("c.yaml", 7, 9), {"queue", "share"})
     assert found.holds({"queue": "mail-1", "share": 0.05})
     assert not found.holds({"queue": "orders", "share": 1})
-    assert Condition.read("gone is defined", Mark("c.yaml", 1, 1), set()).holds({}) is False
+    assert Condition.read("gone is defined", Position("c.yaml", 1, 1), set()).holds({}) is False
     with pytest.raises(SourceError, match=r"c\.yaml:7:9: in '.*': 'share' is undefined"):
         found.holds({"queue": "mail-1"})
     with pytest.raises(SourceError, match="must be true or false, it is the number 3"):
-        Condition.read("share", Mark("c.yaml", 1, 1), {"share"}).holds({"share": 3})
+        Condition.read("share", Position("c.yaml", 1, 1), {"share"}).holds({"share": 3})
 
 
 PLAIN = st.recursive(

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from emq_ops.protocol import ids
-from emq_ops.protocol.native import Executor, Native, Scripts
+from emq_ops.protocol.native import CommandExecutor, Native, Scripts
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import Server, connect
 from emq_ops.protocol.transitions import claims, enqueue, jobs, reads
@@ -20,16 +20,16 @@ from tests.support.native import with_module
 from tests.support.valkey import Valkey
 
 
-def script(_: Server) -> Executor:
+def script(_: Server) -> CommandExecutor:
     return Scripts()
 
 
-def native(server: Server) -> Executor:
+def native(server: Server) -> CommandExecutor:
     return Native(server)
 
 
 @pytest.mark.parametrize("make", [script, native])
-def test_c18_stalls_are_counted_over_a_restart(make: Callable[[Server], Executor], tmp_path: Path) -> None:
+def test_c18_stalls_are_counted_over_a_restart(make: Callable[[Server], CommandExecutor], tmp_path: Path) -> None:
     build = with_module(tmp_path, appendonly="yes", appendfsync="always") if make is native else None
     with build or Valkey(appendonly="yes", appendfsync="always") as valkey, connect(valkey.url) as server:
         q = Queue(server, "mail")

@@ -14,7 +14,7 @@ from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import connect
 from emq_ops.protocol.transitions import claims, enqueue, jobs, leases, reads, recover
 from emq_ops.worker import Consumer, ConsumerSettings, Job, LeaseLostError, keeper
-from emq_ops.worker.events import LeaseLost
+from emq_ops.worker.events import JobLeaseLost
 from tests.support.consuming import Told, deadline_of, eventually, lapse, put, records
 from tests.support.proxy import RespProxy, scripted
 from tests.support.valkey import Valkey
@@ -72,7 +72,7 @@ def test_a_job_in_hand_is_kept_and_marked_as_held(q: Queue) -> None:
             jobs.remove(q, held[0])
         handler.go.set()
         eventually(lambda: len(told.outcomes()) == 2, "done")
-    assert told.of(LeaseLost) == []
+    assert told.of(JobLeaseLost) == []
     assert q.server.read("KEYS", "*lock") == []
 
 
@@ -93,7 +93,7 @@ def test_a_lease_that_is_gone_cancels_the_token_and_is_never_put_back(q: Queue, 
         theirs = deadline_of(q, job)
         assert handler.jobs[0].token.wait(20) == "lease lost"
         assert handler.jobs[0].token.lost
-        assert [event.job for event in told.of(LeaseLost)] == [job]
+        assert [event.job for event in told.of(JobLeaseLost)] == [job]
         assert deadline_of(q, job) == theirs
         handler.go.set()
     # What it did in the meantime counts where nobody else has the job; else it is refused as stale.
@@ -103,7 +103,7 @@ def test_a_lease_that_is_gone_cancels_the_token_and_is_never_put_back(q: Queue, 
     else:
         assert told.outcomes() == {}
         assert records(q) == []
-    assert len(told.of(LeaseLost)) == 1
+    assert len(told.of(JobLeaseLost)) == 1
 
 
 def test_a_handler_that_stops_since_its_lease_is_lost_settles_nothing(q: Queue) -> None:
@@ -139,7 +139,7 @@ def test_a_lease_that_could_not_be_extended_in_time_is_given_up_and_not_extended
         eventually(lambda: proxy.count(scripted("promote")) >= 2, "it works again, for more than a lease")
         assert deadline_of(q, job) == at
         assert proxy.count(scripted("keep")) == 0
-        assert [event.why for event in told.of(LeaseLost)] == ["it could not be extended in time"]
+        assert [event.why for event in told.of(JobLeaseLost)] == ["it could not be extended in time"]
         handler.go.set()
         consumer.stop()
         consumer.join(20)
@@ -171,7 +171,7 @@ def test_a_checkpoint_outlasts_the_keeper_and_says_when_the_job_is_not_ours(q: Q
         with pytest.raises(LeaseLostError, match="its row is gone"):
             claim.extend(60_000)
         handler.go.set()
-    assert len(told.of(LeaseLost)) == 1
+    assert len(told.of(JobLeaseLost)) == 1
     assert told.outcomes() == {}
 
 
@@ -207,7 +207,7 @@ def test_without_a_keeper_just_checkpoints_count_so_that_a_hang_is_found(q: Queu
     with Consumer(q, handler, ConsumerSettings(lease=LONG, keep=False, recovery="stalled", beat=20), on_event=told):
         eventually(lambda: reads.job_state(q, hung) is reads.JobState.DEAD, "the hang is swept")
         assert reads.job_state(q, working) is reads.JobState.ACTIVE
-        assert "it could not be extended in time" in eventually(lambda: [e.why for e in told.of(LeaseLost)], "told")
+        assert "it could not be extended in time" in eventually(lambda: [e.why for e in told.of(JobLeaseLost)], "told")
         alive.set()
         eventually(lambda: told.outcomes() == {working: ["completed"]}, "the other is done")
         hangs.set()

@@ -19,7 +19,7 @@ from emq_ops.protocol.server import Server, connect
 from emq_ops.protocol.transitions import claims, jobs, leases, reads, recover
 from emq_ops.protocol.transitions.leases import Extended
 from emq_ops.worker import Consumer, ConsumerSettings, Job, LeaseLostError
-from emq_ops.worker.events import LeaseLost, Recovered
+from emq_ops.worker.events import JobLeaseLost, Recovered
 from tests.support.consuming import Told, deadline_of, eventually, lapse, put
 from tests.support.invariants import violations
 from tests.support.keyspace import dump, recorded
@@ -294,6 +294,6 @@ def test_a_native_worker_keeps_its_leases_and_its_hangs_are_counted(q: Queue) ->
         hangs.set()
         eventually(lambda: told.outcomes() == {working: ["completed"]}, "the other is done")
         eventually(lambda: consumer.in_hand == [], "both have ended")
-    assert [event.job for event in told.of(LeaseLost)] == [hung]
+    assert [event.job for event in told.of(JobLeaseLost)] == [hung]
     assert len(lost) == 1
     assert violations(q.server, q.name) == []

@@ -11,7 +11,7 @@ from sqlalchemy import Connection
 from emq_archive.chunk import Chunk
 from emq_archive.codec import id_key, id_of
 from emq_archive.local import tables
-from emq_archive.merge import Run, merge, order
+from emq_archive.merge import SortedSource, merge, order
 from emq_archive.model import LAST_ID, Record, StreamId, StreamRef
 from emq_ops.database.engine import Database
 from emq_ops.database.statements import insert
@@ -55,7 +55,7 @@ class ChunkReader:
 
     def runs(
         self, ref: StreamRef, start: StreamId, end: StreamId, *, job: str | None = None, outbox_only: bool = False
-    ) -> Iterator[Run]:
+    ) -> Iterator[SortedSource]:
         """The chunks that may hold records of [start, end], by their first id, to be merged."""
         wanted = sa.select(chunks.c.id, chunks.c.first, chunks.c.incarnation).where(
             chunks.c.last >= id_key(*start), chunks.c.first <= id_key(*end)
@@ -77,7 +77,7 @@ class ChunkReader:
                     page = page.where((chunks.c.first > at[0]) | ((chunks.c.first == at[0]) & (chunks.c.id > at[1])))
                 found = connection.execute(page).all()
             for row in found:
-                yield Run(id_of(row.first), self._opener(row.id, row.incarnation, ref.kind, start, end, job))
+                yield SortedSource(id_of(row.first), self._opener(row.id, row.incarnation, ref.kind, start, end, job))
             if len(found) < _PAGE:
                 return
             at = (found[-1].first, found[-1].id)

@@ -42,7 +42,7 @@ _KEYS = {"format", "lsn", "head", "state", "token", "at", "opened", "segments", 
 _VERIFY = "run `emq-ops archive verify` on it; nothing is trimmed meanwhile"
 
 
-class Log:
+class CommitLog:
     """Reads and extends the log. One thread."""
 
     checkpoint_every = 500

@@ -17,9 +17,9 @@ from emq_archive.local.catalog import Catalog
 from emq_archive.local.reading import again_when_moved
 from emq_archive.local.store import SqlStore
 from emq_archive.log.commit import Segment
-from emq_archive.log.log import Log
+from emq_archive.log.log import CommitLog
 from emq_archive.log.reconcile import Matches, compare
-from emq_archive.merge import Run, merge
+from emq_archive.merge import SortedSource, merge
 from emq_archive.model import FIRST_ID, LAST_ID, RawEntry, Record, Redact, StreamId, StreamRef, Writer, next_id, show_id
 from emq_archive.ports import Remote
 from emq_archive.read.bloom import groups_with_job
@@ -29,7 +29,7 @@ from emq_ops.protocol import ids
 from emq_ops.protocol.errors import BadInputError
 
 
-class Live(Protocol):
+class LiveSource(Protocol):
     """The stream itself, for readers."""
 
     def window(self, start: StreamId, end: StreamId) -> tuple[list[RawEntry], StreamId]:
@@ -57,7 +57,7 @@ class Archive:
         remote: Remote | None,
         ref: StreamRef,
         *,
-        live: Live | None = None,
+        live: LiveSource | None = None,
         redact: Redact = emq_archive.redact.NOTHING,
     ) -> None:
         self.local = local
@@ -66,7 +66,7 @@ class Archive:
         self.live = live
         self.redact = redact
         self.catalog = Catalog(local, ref)
-        self.log = Log(self.catalog, remote, Writer("")) if remote is not None else None
+        self.log = CommitLog(self.catalog, remote, Writer("")) if remote is not None else None
         self.looked = Looked()
         self.holes: list[str] | None = None
         """Set to a list, and segments that can't be read are named in it, and the rest is given; else they raise."""
@@ -186,12 +186,12 @@ class Archive:
     def _archived(self, low: StreamId, high: StreamId, job: str | None) -> Iterator[Record]:
         yield from again_when_moved(lambda since: merge(self._runs(since, high, job)), low, None)
 
-    def _runs(self, low: StreamId, high: StreamId, job: str | None) -> Iterator[Run]:
+    def _runs(self, low: StreamId, high: StreamId, job: str | None) -> Iterator[SortedSource]:
         stored = self.local.runs(self.ref, low, high, job=job)
         if self.remote is None:
             return stored
         away = (
-            Run(segment.first, partial(self._records, segment, low, high, job))
+            SortedSource(segment.first, partial(self._records, segment, low, high, job))
             for segment in self.catalog.segments(low, high, job=job)
             if not self.catalog.held(segment)
         )

@@ -11,7 +11,7 @@ from emq_archive.local.catalog import Catalog
 from emq_archive.local.rows import day_of
 from emq_archive.local.store import SqlStore
 from emq_archive.log.commit import Segment, checkpoint_folder, checkpoint_lsn, commit_key, folder
-from emq_archive.log.log import Log
+from emq_archive.log.log import CommitLog
 from emq_archive.log.walk import every_key, told_missing, walk
 from emq_archive.model import StreamId, StreamRef, Writer, show_id
 from emq_archive.ports import Remote
@@ -94,7 +94,7 @@ def verify(
 def _check_checkpoints(
     catalog: Catalog, remote: Remote, checkpoints: set[int], snapshots: dict[int, set[str]], found: Verified
 ) -> None:
-    log = Log(catalog, remote, Writer(""))
+    log = CommitLog(catalog, remote, Writer(""))
     for lsn in sorted(checkpoints):
         try:
             told = log.read_checkpoint(lsn)

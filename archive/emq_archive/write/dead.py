@@ -27,7 +27,7 @@ PAGE_JOBS = 1000
 BATCH_BYTES = 16 * 1024 * 1024
 
 
-class DeadJob(NamedTuple):
+class ArchivedDead(NamedTuple):
     """A dead job that was archived. `names`: its row's fields in the order of `digest`, which covers their values and
     the log lines (``dead_digest`` in Lua); `attempts` and `stalls` are of its row."""
 
@@ -44,7 +44,7 @@ class DeadReceipt:
     Counts: `folded` new records, `known` archived before, `shipped` and `segments` of this call; `lsn`, `head` of the
     log that it rests on (0 and None with ``trim_after: local``)."""
 
-    proven: dict[str, DeadJob] = field(default_factory=dict)
+    proven: dict[str, ArchivedDead] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
     gone: list[str] = field(default_factory=list)
     folded: int = 0
@@ -73,7 +73,7 @@ class DeadArchive:
         bounded by bytes, not by `jobs`, but the receipt holds names and a digest of each: some thousands a call.
         """
         receipt = DeadReceipt()
-        found: dict[StreamId, DeadJob] = {}
+        found: dict[StreamId, ArchivedDead] = {}
         shapes: dict[tuple[bytes, ...], _Shape] = {}
         batch, page = Batch(), _Page(shapes)
         for job, branded, row, logs in self._read(jobs, receipt):
@@ -124,7 +124,7 @@ class DeadArchive:
                     yield job, parsed[job], reply[1], reply[2]
             at += len(replies)
 
-    def _store(self, batch: Batch, found: dict[StreamId, DeadJob], receipt: DeadReceipt) -> None:
+    def _store(self, batch: Batch, found: dict[StreamId, ArchivedDead], receipt: DeadReceipt) -> None:
         if not batch.records:
             return
         added = self.local.add(self.ref, batch, None, self.policy)
@@ -137,7 +137,7 @@ class DeadArchive:
         for refused in added.unstorable:
             receipt.failed[found.pop(refused.id).job] = refused.reason
 
-    def _prove(self, found: dict[StreamId, DeadJob], receipt: DeadReceipt, now_ms: int) -> None:
+    def _prove(self, found: dict[StreamId, ArchivedDead], receipt: DeadReceipt, now_ms: int) -> None:
         if self.policy.trim_after == "remote" and found:
             shipped = self.shipper.ship(now_ms=now_ms, force=True)
             receipt.shipped, receipt.segments = shipped.records, shipped.segments
@@ -181,7 +181,7 @@ class _Page:
 
     def add(
         self, job: str, branded: ids.BrandedId, row: Sequence[bytes], logs: Sequence[bytes], facts: Sequence[Pair]
-    ) -> tuple[StreamId, DeadJob]:
+    ) -> tuple[StreamId, ArchivedDead]:
         """Raises BadInputError for a row whose counts are no numbers; then nothing was added."""
         names, values = tuple(row[::2]), row[1::2]
         shape = self._shapes.get(names)
@@ -200,7 +200,7 @@ class _Page:
             self._extend([(b"log", line) for line in logs])
         if facts:
             self._extend([(b"fact:" + name, value) for name, value in facts])
-        return stream_id, DeadJob(job, shape.names, dead_digest(values, logs), attempts, stalls)
+        return stream_id, ArchivedDead(job, shape.names, dead_digest(values, logs), attempts, stalls)
 
     def _extend(self, pairs: Sequence[Pair]) -> None:
         for name, value in pairs:

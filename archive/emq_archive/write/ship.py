@@ -19,7 +19,7 @@ from emq_archive.local.catalog import Catalog
 from emq_archive.local.outbox import Waiting
 from emq_archive.local.store import SqlStore
 from emq_archive.log.commit import Change, Commit, Segment, commit_key
-from emq_archive.log.log import RACES, Log
+from emq_archive.log.log import RACES, CommitLog
 from emq_archive.log.manifest import write_manifest
 from emq_archive.log.reconcile import Matches, compare
 from emq_archive.model import FIRST_ID, Policy, StreamId, StreamRef, Writer
@@ -43,7 +43,7 @@ class LogShipper:
         self.ref = ref
         self.policy = policy
         self.catalog = Catalog(local, ref)
-        self.log = Log(self.catalog, remote, writer)
+        self.log = CommitLog(self.catalog, remote, writer)
         self._read_back: dict[int, str] = {}
 
     def due(self, now_ms: int, outbox: Outbox | None = None) -> bool:

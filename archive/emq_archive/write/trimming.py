@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from emq_archive.local.store import SqlStore
 from emq_archive.model import Policy, StreamId, show_id
-from emq_archive.reports import Report
+from emq_archive.reports import CycleReport
 from emq_archive.source import StreamSource
 from emq_archive.write.facts import Group, StreamFacts
 from emq_archive.write.ship import LogShipper
@@ -33,7 +33,7 @@ class Trimming:
     shipper: LogShipper
     policy: Policy
     fence: Fence | None
-    report: Report
+    report: CycleReport
 
     def run(self, facts: StreamFacts, bound: StreamId) -> None:
         """Trims what is below `bound` (exclusive), as far as it is proven and nobody needs it."""

@@ -6,7 +6,7 @@ beside running workers.
 
 from emq_ops.audit.doctor.examination import Diagnosis, examine
 from emq_ops.audit.doctor.finding import Finding
-from emq_ops.audit.doctor.kinds import KINDS, Kind, kinds_named
+from emq_ops.audit.doctor.kinds import KINDS, DamageKind, kinds_named
 from emq_ops.audit.doctor.mend import Mended, mend
 
-__all__ = ["KINDS", "Diagnosis", "Finding", "Kind", "Mended", "examine", "kinds_named", "mend"]
+__all__ = ["KINDS", "DamageKind", "Diagnosis", "Finding", "Mended", "examine", "kinds_named", "mend"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from emq_ops.audit.doctor.kinds import KINDS, Kind
+from emq_ops.audit.doctor.kinds import KINDS, DamageKind
 
 LANE, KEY = "lane", "key"
 """Places of findings that are no jobs."""
@@ -22,7 +22,7 @@ class Finding:
     place: str = ""
 
     @property
-    def about(self) -> Kind:
+    def about(self) -> DamageKind:
         return KINDS[self.kind]
 
     @property

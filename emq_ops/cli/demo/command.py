@@ -13,7 +13,7 @@ import typer
 from emq_ops.cli.context import CommandContext
 from emq_ops.cli.demo.stage import QUEUES, Stage, feed
 from emq_ops.cli.demo.summary import summary
-from emq_ops.cli.demo.view import Tally, View, rows
+from emq_ops.cli.demo.view import DemoTotals, DemoView, rows
 from emq_ops.cli.options import new_app
 from emq_ops.protocol.errors import EmqError
 from emq_ops.protocol.server import Server, connect
@@ -34,7 +34,7 @@ def demo(
     context = CommandContext.of(ctx)
     files = context.options.config_files()
     stage = Stage(folder.absolute(), files[0] if files else None)
-    view = View()
+    view = DemoView()
     # Our own connection keeps the embedded server for the whole demo.
     with connect("embedded", base_dir=stage.folder) as server:
         try:
@@ -47,8 +47,8 @@ def demo(
             view.say(line)
 
 
-def _play(stage: Stage, server: Server, view: View, seconds: float, chance: random.Random) -> Tally:
-    tally, offset = Tally(), 0
+def _play(stage: Stage, server: Server, view: DemoView, seconds: float, chance: random.Random) -> DemoTotals:
+    tally, offset = DemoTotals(), 0
     feed(server, 60, chance)
     view.say("starting the daemon on the config, and two workers for each queue ...")
     stage.start_daemon()

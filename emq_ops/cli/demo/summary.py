@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from emq_ops.cli.demo.stage import QUEUES, Stage
-from emq_ops.cli.demo.view import Tally
+from emq_ops.cli.demo.view import DemoTotals
 from emq_ops.ledger import deaths
 from emq_ops.ledger.ledger import open_ledger
 from emq_ops.passes.acts.errortext import normalise
@@ -26,7 +26,7 @@ def _why(stage: Stage) -> Counter[tuple[str, str]]:
     return found
 
 
-def summary(stage: Stage, server: Server, tally: Tally) -> Iterator[str]:
+def summary(stage: Stage, server: Server, tally: DemoTotals) -> Iterator[str]:
     """The lines."""
     yield ""
     total = {name: sum(tally.of(queue, name) for queue in QUEUES) for name in (

@@ -23,7 +23,7 @@ HEAD = ("queue", "waiting", "active", "scheduled", "dead", "completed", "swept",
 
 
 @dataclass
-class Tally:
+class DemoTotals:
     """What the daemon said so far, added up by queue."""
 
     sums: dict[str, Counter[str]] = field(default_factory=dict)
@@ -51,7 +51,7 @@ class Tally:
         return self.sums.get(queue, Counter())[name]
 
 
-def rows(server: Server, queues: Sequence[str], tally: Tally) -> list[dict[str, Any]]:
+def rows(server: Server, queues: Sequence[str], tally: DemoTotals) -> list[dict[str, Any]]:
     """How each queue stands."""
     found = []
     for name in queues:
@@ -73,7 +73,7 @@ def rows(server: Server, queues: Sequence[str], tally: Tally) -> list[dict[str, 
     return found
 
 
-class View:
+class DemoView:
     """Draws; on anything but a terminal it says a line every now and then."""
 
     def __init__(self) -> None:
@@ -85,7 +85,7 @@ class View:
         """Whether there is a terminal to draw on."""
         return self._live is not None
 
-    def __enter__(self) -> View:
+    def __enter__(self) -> DemoView:
         if self._live is not None:
             self._live.start()
         return self
@@ -98,7 +98,7 @@ class View:
         """A line that stays."""
         self._console.print(Text(text), soft_wrap=True)
 
-    def draw(self, seconds: float, now: Sequence[dict[str, Any]], tally: Tally) -> None:
+    def draw(self, seconds: float, now: Sequence[dict[str, Any]], tally: DemoTotals) -> None:
         """The present state."""
         if self._live is None:
             parts = [" ".join(f"{name} {row[name]}" for name in HEAD[1:] if row[name]) for row in now]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from emq_archive.reports import Report
+from emq_archive.reports import CycleReport
 from emq_ops.passes.report import PassReport
 
 _ADDED = ("folded", "known", "shipped", "segments", "trimmed", "reborn", "erased")
@@ -41,7 +41,7 @@ class ArchiveReport(PassReport):
         """Whether there was nothing to do and nothing to say."""
         return not (self.folded or self.shipped or self.trimmed or self.notes or self.unstorable)
 
-    def add(self, cycle: Report) -> None:
+    def add(self, cycle: CycleReport) -> None:
         """One more cycle of this run."""
         for name in _ADDED:
             setattr(self, name, getattr(self, name) + getattr(cycle, name))

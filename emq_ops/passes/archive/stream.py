@@ -8,7 +8,7 @@ from emq_archive.driver import Driver, Progress
 from emq_archive.local.store import SqlStore
 from emq_archive.model import Policy, Redact, StreamId, Writer
 from emq_archive.ports import Remote
-from emq_archive.reports import Report
+from emq_archive.reports import CycleReport
 from emq_archive.source import StreamSource
 from emq_archive.write.facts import StreamFacts
 from emq_ops.ledger.ownership import states_of
@@ -65,7 +65,7 @@ class StreamArchive:
         force: bool = False,
         below: StreamId | None = None,
         progress: Progress | None = None,
-    ) -> Report:
+    ) -> CycleReport:
         """One cycle under the queue's lease. `log`: who writes the remote log. `force`: all that the
         policy lets go is shipped and trimmed at once; nothing at or above `below` is trimmed. `progress`: see `Driver`.
 
@@ -76,16 +76,16 @@ class StreamArchive:
         self._driver.lead(fence, log)
         return self._driver.cycle(force=force, below=below, max_removals=self.policy.max_removals, progress=progress)
 
-    def preview(self) -> Report:
+    def preview(self) -> CycleReport:
         """What a forced run would do; changes nothing, needs no lease."""
         policy = driver_policy(self.policy)
         return Driver(self._source, self._local, self._remote, policy, None, Writer("")).preview()
 
     @property
-    def report(self) -> Report:
+    def report(self) -> CycleReport:
         """Of the present or last run."""
         ref = self._source.ref
-        return self._driver.report if self._driver is not None else Report(ref.queue, ref.stream)
+        return self._driver.report if self._driver is not None else CycleReport(ref.queue, ref.stream)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ _RESERVE_SECONDS = 1.0
 _RESERVE_SHARE = 0.2
 
 
-class Budget:
+class TimeBudget:
     """Made when a pass begins, inside the caller's ``with deadline(seconds)``."""
 
     def __init__(self) -> None:

@@ -13,9 +13,9 @@ from emq_ops.ledger.interruptions import Interruption
 from emq_ops.ledger.ledger import Ledger
 from emq_ops.ledger.runs import PendingRuns
 from emq_ops.passes.events import Emit, Event, alert, nowhere
-from emq_ops.passes.frame.budget import Budget
+from emq_ops.passes.frame.budget import TimeBudget
 from emq_ops.passes.frame.contract import Order, Pass
-from emq_ops.passes.frame.record import RunRecord
+from emq_ops.passes.frame.record import RunRow
 from emq_ops.passes.frame.stores import NO_STORES, Stores
 from emq_ops.passes.lease.holder import DAEMON
 from emq_ops.passes.observe.queue_state import QueueState
@@ -62,14 +62,14 @@ class Context:
     services: Services
     server: Server
     report: Any
-    record: RunRecord
+    record: RunRow
     fence: Fence | None = None
     life: int = 0
     carried: dict[str, Any] = field(default_factory=dict)
     state: QueueState | None = None
     now_ms: int = 0
     newest: Interruption | None = None
-    budget: Budget = field(default_factory=Budget)
+    budget: TimeBudget = field(default_factory=TimeBudget)
 
     @property
     def queue(self) -> str:

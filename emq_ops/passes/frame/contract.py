@@ -18,7 +18,7 @@ Protected = Literal["runs", "as applied", "refused"]
 """What `protect: true` on a queue does to a pass: nothing; it refuses bounds of a caller's own; it refuses the pass."""
 
 
-class Report(Protocol):
+class RunReport(Protocol):
     """What a run of a pass hands back. `status`: done, held, stopped (a guard refused), dry; `more`: the time ran out
     with work left; `notes`: what an operator should know."""
 

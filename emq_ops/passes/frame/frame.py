@@ -13,7 +13,7 @@ from emq_ops.ledger import holds, tokens
 from emq_ops.ledger.ledger import Ledger
 from emq_ops.passes.frame.context import Context, Services
 from emq_ops.passes.frame.contract import Order, Pass, Prediction, Work
-from emq_ops.passes.frame.record import RunRecord
+from emq_ops.passes.frame.record import RunRow
 from emq_ops.passes.frame.refusal import OnHoldError, ProtectedError, check_protected
 from emq_ops.passes.lease.holder import DAEMON
 from emq_ops.passes.lease.owner import ForeignQueueError
@@ -27,7 +27,7 @@ LIVES = 3
 """How often a run is begun again: where a reply was lost, a connection ended, or a lease."""
 
 
-class Lease(Protocol):
+class LeaseSource(Protocol):
     """Where a run has its lease from."""
 
     def hold(self) -> Fence:
@@ -40,7 +40,7 @@ class Lease(Protocol):
 
 
 @dataclass(slots=True)
-class Outcome:
+class PassOutcome:
     """A run that ended well, or was held. `idle`: there was nothing to do; `before`: the queue as it was seen right
     before (None: the pass does not observe)."""
 
@@ -49,7 +49,7 @@ class Outcome:
     before: QueueState | None = None
 
 
-def run_pass(services: Services, what: Pass, order: Order, lease: Lease) -> Outcome:
+def run_pass(services: Services, what: Pass, order: Order, lease: LeaseSource) -> PassOutcome:
     """One run of a pass on a queue, within the caller's deadline: all its lives are one report and one row of the
     ledger. A held queue gives a report that says so (``status`` held).
 
@@ -57,7 +57,7 @@ def run_pass(services: Services, what: Pass, order: Order, lease: Lease) -> Outc
     nothing more was written), and what server, ledger, archive and the pass raise.
     """
     work, ledger = what.loaded, services.state
-    report, record = work.report(order), RunRecord(services.emit, what, order)
+    report, record = work.report(order), RunRow(services.emit, what, order)
     carried: dict[str, Any] = {}
     with _accounted(ledger, order, record, report):
         check_protected(what, order)
@@ -80,11 +80,11 @@ def run_pass(services: Services, what: Pass, order: Order, lease: Lease) -> Outc
                     raise
             report.next_life()
     # Only a hold ends quietly inside: the report says it.
-    return Outcome(report, idle=True)
+    return PassOutcome(report, idle=True)
 
 
 @contextlib.contextmanager
-def _accounted(ledger: Ledger, order: Order, record: RunRecord, report: Any) -> Iterator[None]:
+def _accounted(ledger: Ledger, order: Order, record: RunRow, report: Any) -> Iterator[None]:
     """Whatever ends the run is in its row."""
     try:
         yield
@@ -103,7 +103,7 @@ def _accounted(ledger: Ledger, order: Order, record: RunRecord, report: Any) -> 
 
 def refuse(services: Services, what: Pass, order: Order, refusal: EmqError) -> None:
     """Records that a run was not begun, where a door found that out before it had a lease."""
-    RunRecord(services.emit, what, order).refuse(services.state, refusal.what, what.loaded.report(order))
+    RunRow(services.emit, what, order).refuse(services.state, refusal.what, what.loaded.report(order))
 
 
 def predict_pass(services: Services, what: Pass, order: Order) -> Prediction:
@@ -111,7 +111,7 @@ def predict_pass(services: Services, what: Pass, order: Order) -> Prediction:
     raises of protection and of reading."""
     check_protected(what, order)
     work = what.loaded
-    record = RunRecord(services.emit, what, order)
+    record = RunRow(services.emit, what, order)
     return work.predict(Context(what, order, services, services.server, work.report(order), record))
 
 
@@ -125,7 +125,7 @@ def _life(services: Services, what: Pass, order: Order) -> Iterator[Server]:
         yield session
 
 
-def _run(work: Work, context: Context) -> Outcome:
+def _run(work: Work, context: Context) -> PassOutcome:
     """One life. Raises OnHoldError."""
     queue, server = context.queue, context.server
     if context.what.observes:
@@ -142,7 +142,7 @@ def _run(work: Work, context: Context) -> Outcome:
     if idle and context.order.trigger == DAEMON:
         context.record.discard(context.ledger)  # the daemon counts its idle runs together
     context.record.close(context.ledger, report, context.services.unwritten)
-    return Outcome(report, idle, context.state)
+    return PassOutcome(report, idle, context.state)
 
 
 def _forget(services: Services, queue: str) -> None:

@@ -17,7 +17,7 @@ from emq_ops.protocol.errors import EmqError, OutcomeUnknownError, ReconnectedEr
 from emq_ops.protocol.fence import Fence
 
 
-class RunRecord:
+class RunRow:
     """`run`: its id, '' until it is opened; `closed`: how it ended is written."""
 
     def __init__(self, emit: Emit, what: Pass, order: Order) -> None:

@@ -10,7 +10,7 @@ from emq_ops.ledger.interruptions import FAILOVER, Counted, Interruption
 
 
 @dataclass(frozen=True, slots=True)
-class Lease:
+class LapsedLease:
     """A lapsed lease as it was found. `attempts` is its token, None on a ghost; `epoch` the row's ``lease_epoch``."""
 
     job: str
@@ -43,7 +43,7 @@ class JudgingContext:
     lease_ms: int = 30_000
 
 
-def judge(lease: Lease, scene: JudgingContext) -> Verdict:
+def judge(lease: LapsedLease, scene: JudgingContext) -> Verdict:
     """The verdict on one lease, by the design's order of evidence."""
     if any(w.start_ms <= lease.deadline_ms <= w.end_ms for w in scene.windows):
         return Verdict(True, "window")
@@ -62,7 +62,7 @@ def judge(lease: Lease, scene: JudgingContext) -> Verdict:
     return Verdict(False, "clock")
 
 
-def _may_be_later(lease: Lease, cut: Interruption, lease_ms: int) -> bool:
+def _may_be_later(lease: LapsedLease, cut: Interruption, lease_ms: int) -> bool:
     # Longer than any lease from before could stand: claimed or extended between the interruption and the census.
     last_before = cut.started_ms if cut.kind == FAILOVER and cut.started_ms is not None else cut.ended_ms
     return lease.deadline_ms > last_before + lease_ms

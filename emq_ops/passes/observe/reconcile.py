@@ -12,7 +12,7 @@ from emq_ops.ledger.interruptions import Contact
 from emq_ops.ledger.ledger import Ledger
 from emq_ops.ledger.snapshot import fingerprint_of, pack_row
 from emq_ops.passes.events import Died, Emit, nowhere
-from emq_ops.passes.frame.budget import Budget
+from emq_ops.passes.frame.budget import TimeBudget
 from emq_ops.passes.frame.context import Context
 from emq_ops.passes.observe.queue_state import QueueState
 from emq_ops.passes.observe.rows import flow_parents, number_of, read_dead
@@ -57,11 +57,11 @@ def agreed(contact: Contact | None, sight: QueueState, died: int = 0) -> bool:
     return (contact.agreed_dead + died, contact.agreed_failed + died) == (sight.dead, sight.failed)
 
 
-def reconcile(context: Context, now_ms: int, budget: Budget | None = None) -> Agreement:
+def reconcile(context: Context, now_ms: int, budget: TimeBudget | None = None) -> Agreement:
     """Brings the ledger in line with the dead set, page by page, as far as the time goes. Rows and logs of new
     deaths are kept with them. All deaths found by one call have one age, so that ties go by mint order."""
     found = Agreement()
-    budget = budget or Budget()
+    budget = budget or TimeBudget()
     server, ledger, keys = context.server, context.ledger, keys_of(context.queue)
     cursor = b"0"
     while True:

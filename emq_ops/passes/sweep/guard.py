@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from emq_ops.passes.frame.context import Context
-from emq_ops.passes.observe.evidence import JudgingContext, Lease
+from emq_ops.passes.observe.evidence import JudgingContext, LapsedLease
 from emq_ops.passes.observe.rows import number_of, token_of
 from emq_ops.passes.sweep.slices import judge_all
 from emq_ops.policy.models import StalledPolicy
@@ -36,7 +36,7 @@ def would_die(context: Context, judging: JudgingContext, *, judged: bool) -> int
         rows = server.read_many([("HMGET", keys.row(j), "stalled", "attempts", "lease_epoch") for j, _ in due])
         spent = server.read_many([("HGET", keys.exempt, job) for job, _ in due])
         leases = [
-            Lease(job, deadline, token_of(row[1]), (row[2] or b"").decode("utf-8", "replace"))
+            LapsedLease(job, deadline, token_of(row[1]), (row[2] or b"").decode("utf-8", "replace"))
             for (job, deadline), row in zip(due, rows, strict=True)
         ]
         with context.ledger.read() as connection:

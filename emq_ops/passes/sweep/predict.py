@@ -8,7 +8,7 @@ from dataclasses import replace
 from emq_ops.ledger import interruptions
 from emq_ops.ledger.holds import Window
 from emq_ops.ledger.ledger import Ledger
-from emq_ops.passes.observe.evidence import JudgingContext, Lease, judge
+from emq_ops.passes.observe.evidence import JudgingContext, LapsedLease, judge
 from emq_ops.passes.observe.interruptions import compare, describe, judging_context
 from emq_ops.passes.observe.queue_state import QueueState, observe, restored
 from emq_ops.passes.observe.rows import number_of, token_of
@@ -44,7 +44,7 @@ def predict_sweep(
         rows = server.read_many([("HMGET", keys.row(j), "stalled", "attempts", "lease_epoch", "state") for j in jobs])
         spent = server.read_many([("HGET", keys.exempt, job) for job in jobs])
         for job, row, exemptions in zip(jobs, rows, spent, strict=True):
-            lease = Lease(job, batch[job], token_of(row[1]), (row[2] or b"").decode("utf-8", "replace"))
+            lease = LapsedLease(job, batch[job], token_of(row[1]), (row[2] or b"").decode("utf-8", "replace"))
             exempt = exempting and judge(lease, _with_census(ledger, judging, lease)).exempt
             forced = exempt and number_of(exemptions, 0) >= policy.max_exempt
             ghost = all(value is None for value in row)
@@ -113,7 +113,7 @@ def _judging(
         return judging_context(connection, state, contact, newest, policy.lease_ms, windows)
 
 
-def _with_census(ledger: Ledger | None, judging: JudgingContext, lease: Lease) -> JudgingContext:
+def _with_census(ledger: Ledger | None, judging: JudgingContext, lease: LapsedLease) -> JudgingContext:
     cut = judging.interruption
     if ledger is None or cut is None or cut.id == 0 or cut.census_ms is None:
         return judging

@@ -11,7 +11,7 @@ from emq_ops.ledger import interruptions, runs, stalls
 from emq_ops.ledger.deaths import NO_ATTEMPTS, STALLED, Death, record
 from emq_ops.ledger.snapshot import fingerprint_of, pack_row
 from emq_ops.passes.frame.context import Context
-from emq_ops.passes.observe.evidence import JudgingContext, Lease, Verdict, judge
+from emq_ops.passes.observe.evidence import JudgingContext, LapsedLease, Verdict, judge
 from emq_ops.passes.observe.rows import flow_parents, read_dead, token_of
 from emq_ops.policy.models import StalledPolicy
 from emq_ops.protocol.errors import StateError
@@ -27,11 +27,11 @@ _COLUMNS = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Settled:
+class SettledLease:
     """What a slice did with one lease. `outcome`: recovered, dead, exempt, ghost, forced; `stalls`: the row's count
     afterwards; `exemptions` in a row."""
 
-    lease: Lease
+    lease: LapsedLease
     outcome: str
     stalls: int
     group: str
@@ -48,7 +48,7 @@ class Slice:
     number: int
     at_ms: int
     more: bool
-    settled: tuple[Settled, ...] = ()
+    settled: tuple[SettledLease, ...] = ()
     deaths: int = 0
 
     @property
@@ -60,10 +60,10 @@ def _text(value: bytes) -> str:
     return value.decode("utf-8", "replace")
 
 
-def _settled(columns: Sequence[bytes]) -> Settled:
+def _settled(columns: Sequence[bytes]) -> SettledLease:
     job, outcome, deadline, attempts, epoch, stalls, group, exemptions = columns
-    lease = Lease(_text(job), score_ms(deadline), token_of(attempts), _text(epoch))
-    return Settled(lease, _text(outcome), int(stalls), _text(group), int(exemptions))
+    lease = LapsedLease(_text(job), score_ms(deadline), token_of(attempts), _text(epoch))
+    return SettledLease(lease, _text(outcome), int(stalls), _text(group), int(exemptions))
 
 
 Listed = tuple[str, bytes, bytes, bool]
@@ -119,12 +119,12 @@ def _parse(reply: Any, run: str, number: int) -> Slice:
     return Slice(_text(verdict), _text(facts[0]), int(facts[1]), int(facts[2]), more == 1, tuple(rows))
 
 
-def verdicts_of(connection: Connection, judging: JudgingContext, settled: Sequence[Settled]) -> dict[str, Verdict]:
+def verdicts_of(connection: Connection, judging: JudgingContext, settled: Sequence[SettledLease]) -> dict[str, Verdict]:
     """Which life each lease was of, with the census entries that this takes."""
     return judge_all(connection, judging, [s.lease for s in settled])
 
 
-def judge_all(connection: Connection, judging: JudgingContext, leases: Sequence[Lease]) -> dict[str, Verdict]:
+def judge_all(connection: Connection, judging: JudgingContext, leases: Sequence[LapsedLease]) -> dict[str, Verdict]:
     """`judge` for many leases, reading the census once."""
     entries: Mapping[str, Any] = {}
     if judging.interruption is not None and judging.interruption.census_ms is not None:
@@ -136,7 +136,7 @@ def judge_all(connection: Connection, judging: JudgingContext, leases: Sequence[
 
 
 @dataclass(frozen=True, slots=True)
-class Tally:
+class SliceTotals:
     """A recorded slice in numbers and names. `fresh`: it was not recorded before."""
 
     fresh: bool
@@ -153,7 +153,7 @@ class Tally:
         return {name: n for name, n in numbers.items() if n}
 
 
-def record_slice(context: Context, judging: JudgingContext, done: Slice) -> Tally:
+def record_slice(context: Context, judging: JudgingContext, done: Slice) -> SliceTotals:
     """Puts a slice into the ledger, in one transaction and once: the run's counts, each death with row and logs, what
     it did with leases of an earlier life."""
     queue, keys = context.queue, keys_of(context.queue)
@@ -167,10 +167,10 @@ def record_slice(context: Context, judging: JudgingContext, done: Slice) -> Tall
         dying = [one for one in done.settled if one.outcome == DEAD]
         dead = [_death(s, done, verdicts[s.lease.job], rows, flow=s.lease.job in flows) for s in dying]
         back = names[RECOVERED] + names[EXEMPT] + names[FORCED]
-        tally = Tally(True, back, names[EXEMPT], names[FORCED], dead, names[GHOST])
+        tally = SliceTotals(True, back, names[EXEMPT], names[FORCED], dead, names[GHOST])
         runs.adopt(connection, done.run, "sweep", queue)
         if not runs.add_slice(connection, done.run, done.number, tally.counts()):
-            return Tally(False, back, names[EXEMPT], names[FORCED], dead, names[GHOST])
+            return SliceTotals(False, back, names[EXEMPT], names[FORCED], dead, names[GHOST])
         record(connection, queue, dead)
         stalls.note(connection, queue, [_stall(one, done, verdicts[one.lease.job]) for one in done.settled])
         if judging.interruption is not None:
@@ -184,7 +184,7 @@ def record_slice(context: Context, judging: JudgingContext, done: Slice) -> Tall
     return tally
 
 
-def _stall(one: Settled, done: Slice, verdict: Verdict) -> stalls.Stall:
+def _stall(one: SettledLease, done: Slice, verdict: Verdict) -> stalls.Stall:
     return stalls.Stall(
         job=one.lease.job,
         attempts=NO_ATTEMPTS if one.lease.attempts is None else one.lease.attempts,
@@ -199,7 +199,7 @@ def _stall(one: Settled, done: Slice, verdict: Verdict) -> stalls.Stall:
 
 
 def _death(
-    one: Settled, done: Slice, verdict: Verdict, rows: Mapping[str, tuple[list[bytes], list[bytes]]], *, flow: bool
+    one: SettledLease, done: Slice, verdict: Verdict, rows: Mapping[str, tuple[list[bytes], list[bytes]]], *, flow: bool
 ) -> Death:
     row = rows.get(one.lease.job)
     attempts = NO_ATTEMPTS if one.lease.attempts is None else one.lease.attempts

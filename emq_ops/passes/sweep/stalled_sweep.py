@@ -12,7 +12,7 @@ from emq_ops.passes.events import Died, SliceSwept
 from emq_ops.passes.frame.context import Context
 from emq_ops.passes.frame.contract import Facts, Order, Prediction
 from emq_ops.passes.observe.competitors import check_competitors
-from emq_ops.passes.observe.evidence import JudgingContext, Lease
+from emq_ops.passes.observe.evidence import JudgingContext, LapsedLease
 from emq_ops.passes.observe.interruptions import judging_context
 from emq_ops.passes.observe.queue_state import QueueState, observe, same_life
 from emq_ops.passes.observe.queue_work import QueueWork
@@ -28,7 +28,7 @@ from emq_ops.passes.sweep.slices import (
     Listed,
     Slice,
     SliceCall,
-    Tally,
+    SliceTotals,
     judge_all,
     native_slice,
     record_slice,
@@ -48,7 +48,7 @@ _TIDY_PAGE = 500
 _SEEN_EVERY_MS = 10_000
 
 
-class Sweep(QueueWork):
+class StalledSweep(QueueWork):
     """The pass. Sweeps until nothing is due, or until the caller's deadline. What an earlier run did and could not
     record is recorded first. Facts and slices are of one life of the server."""
 
@@ -197,7 +197,7 @@ class _Sweep:
         found = server.read_each([("HMGET", keys.row_of_member(j), "attempts", "lease_epoch") for j in jobs])
         rows = [[None, None] if isinstance(row, EmqError) else row for row in found]  # the slice sets those aside
         leases = [
-            Lease(job, score_ms(score), token_of(row[0]), (row[1] or b"").decode("utf-8", "replace"))
+            LapsedLease(job, score_ms(score), token_of(row[0]), (row[1] or b"").decode("utf-8", "replace"))
             for job, score, row in zip(jobs, scores, rows, strict=True)
         ]
         with self.context.ledger.read() as connection:
@@ -207,7 +207,7 @@ class _Sweep:
             for job, score, row in zip(jobs, scores, rows, strict=True)
         ]
 
-    def _add(self, done: Slice, tally: Tally) -> None:
+    def _add(self, done: Slice, tally: SliceTotals) -> None:
         report, run = self.report, self.context.run
         self.progress.ours += [one.lease.job for one in done.settled]
         if done.verdict == UNRECORDED and done.run != run:

@@ -13,7 +13,7 @@ from emq_ops.playbook.errors import TaskFailure
 from emq_ops.playbook.foretold import ALL_SETS, PENDING, SCHEDULED
 from emq_ops.playbook.options import Option
 from emq_ops.playbook.registry import CHANGE, SAME, Decision, Module, Result
-from emq_ops.policy.kinds import Kind
+from emq_ops.policy.kinds import FieldType
 from emq_ops.policy.options import keys
 from emq_ops.policy.schedule import Schedule
 
@@ -100,14 +100,14 @@ _SETS = {"promote": {"reads": frozenset({SCHEDULED}), "moves": frozenset({SCHEDU
 
 def module_of(what: Pass) -> Module:
     """The module of a pass that has none of its own."""
-    flags = [key for name, key in keys(what.policy).items() if name not in _TIMED and isinstance(key.shape, Kind)]
+    flags = [key for name, key in keys(what.policy).items() if name not in _TIMED and isinstance(key.shape, FieldType)]
     told = {
         "what": what,
         **_SETS.get(what.name, {}),
         "name": what.name,
         "summary": what.summary,
         "fields": {key.name: key.path[0] for key in flags},
-        "options": tuple(Option(key.name, key.shape, key.help) for key in flags if isinstance(key.shape, Kind)),
+        "options": tuple(Option(key.name, key.shape, key.help) for key in flags if isinstance(key.shape, FieldType)),
         "returns": {**what.counted, "ids": "the first 1,000 of them"},
     }
     made: Module = type(f"{what.name.title()}Module", (PassModule,), told)()

@@ -13,7 +13,7 @@ from emq_ops.database.statements import insert
 from emq_ops.ledger import runs
 from emq_ops.ledger.ledger import Ledger, host_ms
 from emq_ops.playbook.secrets import Secrets
-from emq_ops.playbook.store.records import RunRecord, StepRecord
+from emq_ops.playbook.store.records import PlaybookRun, StepRecord
 from emq_ops.playbook.store.schema import play_runs, play_steps
 from emq_ops.protocol.errors import EmqError
 
@@ -29,7 +29,7 @@ class TakenOverError(EmqError):
 class Recorder:
     """Writes what a run does. Thread-safe; writers that wait at the same time share one transaction."""
 
-    def __init__(self, ledger: Ledger, record: RunRecord, secrets: Secrets | None = None) -> None:
+    def __init__(self, ledger: Ledger, record: PlaybookRun, secrets: Secrets | None = None) -> None:
         self._ledger, self._record, self._secrets = ledger, record, secrets or Secrets({})
         self._guard, self._turn = threading.Lock(), threading.Lock()
         self._waiting: dict[tuple[str, str, int], StepRecord] = {}

@@ -17,7 +17,7 @@ from sqlalchemy import Connection, bindparam, select, update
 from emq_ops.ledger import runs, schema
 from emq_ops.ledger.ledger import Ledger, host_ms
 from emq_ops.passes.lease.holder import Holder, machine_id, who
-from emq_ops.playbook.outcome import Outcome
+from emq_ops.playbook.outcome import TaskOutcome
 from emq_ops.playbook.registry import Decision
 from emq_ops.playbook.store.schema import play_runs, play_steps
 from emq_ops.protocol.errors import BadInputError
@@ -44,7 +44,7 @@ class StepRecord:
     item: int
     attempt: int
     plan: Decision | None
-    outcome: Outcome | None
+    outcome: TaskOutcome | None
 
     @property
     def key(self) -> StepKey:
@@ -61,13 +61,13 @@ class TryKey:
     item: int
     life: int
 
-    def step(self, attempt: int, outcome: Outcome) -> StepRecord:
+    def step(self, attempt: int, outcome: TaskOutcome) -> StepRecord:
         """A try that changed something and did not reach its end."""
         return StepRecord(f"{self.task}{_TRY}{self.item}.{self.life}", self.queue, attempt, attempt, None, outcome)
 
 
 @dataclass
-class RunRecord:
+class PlaybookRun:
     """A run as asked: `playbook` is its absolute path, `options` what the command line said, `queues` those of each
     play (by its index, as text). Of a run that failed and was resumed: `lives`, the claim under which a task of a queue
     began anew; `changed`, tasks that had changed something and are looked at again; `tries`, by attempt, those that
@@ -82,7 +82,7 @@ class RunRecord:
     steps: dict[StepKey, StepRecord]
     lives: dict[tuple[str, str], int] = field(default_factory=dict)
     changed: set[tuple[str, str]] = field(default_factory=set)
-    tries: dict[TryKey, dict[int, Outcome]] = field(default_factory=dict)
+    tries: dict[TryKey, dict[int, TaskOutcome]] = field(default_factory=dict)
     earlier: list[StepRecord] = field(default_factory=list)
 
     def removed(self) -> dict[str, int]:
@@ -99,20 +99,20 @@ class RunRecord:
             found[queue] = found.get(queue, 0) + max(whole, items)
         return found
 
-    def tries_before(self, key: TryKey, attempt: int) -> list[Outcome]:
+    def tries_before(self, key: TryKey, attempt: int) -> list[TaskOutcome]:
         """The tries of an earlier process that changed something."""
         return [outcome for number, outcome in sorted(self.tries.get(key, {}).items()) if number < attempt]
 
 
-Retry = Callable[[RunRecord], tuple[set[StepKey], set[StepKey]]]
+Retry = Callable[[PlaybookRun], tuple[set[StepKey], set[StepKey]]]
 """Of a run that failed: the steps that begin anew, and those that are looked at again."""
 
 
 def begin(
     ledger: Ledger, playbook: str, sha256: str, options: dict[str, Any], queues: dict[str, list[str]]
-) -> RunRecord:
+) -> PlaybookRun:
     """Records a new run and returns it."""
-    record = RunRecord(mint("RUN"), playbook, sha256, options, queues, 1, {})
+    record = PlaybookRun(mint("RUN"), playbook, sha256, options, queues, 1, {})
     with ledger.write() as connection:
         connection.execute(
             schema.runs.insert().values(
@@ -141,14 +141,14 @@ def begin(
     return record
 
 
-def look(ledger: Ledger, run: str) -> RunRecord:
+def look(ledger: Ledger, run: str) -> PlaybookRun:
     """What was asked of a run (without its steps). Raises BadInputError for one that is not there."""
     with ledger.read() as connection:
         row, _ = _look(connection, run, ledger.where)
     return _record(run, row, [])
 
 
-def claim(ledger: Ledger, run: str, retry: Retry) -> RunRecord:
+def claim(ledger: Ledger, run: str, retry: Retry) -> PlaybookRun:
     """Takes over a run that was interrupted, or that failed: `retry` says what of it is done again. Raises
     BadInputError for one that is not there, ended well, or is alive."""
     with ledger.write() as connection:
@@ -186,9 +186,9 @@ def _set_aside(connection: Connection, run: str, keys: Iterable[StepKey], mark: 
         connection.execute(update(play_steps).where(ours).values(task=c.task + mark), rows)
 
 
-def _record(run: str, row: Any, steps: list[StepRecord]) -> RunRecord:
+def _record(run: str, row: Any, steps: list[StepRecord]) -> PlaybookRun:
     options, queues = json.loads(row["options"]), json.loads(row["queues"])
-    record = RunRecord(run, row["playbook"], row["sha256"], options, queues, int(row["claim"]), {})
+    record = PlaybookRun(run, row["playbook"], row["sha256"], options, queues, int(row["claim"]), {})
     for step in steps:
         tried = _TRIED.fullmatch(step.task)
         if tried is not None and step.outcome is not None:
@@ -231,5 +231,5 @@ def _gone(owner: Holder, beat_ms: int) -> bool:
 
 def _step(row: Any) -> StepRecord:
     plan = Decision.from_row(json.loads(row.plan)) if row.plan is not None else None
-    outcome = Outcome.from_row(json.loads(row.outcome)) if row.outcome is not None else None
+    outcome = TaskOutcome.from_row(json.loads(row.outcome)) if row.outcome is not None else None
     return StepRecord(row.task, row.queue, row.item, row.attempt, plan, outcome)

@@ -13,9 +13,9 @@ from emq_ops.protocol.connection.options import ConnectionOptions
 from emq_ops.protocol.connection.topology import Topology
 from emq_ops.protocol.deadline import check
 from emq_ops.protocol.errors import (
+    AccessRefusedError,
     DeadlineError,
     EmqError,
-    RefusedError,
     SlotMovingError,
     UnreachableError,
 )
@@ -106,7 +106,7 @@ class CommandDispatcher:
                     again.broken = True
                     self.topology.doubt(node)
                     continue
-                except (DeadlineError, RefusedError) as fault:
+                except (DeadlineError, AccessRefusedError) as fault:
                     for number in part:
                         results[number] = fault
                     continue
@@ -145,7 +145,7 @@ class CommandDispatcher:
             except UnreachableError as fault:
                 for each in same:
                     results[each] = fault
-                if not isinstance(fault, DeadlineError | RefusedError):
+                if not isinstance(fault, DeadlineError | AccessRefusedError):
                     again.lost += same
                     again.broken = True
                     self.topology.doubt()

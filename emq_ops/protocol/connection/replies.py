@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 from emq_ops.protocol.errors import (
     WIRE_ERRORS,
+    AccessRefusedError,
     DamagedError,
     EmqError,
-    RefusedError,
     ServerError,
     SlotMovingError,
     UnreachableError,
@@ -99,7 +99,7 @@ def reply_error(text: str, where: str, *, script: str | None = None, keys: Seque
             f"EMQDATA {which} is not of the kind that the wire says", where=where, fix="emq-ops doctor shows more"
         )
     if code in _REFUSED:
-        return RefusedError(plain, where=where, fix=_FIXES[code])
+        return AccessRefusedError(plain, where=where, fix=_FIXES[code])
     if code in _MOVING:
         return SlotMovingError("the Cluster is moving this slot", where=where, fix=MOVING_FIX)
     if code in _AWAY:

@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from emq_ops.ledger import deaths, runs, stalls
-from emq_ops.ledger import interruptions as book
+from emq_ops.ledger import deaths, interruptions, runs, stalls
 from emq_ops.ledger.ledger import Ledger, open_ledger
 from emq_ops.passes.lease.queue_lease import QueueLease
 from emq_ops.protocol.ids import mint
@@ -54,7 +53,7 @@ def exempted(server: Server, ledger: Ledger) -> None:
     counted(server, ledger)
     for member in server.read("ZRANGE", mail.keys.active, 2, 2):
         server.write("HSET", mail.keys.exempt, member, 1)
-    book.mark_lost(ledger, [QUEUE])
+    interruptions.mark_lost(ledger, [QUEUE])
 
 
 def trimmed(server: Server, ledger: Ledger) -> None:
@@ -74,7 +73,7 @@ def _state_of(server: Server, ledger: Ledger) -> tuple[Any, ...]:
         for d in deaths.iterate(ledger)
     )
     lost = sorted((s.job, s.outcome, s.stalls, s.evidence) for s in stalls.iterate(ledger))
-    cuts = [(c.kind, c.in_flight, c.recovered, c.exempted, c.died, c.vanished) for c in book.listing(ledger)]
+    cuts = [(c.kind, c.in_flight, c.recovered, c.exempted, c.died, c.vanished) for c in interruptions.listing(ledger)]
     trims = {run.id for run in runs.latest(ledger, kind="trim")}
     ours = all(d.gone_by in trims for d in deaths.iterate(ledger) if d.gone_how == "trimmed")
     return keyspace, died, lost, cuts, ours

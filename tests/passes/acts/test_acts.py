@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from emq_ops.ledger import acts as book
-from emq_ops.ledger import deaths, runs
+from emq_ops.ledger import acts, deaths, runs
 from emq_ops.ledger.ledger import Ledger, open_ledger
 from emq_ops.passes.acts.act import act, resume
 from emq_ops.passes.acts.options import ActOptions
@@ -85,13 +84,13 @@ def test_a_requeue(server: Server, ledger: Ledger) -> None:
     see(server, ledger)
     chosen = choose(server, "orders", DeadSelection(errors=("boom*",)), ledger)
     before = dump(server)
-    dry = preview(book.REQUEUE, chosen)
+    dry = preview(acts.REQUEUE, chosen)
     assert (dry.status, dry.selected, dry.done, dry.last_attempt) == ("dry", 10, 0, 10)
     assert "their next error kills them again" in dry.notes[0]
     assert dump(server) == before
     report = act(
         server,
-        book.REQUEUE,
+        acts.REQUEUE,
         chosen,
         ledger,
         ActOptions(why="the fix is out", filters={"errors": ["boom*"]}, slice_size=3),
@@ -132,14 +131,14 @@ def test_only_what_is_still_as_it_was(server: Server, ledger: Ledger) -> None:
     server.write("SET", q.keys.book(d, "lock"), "1", "PX", 60_000)
     server.write("HSET", q.keys.row(e), "stalled", "many")
     before = dump(server)
-    report = act(server, book.REMOVE, chosen, ledger)
+    report = act(server, acts.REMOVE, chosen, ledger)
     assert report.left == {"alive": 1, "changed": 1, "gone": 1, "held": 1, "damaged": 1, "child": 1, "parent": 1}
     assert {s.job: s.reason for s in report.left_jobs}[f] == "flow child: its parent would wait for ever"
     assert report.done == 0
     assert dump(server) == before
 
 
-@pytest.mark.parametrize("kind", [book.REMOVE, book.REQUEUE])
+@pytest.mark.parametrize("kind", [acts.REMOVE, acts.REQUEUE])
 def test_deaths_that_nobody_recorded_are_recorded_before_they_are_acted_upon(
     server: Server, ledger: Ledger, kind: str
 ) -> None:
@@ -152,7 +151,7 @@ def test_deaths_that_nobody_recorded_are_recorded_before_they_are_acted_upon(
         (job, run, None, "error", run) for job in dead
     ]
     assert all(begun <= d.first_seen_ms <= (d.gone_ms or 0) and d.contents().get(b"payload") for d in found)
-    if kind == book.REMOVE:
+    if kind == acts.REMOVE:
         undo_run(server, run, ledger)
         assert [job for job, _ in open_deaths(ledger)] == dead
 
@@ -165,7 +164,7 @@ def test_five_hundred_removed_and_brought_back_to_the_byte(server: Server, ledge
     before, known = without_lease(dump(server)), open_deaths(ledger)
     chosen = choose(server, "billing", DeadSelection(errors=("boom*",)))
     assert len(chosen.jobs) == 500
-    report = act(server, book.REMOVE, chosen, ledger, ActOptions(rate=100_000))
+    report = act(server, acts.REMOVE, chosen, ledger, ActOptions(rate=100_000))
     assert (report.done, report.left) == (500, {})
     gone = without_lease(dump(server))
     assert len(before) - len(gone) == 500 + 250 + 3 + 1  # rows, logs, flow books, the dead set itself
@@ -182,7 +181,7 @@ def test_five_hundred_removed_and_brought_back_to_the_byte(server: Server, ledge
 def test_undo_leaves_alone_who_lives(server: Server, ledger: Ledger) -> None:
     q = Queue(server, "orders")
     dead = seed(q, 4)
-    report = act(server, book.REMOVE, choose(server, "orders", DeadSelection()), ledger)
+    report = act(server, acts.REMOVE, choose(server, "orders", DeadSelection()), ledger)
     enqueue.enqueue(q, dead[2], b"anew")
     back = undo_run(server, report.run or "", ledger)
     assert (back.done, back.left) == (3, {"exists": 1})
@@ -202,11 +201,11 @@ def test_refused(server: Server, ledger: Ledger, tmp_path: Path) -> None:
     before = dump(server)
     for rate in (0, -1):
         with pytest.raises(BadInputError):
-            act(server, book.REMOVE, chosen, ledger, ActOptions(rate=rate))
+            act(server, acts.REMOVE, chosen, ledger, ActOptions(rate=rate))
     with pytest.raises(BadInputError):
         act(server, "bury", chosen, ledger)
     with pytest.raises(ProtectedError):
-        act(server, book.REMOVE, chosen, ledger, ActOptions(protect=True))
+        act(server, acts.REMOVE, chosen, ledger, ActOptions(protect=True))
     assert runs.latest(ledger) == []
     assert dump(server) == before
     with open_ledger(f"sqlite:///{tmp_path}/other.db") as other:
@@ -214,15 +213,15 @@ def test_refused(server: Server, ledger: Ledger, tmp_path: Path) -> None:
         leadership.acquire()
         leadership.release()
     with pytest.raises(ForeignQueueError):
-        act(server, book.REQUEUE, chosen, ledger)
-    assert act(server, book.REQUEUE, chosen, open_ledger(f"sqlite:///{tmp_path}/other.db")).done == 1
+        act(server, acts.REQUEUE, chosen, ledger)
+    assert act(server, acts.REQUEUE, chosen, open_ledger(f"sqlite:///{tmp_path}/other.db")).done == 1
 
 
 def test_the_rate_is_a_bound(server: Server, ledger: Ledger) -> None:
     q = Queue(server, "orders")
     seed(q, 12)
     start = time.monotonic()
-    act(server, book.REQUEUE, choose(server, "orders", DeadSelection()), ledger, ActOptions(rate=40))
+    act(server, acts.REQUEUE, choose(server, "orders", DeadSelection()), ledger, ActOptions(rate=40))
     assert time.monotonic() - start >= 2 / 40  # the second slice of ten waits for the first
 
 
@@ -231,7 +230,7 @@ def test_rehydrate(server: Server, ledger: Ledger) -> None:
     dead = seed(q, 6)
     see(server, ledger)
     before = without_lease(dump(server))
-    act(server, book.REMOVE, choose(server, "orders", DeadSelection(jobs=(dead[0], dead[1]))), ledger)
+    act(server, acts.REMOVE, choose(server, "orders", DeadSelection(jobs=(dead[0], dead[1]))), ledger)
     jobs.remove(q, dead[2])  # by others; its death in the ledger has the row and the logs
     stranger = ids.mint()
     report = rehydrate_jobs(server, "orders", [*dead[:4], stranger], ledger)
@@ -239,7 +238,7 @@ def test_rehydrate(server: Server, ledger: Ledger) -> None:
     assert report.left == {"exists": 1, "lost": 1}
     assert {job for job, _ in open_deaths(ledger)} == set(dead)
     assert without_lease(dump(server)) == before
-    act(server, book.REMOVE, choose(server, "orders", DeadSelection(jobs=(dead[0],))), ledger)
+    act(server, acts.REMOVE, choose(server, "orders", DeadSelection(jobs=(dead[0],))), ledger)
     report = rehydrate_jobs(server, "orders", [dead[0]], ledger, requeue=True)
     assert report.done == 1
     row = jobs.read_row(q, dead[0])
@@ -257,7 +256,7 @@ def test_acts_while_the_queue_works(server: Server, ledger: Ledger) -> None:
     q = Queue(server, "orders")
     seed(q, 30)
     chosen = choose(server, "orders", DeadSelection())
-    report = act(server, book.REQUEUE, chosen, ledger, ActOptions(rate=100_000, slice_size=5))
+    report = act(server, acts.REQUEUE, chosen, ledger, ActOptions(rate=100_000, slice_size=5))
     while (claim := claims.claim(q, 1)) is not None:
         assert claim.token == 2
     while (lane := claims.claim_lane(q, 1)) is not None:
@@ -268,10 +267,10 @@ def test_acts_while_the_queue_works(server: Server, ledger: Ledger) -> None:
     while len(died) < 30 and time.monotonic() < until:
         died += recover.sweep(q).dead
     assert sorted(died) == sorted(report.done_jobs)
-    assert act(server, book.REMOVE, choose(server, "orders", DeadSelection(causes=("stalled",))), ledger).done == 30
+    assert act(server, acts.REMOVE, choose(server, "orders", DeadSelection(causes=("stalled",))), ledger).done == 30
 
 
-@pytest.mark.parametrize("kind", [book.REMOVE, book.REQUEUE])
+@pytest.mark.parametrize("kind", [acts.REMOVE, acts.REQUEUE])
 def test_killed_anywhere_an_act_is_resumed_to_the_same_end(
     kind: str, server: Server, valkey: Valkey, zygote: Zygote, tmp_path: Path
 ) -> None:
@@ -281,7 +280,7 @@ def test_killed_anywhere_an_act_is_resumed_to_the_same_end(
 def test_killed_anywhere_an_undo_goes_on_to_the_same_end(
     server: Server, valkey: Valkey, zygote: Zygote, tmp_path: Path
 ) -> None:
-    _kill_everywhere(book.REMOVE, server, valkey, zygote, tmp_path, undoing=True)
+    _kill_everywhere(acts.REMOVE, server, valkey, zygote, tmp_path, undoing=True)
 
 
 def _kill_everywhere(
@@ -291,7 +290,7 @@ def _kill_everywhere(
     whole, run = dump(server), ""
     template = tmp_path / "template.db"
     with open_ledger(f"sqlite:///{template}") as ledger:
-        if kind == book.REMOVE:  # a requeue records the deaths itself
+        if kind == acts.REMOVE:  # a requeue records the deaths itself
             see(server, ledger)
             server.write("UNLINK", Queue(server, "orders").keys.lease)
         if undoing:
@@ -330,11 +329,11 @@ def _kill_everywhere(
                 _finish(server, ledger, kind, run)
                 assert dump(server) == end, moment
                 if undoing:
-                    assert {i.undone_by is not None for i, _ in book.removed(ledger, run)} == set()
+                    assert {i.undone_by is not None for i, _ in acts.removed(ledger, run)} == set()
                     continue
                 [done] = [r for r in runs.latest(ledger, kind=kind) if r.status == runs.DONE]
                 assert done.counts == {"selected": 4, "done": 4}, moment
-                if kind == book.REMOVE:
+                if kind == acts.REMOVE:
                     undo_run(server, done.id, ledger)
                     assert dump(server) == whole, moment
         assert killed > 0.9 * len(kills)
@@ -376,7 +375,7 @@ def test_an_undo_that_was_cut_off_tells_what_all_its_lives_brought_back(server: 
     q = Queue(server, "orders")
     for _ in range(6):
         die(q)
-    removal = act(server, book.REMOVE, choose(server, "orders", DeadSelection()), ledger)
+    removal = act(server, acts.REMOVE, choose(server, "orders", DeadSelection()), ledger)
     assert removal.done == 6
 
     class CutError(Exception):
@@ -391,7 +390,7 @@ def test_an_undo_that_was_cut_off_tells_what_all_its_lives_brought_back(server: 
 
     with pytest.raises(CutError):
         undo_run(server, removal.run or "", ledger, options=ActOptions(rate=1, slice_size=1, sleep=cut))
-    [begun] = runs.latest(ledger, kind=book.UNDO)
+    [begun] = runs.latest(ledger, kind=acts.UNDO)
     with ledger.write() as connection:
         runs.finish(connection, begun.id, runs.INTERRUPTED)
     back = undo_run(server, removal.run or "", ledger)

@@ -10,11 +10,11 @@ from collections.abc import Iterator
 import pytest
 
 from emq_ops.protocol.errors import (
+    AccessRefusedError,
     EmqError,
     IncompatibleError,
     OutcomeUnknownError,
     ReconnectedError,
-    RefusedError,
     ServerError,
     UnreachableError,
 )
@@ -253,7 +253,7 @@ def test_who_may_not_come_in_is_told_so_at_once(valkey: Valkey, server: Server) 
     with valkey.client() as admin:
         admin.execute_command("ACL", "SETUSER", "bob", "on", ">right", "~emq:*", f"%R~{VERSION_KEY}", "+@read")
         try:
-            with pytest.raises(RefusedError, match=r"WRONGPASS.*check user and password"):
+            with pytest.raises(AccessRefusedError, match=r"WRONGPASS.*check user and password"):
                 connect(valkey.url, ConnectionOptions(username="bob", password="wrong"))
             with connect(valkey.url, ConnectionOptions(username="bob", password="right")) as bob:
                 assert bob.read("HGET", KEY, "x") is None
@@ -264,7 +264,7 @@ def test_who_may_not_come_in_is_told_so_at_once(valkey: Valkey, server: Server) 
             with pytest.raises(ServerError, match="NOPERM"):  # a fence that can't be read is no accepted fence
                 connect(valkey.url, ConnectionOptions(username="bob", password="right"))
             admin.execute_command("ACL", "SETUSER", "default", "off")
-            with pytest.raises(RefusedError, match=r"NOAUTH.*give user and password"):
+            with pytest.raises(AccessRefusedError, match=r"NOAUTH.*give user and password"):
                 connect(valkey.url)
         finally:
             admin.execute_command("ACL", "SETUSER", "default", "on")
