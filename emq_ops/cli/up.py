@@ -78,7 +78,7 @@ def up(
 
 
 def _apply(session: Deployment, loaded: Loaded, log: EventLog, *, allow_loss: bool) -> None:
-    """Applies the file. Raises RefusedError where that could lose data, or something forbids it."""
+    """Applies the file. Raises PlanRefusedError where that could lose data, or something forbids it."""
     require_set(loaded)
     proposal = session.propose(loaded)
     check(proposal.plan, allow_loss=allow_loss)

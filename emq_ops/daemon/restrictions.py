@@ -14,7 +14,7 @@ from emq_ops.ledger.holds import Hold, Window
 from emq_ops.ledger.ledger import Ledger
 from emq_ops.protocol.globs import matches
 
-Kind = Literal["held", "maintenance"]
+RestrictionKind = Literal["held", "maintenance"]
 FIELDS = tuple(f"{kind}_{name}" for kind in ("held", "maintenance") for name in ("until_ms", "by", "why"))
 
 
@@ -23,7 +23,7 @@ class ActiveRestriction:
     """A hold or a window that has begun and is not over. `queues`: a selector (`emq_ops.protocol.globs`) of a window,
     a hold's queue by its name; `until_ms`: unix ms; `by`: who asked for it, ``config`` for a window of the file."""
 
-    kind: Kind
+    kind: RestrictionKind
     queues: str
     until_ms: int
     by: str

@@ -10,10 +10,10 @@ from sqlalchemy.exc import DBAPIError, OperationalError, SQLAlchemyError
 from emq_ops.database.errors import DatabaseError, DatabaseFullError, DatabaseLockedError, DatabaseUnreachableError
 from emq_ops.database.profile import Profile
 
-Kind = Literal["away", "full", "locked", "refused"]
+FaultKind = Literal["away", "full", "locked", "refused"]
 
 
-_CLASSES: dict[Kind, type[DatabaseError] | type[DatabaseUnreachableError]] = {
+_CLASSES: dict[FaultKind, type[DatabaseError] | type[DatabaseUnreachableError]] = {
     "away": DatabaseUnreachableError,
     "full": DatabaseFullError,
     "locked": DatabaseLockedError,
@@ -27,7 +27,7 @@ class Told:
     or it does not do what we ask (refused). After each the transaction did not happen, unless the connection went
     while it was committed."""
 
-    kind: Kind
+    kind: FaultKind
     what: str
     fix: str
 
@@ -35,7 +35,7 @@ class Told:
 _TRY_AGAIN = "try again; if it stays so, see what else works in this database (pg_stat_activity)"
 _NO_ROOM = "no room on the disk of the database"
 _MAKE_ROOM = "make room there; nothing of this transaction was kept"
-_STATES: dict[str, tuple[Kind, str, str]] = {
+_STATES: dict[str, tuple[FaultKind, str, str]] = {
     "25006": (
         "refused",
         "the database takes no writes",

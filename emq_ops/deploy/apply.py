@@ -66,7 +66,7 @@ def apply(
     """Does what was proposed. `replan` is asked once the lock is ours: where the facts moved since the plan was shown,
     nothing is done. `why`: a word for the history.
 
-    Raises RefusedError, StaleError, LockedError (somebody else applies), LockLostError, and what server and ledger
+    Raises PlanRefusedError, StaleError, LockedError (somebody else applies), LockLostError, and what server and ledger
     raise.
     """
     shown = proposal.plan

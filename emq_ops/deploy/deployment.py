@@ -130,7 +130,7 @@ class Deployment:
     def apply(
         self, proposal: Proposal, *, allow_loss: bool = False, why: str = "", watch: Watch | None = None
     ) -> Applied:
-        """Does what was proposed. Raises RefusedError, StaleError, LockedError, LockLostError."""
+        """Does what was proposed. Raises PlanRefusedError, StaleError, LockedError, LockLostError."""
 
         def again() -> Plan:
             shown = proposal.plan

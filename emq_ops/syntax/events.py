@@ -14,7 +14,7 @@ import yaml
 from ruamel.yaml import YAML
 from ruamel.yaml import events as careful
 
-Kind = Literal["scalar", "alias", "mapping", "sequence", "end", "document", "over"]
+EventKind = Literal["scalar", "alias", "mapping", "sequence", "end", "document", "over"]
 
 
 class YamlEvent(NamedTuple):
@@ -22,7 +22,7 @@ class YamlEvent(NamedTuple):
     without quotes; `block`: one behind ``|`` or ``>``; `kind`: "end" closes a mapping or sequence, "over" the document,
     "document" opens one."""
 
-    kind: Kind
+    kind: EventKind
     line: int
     column: int
     anchor: str | None = None
@@ -44,7 +44,7 @@ _APART = re.compile(
     re.MULTILINE,
 )
 
-_KINDS: dict[type, Kind] = {
+_KINDS: dict[type, EventKind] = {
     yaml.ScalarEvent: "scalar",
     yaml.AliasEvent: "alias",
     yaml.MappingStartEvent: "mapping",

@@ -9,7 +9,7 @@ from typing import Literal
 
 from emq_ops.protocol.errors import EmqError
 
-Outcome = Literal["completed", "cancelled", "scheduled", "dead"]
+JobOutcome = Literal["completed", "cancelled", "scheduled", "dead"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Settled(WorkerEvent):
 
     job: str
     attempts: int
-    outcome: Outcome
+    outcome: JobOutcome
     detail: bytes | None
     took_ms: int
 

@@ -15,7 +15,7 @@ from emq_ops.protocol.transitions import settle
 from emq_ops.protocol.transitions.settle import CompletionRecord
 from emq_ops.worker.cancel import Cancelled
 from emq_ops.worker.combine import CombiningQueue
-from emq_ops.worker.events import Listener, Outcome, Settled, Trouble
+from emq_ops.worker.events import JobOutcome, Listener, Settled, Trouble
 from emq_ops.worker.held_jobs import HeldJob
 from emq_ops.worker.retrying_task import patience
 from emq_ops.worker.settings import ConsumerSettings
@@ -123,7 +123,7 @@ class Settler:
             case Failed(error=error):
                 return self._retry(held, error, doubt)
 
-    def _complete(self, held: HeldJob, outcome: Outcome, result: bytes | None, doubt: bool) -> Settled | None:
+    def _complete(self, held: HeldJob, outcome: JobOutcome, result: bytes | None, doubt: bool) -> Settled | None:
         claim = held.claim
         record = self._record(held, outcome, result=result)
         # Sent again after a lost reply, it finds no row where the first one was carried out: nothing happens twice.
@@ -154,7 +154,7 @@ class Settler:
         return self._settled(held, "dead" if went is settle.Retried.DEAD else "scheduled", error)
 
     def _record(
-        self, held: HeldJob, outcome: Outcome, *, result: bytes | None = None, error: bytes | None = None
+        self, held: HeldJob, outcome: JobOutcome, *, result: bytes | None = None, error: bytes | None = None
     ) -> CompletionRecord | None:
         if not self._settings.record:
             return None
@@ -169,5 +169,5 @@ class Settler:
             stream=self._settings.stream,
         )
 
-    def _settled(self, held: HeldJob, outcome: Outcome, detail: bytes | None) -> Settled:
+    def _settled(self, held: HeldJob, outcome: JobOutcome, detail: bytes | None) -> Settled:
         return Settled(self._queue.name, held.claim.job, held.claim.token, outcome, detail, held.took_ms)

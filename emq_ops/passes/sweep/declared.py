@@ -9,6 +9,6 @@ SWEEP = Pass(
     "sweep",
     "stalled",
     StalledPolicy,
-    work="emq_ops.passes.sweep.stalled_sweep:Sweep",
+    work="emq_ops.passes.sweep.stalled_sweep:StalledSweep",
     summary="Recover lapsed leases of a queue, and dead-letter what stalled too often.",
 )

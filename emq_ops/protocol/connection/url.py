@@ -23,7 +23,7 @@ from urllib.parse import parse_qsl, unquote
 from emq_ops.protocol.connection.options import ConnectionOptions
 from emq_ops.protocol.errors import BadInputError
 
-Kind = Literal["standalone", "sentinel", "cluster", "embedded"]
+AddressKind = Literal["standalone", "sentinel", "cluster", "embedded"]
 Address = str | tuple[str, int]
 """A unix socket's path, or host and port."""
 
@@ -42,7 +42,7 @@ class Target:
     """A parsed URL. `addresses`: one, or those of the Sentinels or of some Cluster nodes; `service`: the name that the
     Sentinels know the primary by; `folder`: of an embedded server; `where`: the URL as it may be shown."""
 
-    kind: Kind
+    kind: AddressKind
     addresses: tuple[Address, ...]
     options: ConnectionOptions
     where: str
@@ -99,7 +99,7 @@ def parse(url: str, options: ConnectionOptions | None = None, base_dir: str | Pa
     if shape == "cluster" and (found.get("db") or given.db):
         raise BadInputError("a Cluster has database 0 only", where=where, fix="leave the database number out")
     merged = dataclasses.replace(given, **{k: v for k, v in found.items() if getattr(given, k) is None})  # type: ignore[arg-type]  # names and types come from _query
-    kind: Kind = "sentinel" if shape == "sentinel" else "cluster" if shape == "cluster" else "standalone"
+    kind: AddressKind = "sentinel" if shape == "sentinel" else "cluster" if shape == "cluster" else "standalone"
     return Target(kind, addresses, merged, where, tls, service)
 
 
