@@ -2,6 +2,7 @@
 -- Renew a lease that still stands.
 -- KEYS: lease        ARGV: state, token, run id, length ms, count of our database's life ("" as it was)
 -- Replies: until (ms); EMQFENCE it stands no more, EMQDATA.
+-- Flags: one-key
 --#include lib/fence.lua
 local now = check_fence(KEYS[1], ARGV[1], ARGV[2], ARGV[3])
 local until_ms = now + tonumber(ARGV[4])

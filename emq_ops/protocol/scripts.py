@@ -1,7 +1,11 @@
 """The one loader of ``lua/``: finds a transition from a checkout, an editable install and a wheel alike.
 
 A line ``--#include lib/<name>.lua`` at the start of a line is replaced by that file, once a script, so that the lane
-and ring rules exist in one place.
+and ring rules exist in one place. A line ``-- Flags: <name>, <name>`` of its header says what a Cluster must know:
+
+- ``decides``: something is taken for gone on its word, so its slot is looked at right before it. Whatever frees memory
+  decides as well, without saying so;
+- ``one-key``: it looks at one key, which it names, and makes none: right wherever that key's slot is on its way.
 """
 
 from __future__ import annotations
@@ -15,6 +19,9 @@ from importlib import resources
 from emq_ops.protocol.errors import BadInputError
 
 _INCLUDE = re.compile(r"^--#include (lib/[a-z_]+\.lua)\s*$", re.MULTILINE)
+_FLAGS = re.compile(r"^-- Flags: (.+)$", re.MULTILINE)
+_KNOWN = frozenset({"decides", "one-key"})
+_FREES = b"#!lua flags=allow-oom"
 _PACKAGE = "emq_ops_lua"
 
 
@@ -26,20 +33,17 @@ class Script:
     source: bytes = field(repr=False)
     sha: str
 
-    @property
-    def frees(self) -> bool:
-        """Whether it takes things away, and so runs at the server's memory limit too."""
-        return self.source.startswith(b"#!lua flags=allow-oom")
+    flags: frozenset[str] = frozenset()
 
     @property
     def decides(self) -> bool:
-        """Whether something is taken away, or taken for gone, on its word: the slot is looked at right before it."""
-        return self.frees or self.name == "dead_look"
+        """Whether something is taken away, or taken for gone, on its word."""
+        return "decides" in self.flags or self.source.startswith(_FREES)
 
     @property
-    def alone(self) -> bool:
-        """Whether it looks at one key, which it names, and makes none: right wherever that key's slot is on its way."""
-        return self.name in ("lease_renew", "lease_release")
+    def one_key(self) -> bool:
+        """Whether it is right wherever its key's slot is on its way."""
+        return "one-key" in self.flags
 
 
 def _read(path: str) -> str:
@@ -51,7 +55,8 @@ def _read(path: str) -> str:
 
 @functools.cache
 def load(name: str) -> Script:
-    """The script ``lua/<name>.lua`` with its includes in place. Raises BadInputError when there is none."""
+    """The script ``lua/<name>.lua`` with its includes in place. Raises BadInputError when there is none, or where it
+    has a flag that means nothing."""
     included: set[str] = set()
 
     def expand(text: str) -> str:
@@ -63,8 +68,12 @@ def load(name: str) -> Script:
 
         return _INCLUDE.sub(put, text)
 
-    source = expand(_read(f"{name}.lua")).encode("utf-8")
-    return Script(name, source, _sha(source))
+    text = _read(f"{name}.lua")
+    flags = frozenset(flag.strip() for line in _FLAGS.findall(text) for flag in line.split(","))
+    if unknown := sorted(flags - _KNOWN):
+        raise BadInputError(f"lua/{name}.lua has no flag {unknown[0]!r} to set", fix=f"it may be {sorted(_KNOWN)}")
+    source = expand(text).encode("utf-8")
+    return Script(name, source, _sha(source), flags)
 
 
 @functools.lru_cache(maxsize=256)
@@ -74,7 +83,7 @@ def in_cluster(script: Script) -> Script:
     head, _, rest = script.source.partition(b"\n")
     drop = b"KEYS[#KEYS] = nil KEYS[#KEYS] = nil "
     source = head + b"\n" + drop + rest if head.startswith(b"#!") else drop + script.source
-    return Script(script.name, source, _sha(source))
+    return Script(script.name, source, _sha(source), script.flags)
 
 
 def _sha(source: bytes) -> str:

@@ -39,6 +39,21 @@ def test_each_script_is_whole(name: str, server: Server) -> None:
     assert len(declared) == len(set(declared))
 
 
+def test_a_cluster_is_told_of_a_script_by_its_own_header(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not by its name: what is renamed, or copied, takes it along."""
+    told = {name: scripts.load(name).flags for name in scripts.names()}
+    assert {name for name, flags in told.items() if "one-key" in flags} == {"lease_release", "lease_renew"}
+    assert scripts.load("dead_look").decides
+    assert scripts.load("dead_trim").decides
+    assert not scripts.load("look").decides
+    assert all(scripts.in_cluster(scripts.load(name)).flags == flags for name, flags in told.items())
+    monkeypatch.setattr(scripts, "_read", lambda path: (FOLDER / "dead_look.lua").read_text())
+    assert scripts.load.__wrapped__("another_name").decides
+    monkeypatch.setattr(scripts, "_read", lambda path: "-- Flags: decides, hasty\n")
+    with pytest.raises(BadInputError, match="no flag 'hasty'"):
+        scripts.load.__wrapped__("another_name")
+
+
 def test_what_was_loaded_stays_through_an_upgrade(tmp_path: Path) -> None:
     folder = tmp_path / "emq_ops_lua"
     shutil.copytree(FOLDER, folder)

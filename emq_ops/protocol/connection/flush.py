@@ -179,7 +179,7 @@ def torn(
     fresh: set[int] = set()
     for number in numbers:
         call = calls[number]
-        if (slot := call.slot) is None or (call.script is not None and call.script.alone):
+        if (slot := call.slot) is None or (call.script is not None and call.script.one_key):
             continue
         slots[number] = slot
         if call.script is not None:
