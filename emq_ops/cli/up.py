@@ -17,6 +17,7 @@ from emq_ops.cli.deploying import server_wiring
 from emq_ops.cli.exits import EXIT_ERROR
 from emq_ops.cli.options import new_app
 from emq_ops.cli.stores import remote_of
+from emq_ops.config.listening import require_token
 from emq_ops.config.loader import Loaded
 from emq_ops.config.windows import around, sections_of
 from emq_ops.config.wiring import Wiring
@@ -33,7 +34,8 @@ from emq_ops.deploy.apply import check
 from emq_ops.deploy.deployment import Deployment, require_set
 from emq_ops.deploy.store import revisions
 from emq_ops.deploy.store.revisions import Revision
-from emq_ops.http.app import HttpServer, make_app
+from emq_ops.http.app import Access, Facts, Pages
+from emq_ops.http.server import HttpServer
 from emq_ops.ledger.alerts import unsettled
 from emq_ops.passes.events import Event
 from emq_ops.passes.frame.context import Services
@@ -212,13 +214,13 @@ def _http(daemon: Daemon, where: Wiring, log: EventLog) -> HttpServer | None:
     section = daemon.revision.document.globals.get("http") or {}
     if not section.get("listen"):
         return None
-    token = section.get("token")
-    app = make_app(
-        daemon.health,
-        lambda: task_rows(daemon.server, daemon.ledger, daemon.revision, where.env),
-        where.value("http.token", str(token)) if token else None,
-    )
-    server = HttpServer(where.value("http.listen", str(section["listen"])), app)
+    listen = where.value("http.listen", str(section["listen"]))
+    token = where.value("http.token", str(section["token"])) if section.get("token") else None
+    require_token(listen, token)
+    rows = lambda: task_rows(daemon.server, daemon.ledger, daemon.revision, where.env)  # noqa: E731 - asked for by pages
+    hosts = section.get("hosts") or []
+    access = Access(token, section.get("metrics") == "open", tuple([hosts] if isinstance(hosts, str) else hosts))
+    server = HttpServer(listen, Pages(Facts(daemon.health, rows, daemon.alive), access), log.say)
     server.start()
     log.say("http", port=server.port)
     return server

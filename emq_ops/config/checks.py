@@ -8,8 +8,9 @@ from datetime import datetime
 from urllib.parse import parse_qsl, urlsplit
 
 from emq_ops.config.explain import dotted, locate
+from emq_ops.config.listening import TOKEN_FIX, address, is_loopback
 from emq_ops.config.messenger import messenger_of, says_a_secret
-from emq_ops.config.models import ArchiveSection, Config, WindowSection
+from emq_ops.config.models import ArchiveSection, Config, HttpSection, WindowSection
 from emq_ops.policy.references import has_reference
 from emq_ops.policy.secrets import hide
 from emq_ops.policy.triggers import Cron, parse_every
@@ -65,11 +66,20 @@ def _faults(config: Config) -> Iterator[Found]:
             yield ("queues", name), "the name of a queue, or a glob", problem.what, problem.fix
     for i, alert in enumerate(config.alerts):
         yield from alert_faults(("alerts", i, "url"), alert.url)
-    if config.http.listen and not has_reference(config.http.listen):
-        listen = config.http.listen
-        match = re.fullmatch(r"(?:\[[0-9a-fA-F:]+\]|[^:\s]*):([0-9]{1,5})|unix:.+", listen)
-        if match is None or int(match[1] or 0) > 65_535:
-            yield ("http", "listen"), "address:port, such as 127.0.0.1:9119", shown(listen), None
+    yield from _http(config.http)
+
+
+def _http(http: HttpSection) -> Iterator[Found]:
+    if not http.listen or has_reference(http.listen):
+        return
+    try:
+        host, _ = address(http.listen)
+    except BadInputError:
+        yield ("http", "listen"), "address:port, such as 127.0.0.1:9119", shown(http.listen), None
+        return
+    if not is_loopback(host) and not http.token:
+        expected = "a token, where others than this host can ask"
+        yield ("http", "listen"), expected, shown(http.listen), f"write {TOKEN_FIX}"
 
 
 def server_faults(path: Path, url: str) -> Iterator[Found]:

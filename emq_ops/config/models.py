@@ -177,7 +177,9 @@ class HttpSection(Section):
     """Health, metrics and pages."""
 
     listen: str | None = option(TEXT, None, "address:port; nothing: no listener")
-    token: str | None = option(SECRET, None)
+    token: str | None = option(SECRET, None, "every page but /livez and /readyz wants it; needed where others can ask")
+    metrics: str = option(choice("token", "open"), "token", "open: /metrics asks for no token")
+    hosts: tuple[str, ...] = option(_TEXTS, (), "names it is asked for by, beside addresses and localhost")
 
 
 @dataclass(frozen=True, kw_only=True)

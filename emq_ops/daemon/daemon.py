@@ -63,6 +63,8 @@ class NothingAppliedError(EmqError):
 
 SILENT_SECONDS = 40.0
 """A daemon that wrote nothing into the state for so long is not well, whatever it believes."""
+STUCK_SECONDS = 90.0
+"""A chore ends within 30 s, whatever hangs; where none did for so long, the process is past help."""
 MOST_TOLD = 5
 """So many texts of one fault are told."""
 
@@ -112,6 +114,7 @@ class Daemon:
         self._faults: dict[str, str] = {}
         self._faults_told: set[str] = set()
         self._written_at = clock.steady()
+        self._turned_at = clock.steady()
         self._started_ms = clock.now_ms()
         self.hangup = threading.Event()
         """Set it to look at the revision and the server's queues at once (SIGHUP)."""
@@ -164,6 +167,10 @@ class Daemon:
         ok = not (self.leads.away or fault or self._refused)
         return {"ok": ok, **facts, "refused_revision": self._refused, "state_fault": fault}
 
+    def alive(self) -> bool:
+        """Whether the loop turns: what else is wrong, a new process would not mend."""
+        return clock.steady() - self._turned_at < STUCK_SECONDS
+
     def _loop(self, stop: threading.Event) -> None:
         lead_every = min(1.0, self.settings.lease / 5000)
         chores = [
@@ -185,7 +192,7 @@ class Daemon:
                 self._refused = None
                 self._guarded(self._rescan)
             for chore in chores:
-                now = clock.steady()
+                now = self._turned_at = clock.steady()
                 if now >= chore.next_at:
                     chore.next_at = now + chore.seconds
                     self._guarded(chore.do)

@@ -1,64 +1,155 @@
-"""The daemon's HTTP side: ``/healthz``, ``/metrics``, and ``/``, a page of its tasks."""
+"""What the daemon's HTTP side returns: ``/livez``, ``/readyz``, ``/healthz``, ``/metrics``, and ``/``, a page of tasks.
+
+A WSGI application. Whoever asks costs little: what is read from server and state is read once a second at most, by one
+thread, however many ask.
+"""
 
 from __future__ import annotations
 
 import hmac
 import html
-import socket
+import ipaddress
+import json
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Any
-
-import uvicorn
-from starlette.applications import Starlette
-from starlette.concurrency import run_in_threadpool
-from starlette.requests import Request
-from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
-from starlette.routing import Route
 
 from emq_ops.daemon.restrictions import format_span
 from emq_ops.http import metrics
-from emq_ops.protocol.errors import BadInputError, EmqError
+from emq_ops.protocol.deadline import deadline
+from emq_ops.protocol.errors import EmqError
 
-Health = Callable[[], dict[str, Any]]
 COLUMNS = ("queue", "task", "leader", "every", "last", "next", "late_ms", "runs", "missed", "failures", "error")
 """Of every page; a hold and a maintenance window get columns of their own while there are any."""
+HEADERS = (
+    ("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'"),
+    ("X-Content-Type-Options", "nosniff"),
+    ("Cache-Control", "no-store"),
+    ("Referrer-Policy", "no-referrer"),
+    ("Cross-Origin-Resource-Policy", "same-origin"),
+)
+FRESH_SECONDS = 1.0
+READ_SECONDS = 5.0
+"""A page that was not read within is given up: its thread is wanted."""
+OPEN = ("/livez", "/readyz")
+"""Tell a status and nothing else, to anybody."""
+
+Environ = dict[str, Any]
+StartResponse = Callable[..., Any]
 
 
-def make_app(health: Health, rows: metrics.Rows, token: str | None = None) -> Starlette:
-    """`health` answers facts with ``ok``; `rows` the tasks. With `token` every page but ``/healthz`` wants it as a
-    bearer token."""
+@dataclass(frozen=True)
+class Access:
+    """Who may see what. `token`: the bearer token of every page but `OPEN`, None: none is asked for; `metrics_open`:
+    ``/metrics`` asks for none; `hosts`: names that a request's Host may have, beside addresses and ``localhost``."""
 
-    def refused(request: Request) -> Response | None:
-        given = request.headers.get("authorization", "")
-        if token is None or hmac.compare_digest(given.encode(), f"Bearer {token}".encode()):
-            return None
-        return PlainTextResponse("a bearer token is wanted\n", 401, {"WWW-Authenticate": "Bearer"})
+    token: str | None = None
+    metrics_open: bool = False
+    hosts: tuple[str, ...] = ()
 
-    async def healthz(_request: Request) -> Response:
-        facts = await run_in_threadpool(health)
-        return JSONResponse(facts, 200 if facts.get("ok") else 503)
-
-    async def metrics_page(request: Request) -> Response:
-        no = refused(request)
-        if no is not None:
-            return no
+    def knows_host(self, host: str) -> bool:
+        """A page of another site whose name was made to mean this address (DNS rebinding) asks by that name."""
+        name = host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() and not host.endswith("]") else host
         try:
-            return Response(await run_in_threadpool(metrics.text, rows), media_type="text/plain; version=0.0.4")
-        except EmqError as fault:
-            return PlainTextResponse(f"{fault}\n", 503)
+            ipaddress.ip_address(name.strip("[]"))
+        except ValueError:
+            return name.lower().rstrip(".") in ("localhost", *(each.lower() for each in self.hosts))
+        return True
 
-    async def page(request: Request) -> Response:
-        no = refused(request)
-        if no is not None:
-            return no
+    def holds_token(self, environ: Environ) -> bool:
+        """Whether the request has the token, or none is asked for."""
+        given = str(environ.get("HTTP_AUTHORIZATION", ""))
+        return self.token is None or hmac.compare_digest(
+            given.encode("latin-1", "replace"), f"Bearer {self.token}".encode()
+        )
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Where pages come from. `health`: facts with ``ok``; `rows`: tasks; `alive`: whether the daemon's loop turns."""
+
+    health: Callable[[], dict[str, Any]]
+    rows: metrics.Rows
+    alive: Callable[[], bool] = lambda: True
+
+
+class Once:
+    """Rows that are read by one thread at a time and stay for `FRESH_SECONDS`."""
+
+    def __init__(self, rows: metrics.Rows) -> None:
+        self._rows, self._lock = rows, threading.Lock()
+        self._read_at: float | None = None
+        self._found: list[dict[str, Any]] = []
+
+    def __call__(self) -> list[dict[str, Any]]:
+        """Raises EmqError where they can't be read, or somebody else has been reading them for `READ_SECONDS`."""
+        if not self._lock.acquire(timeout=READ_SECONDS):
+            raise EmqError("server or state take too long", where="the page's rows", fix="see the daemon's log")
         try:
-            found = await run_in_threadpool(lambda: list(rows()))
-        except EmqError as fault:
-            return PlainTextResponse(f"{fault}\n", 503)
-        return HTMLResponse(_page(found))
+            if self._read_at is None or time.monotonic() - self._read_at > FRESH_SECONDS:
+                with deadline(READ_SECONDS):
+                    self._found = list(self._rows())
+                self._read_at = time.monotonic()
+            return self._found
+        finally:
+            self._lock.release()
 
-    return Starlette(routes=[Route("/healthz", healthz), Route("/metrics", metrics_page), Route("/", page)])
+
+class Pages:
+    """The WSGI application."""
+
+    def __init__(self, facts: Facts, access: Access) -> None:
+        self._facts, self._access, self._rows = facts, access, Once(facts.rows)
+
+    def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
+        """The library's question."""
+        try:
+            status, kind, body, more = self._answer(environ)
+        except EmqError as fault:
+            status, kind, body, more = _text(503, str(fault))
+        except Exception as fault:  # noqa: BLE001 - the library would write a traceback into the log for each
+            status, kind, body, more = _text(500, f"fault of emq-ops itself: {type(fault).__name__}")
+        phrase = HTTPStatus(status).phrase
+        length = ("Content-Length", str(len(body)))
+        start_response(f"{status} {phrase}", [("Content-Type", kind), length, *HEADERS, *more])
+        return [] if environ["REQUEST_METHOD"] == "HEAD" else [body]
+
+    def _answer(self, environ: Environ) -> Answer:
+        path = str(environ.get("PATH_INFO", "/"))
+        if environ["REQUEST_METHOD"] not in ("GET", "HEAD"):
+            return _text(405, "GET only", ("Allow", "GET, HEAD"))
+        if path in OPEN:
+            ok = self._facts.alive() if path == "/livez" else bool(self._facts.health().get("ok"))
+            return _text(200 if ok else 503, "ok" if ok else "not ok")
+        if not self._access.knows_host(str(environ.get("HTTP_HOST", ""))):
+            return _text(421, "asked for by a name that is not known here; http.hosts lists such names")
+        trusted = self._access.holds_token(environ)
+        if path == "/healthz":
+            return self._healthz(trusted)
+        if path not in ("/", "/metrics"):
+            return _text(404, "no such page")
+        if not trusted and not (path == "/metrics" and self._access.metrics_open):
+            return _text(401, "a bearer token is wanted", ("WWW-Authenticate", "Bearer"))
+        if path == "/metrics":
+            return 200, "text/plain; version=0.0.4; charset=utf-8", metrics.text(self._rows), []
+        return 200, "text/html; charset=utf-8", _page(self._rows()).encode(), []
+
+    def _healthz(self, trusted: bool) -> Answer:
+        facts = self._facts.health()
+        ok = bool(facts.get("ok"))
+        body = json.dumps(facts if trusted else {"ok": ok}, separators=(",", ":"))
+        return 200 if ok else 503, "application/json", body.encode(), []
+
+
+Answer = tuple[int, str, bytes, list[tuple[str, str]]]
+"""Status, content type, body, further headers."""
+
+
+def _text(status: int, text: str, *more: tuple[str, str]) -> Answer:
+    return status, "text/plain; charset=utf-8", f"{text}\n".encode(), list(more)
 
 
 def _page(rows: list[dict[str, Any]]) -> str:
@@ -82,47 +173,3 @@ def _shown(row: dict[str, Any], name: str) -> str:
         return "" if until is None else format_span(until, row[f"{name}_by"], row[f"{name}_why"])
     value = row.get(name)
     return "" if value is None else str(value)
-
-
-class HttpServer:
-    """Serves an app on ``address:port`` in a thread.
-
-    Raises BadInputError for what is no address, EmqError for one that can't be listened on.
-    """
-
-    def __init__(self, listen: str, app: Starlette) -> None:
-        host, _, port = listen.rpartition(":")
-        if not host or not port.isdigit() or not 0 <= int(port) <= 65535:
-            raise BadInputError(
-                f"'{listen}' is no address", where="http.listen", fix="address:port, e.g. 127.0.0.1:9119"
-            )
-        config = uvicorn.Config(app, host=host.strip("[]"), port=int(port), log_level="error", lifespan="off")
-        self._server = uvicorn.Server(config)
-        self.listen = listen
-        self._socket = self._bind(host.strip("[]"), int(port))
-        self._thread = threading.Thread(target=self._server.run, args=([self._socket],), name="http", daemon=True)
-
-    def _bind(self, host: str, port: int) -> socket.socket:
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        try:
-            # It listens from here on: nobody is turned away, though the thread may still be starting.
-            return socket.create_server((host, port), family=family)
-        except (OSError, UnicodeError) as fault:
-            raise EmqError(
-                f"can't listen: {getattr(fault, 'strerror', None) or fault}",
-                where=f"http.listen {self.listen}",
-                fix="end what listens there, or name another address",
-            ) from None
-
-    @property
-    def port(self) -> int:
-        """The port that is listened on."""
-        return int(self._socket.getsockname()[1])
-
-    def start(self) -> None:
-        """Begins to answer."""
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Ends answering."""
-        self._server.should_exit = True

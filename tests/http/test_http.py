@@ -12,12 +12,15 @@ from pathlib import Path
 import pytest
 
 from emq_ops.cli.output import shown
-from emq_ops.http.app import COLUMNS, HttpServer, make_app
+from emq_ops.http.app import COLUMNS, Access, Facts, Pages
+from emq_ops.http.server import HttpServer
 from emq_ops.protocol.errors import BadInputError, EmqError
 from emq_ops.protocol.server import Server
 from tests.daemon.test_daemon import config
 from tests.support.daemons import site, wait_for
 from tests.support.valkey import Valkey
+
+APP = Pages(Facts(lambda: {"ok": True}, list), Access())
 
 
 def _get(port: int, path: str, token: str | None = None) -> tuple[int, str]:
@@ -51,6 +54,7 @@ def test_health_metrics_and_page(tmp_path: Path, valkey: Valkey, server: Server)
         assert "<th>held</th>" not in _get(port, "/", "s3cret")[1]
         held = here.json("hold", "orders", "--for", "1h", "--why", "a <b> c")
         window = here.json("maintenance", "start", "--for", "2h")
+        wait_for(lambda: "<th>maintenance</th>" in _get(port, "/", "s3cret")[1])
         page = _get(port, "/", "s3cret")[1]
         until = shown("until_ms", held["until_ms"])
         assert f"<td>until {until} by {held['holder']} (a &lt;b&gt; c)</td>" in page
@@ -63,19 +67,21 @@ def test_health_metrics_and_page(tmp_path: Path, valkey: Valkey, server: Server)
 
 
 def test_an_address_that_is_taken_or_is_nobodys_is_one_line(capfd: pytest.CaptureFixture[str]) -> None:
-    app = make_app(lambda: {"ok": True}, list)
     with socket.create_server(("127.0.0.1", 0)) as taken:
         listen = f"127.0.0.1:{taken.getsockname()[1]}"
         with pytest.raises(EmqError, match="in use") as refused:
-            HttpServer(listen, app)
+            HttpServer(listen, APP)
     assert listen in str(refused.value)
     assert not isinstance(refused.value, BadInputError)
     with pytest.raises(EmqError, match=r"192\.0\.2\.1:9119"):
-        HttpServer("192.0.2.1:9119", app)
+        HttpServer("192.0.2.1:9119", APP)
     assert capfd.readouterr() == ("", "")
 
 
-@pytest.mark.parametrize("listen", ["", "9119", ":9119", "127.0.0.1", "127.0.0.1:x", "127.0.0.1:65536", "127.0.0.1:-1"])
+@pytest.mark.parametrize(
+    "listen",
+    ["", "9119", ":9119", "::1:9119", "127.0.0.1", "127.0.0.1:x", "127.0.0.1:65536", "127.0.0.1:-1", "unix:/tmp/s"],
+)
 def test_what_is_no_address_to_listen_on(listen: str) -> None:
     with pytest.raises(BadInputError, match=r"http\.listen"):
-        HttpServer(listen, make_app(lambda: {"ok": True}, list))
+        HttpServer(listen, APP)
