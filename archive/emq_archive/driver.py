@@ -20,8 +20,8 @@ from emq_archive.upkeep.prune import prune
 from emq_archive.write.facts import StreamFacts
 from emq_archive.write.pace import Allowance, reading_ends
 from emq_archive.write.ship import LogShipper
-from emq_archive.write.trim import set_watermark
 from emq_archive.write.trimming import Trimming, told
+from emq_archive.write.watermark import Watermark
 from emq_ops.protocol.errors import DamagedError, EmqError, ServerError
 from emq_ops.protocol.fence import Fence
 
@@ -60,7 +60,8 @@ class Driver:
         self.fence = fence
         self.shipper = LogShipper(local, remote, source.ref, policy, writer)
         self.report = CycleReport(source.ref.queue, source.ref.stream)
-        self._watermark: str | None = None
+        self.watermark = Watermark(source.queue, source.ref.stream, self.shipper.holds_evt)
+        self._cached: str | None = None
         self._trim_ships = Allowance(BURST, policy.ship_after_ms)
         self._fault: EmqError | None = None
         self._outbox: Outbox | None = None  # since this cycle last changed it
@@ -115,6 +116,7 @@ class Driver:
         by an earlier cycle, `trimmed` what the policy lets go of and no group needs, `bound` is of the age alone.
         Changes nothing."""
         report = self.report = CycleReport(self.source.ref.queue, self.source.ref.stream)
+        self.watermark.check()
         stored = self.local.frontier(self.source.ref)
         facts, ended = self.source.observe(stored)
         outbox = self.local.outbox(self.source.ref)
@@ -139,6 +141,7 @@ class Driver:
     def _observe(self) -> StreamFacts:
         self.report = CycleReport(self.source.ref.queue, self.source.ref.stream)
         self._fault = self._outbox = None
+        self.watermark.check()
         facts, ended = self.source.observe(self.local.frontier(self.source.ref))
         if ended:
             self.report.notes.append(ANEW)
@@ -228,15 +231,15 @@ class Driver:
     def _cache_watermark(self) -> None:
         """For other readers; a server without room, or a key of another type there, must not stop the archive."""
         evt = self.report.watermark = self.shipper.watermark()
-        if evt is None or evt == self._watermark:
+        if evt is None or evt == self._cached:
             return
         try:
-            if not set_watermark(self.source.queue, self.source.ref.stream, self.fence, evt):
+            if not self.watermark.cache(self.fence, evt):
                 self.report.notes.append("the watermark on the server is higher than ours, and was left")
         except (ServerError, DamagedError) as fault:
             self.report.notes.append(f"the watermark could not be written: {fault}")
             return
-        self._watermark = evt
+        self._cached = evt
 
     def _trim(self, facts: StreamFacts, bound: StreamId | None) -> None:
         if bound is not None:

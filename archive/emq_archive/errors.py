@@ -11,6 +11,7 @@ __all__ = [
     "DeposedError",
     "DiskFullError",
     "ForeignStateError",
+    "ForeignWatermarkError",
     "LostRaceError",
     "StoreRefusedError",
     "StoreUnreachableError",
@@ -52,6 +53,17 @@ class DamagedArchiveError(ArchiveError):
 
 class ForeignStateError(ArchiveError):
     """The log was begun by another state. Two states must not archive into one log."""
+
+
+class ForeignWatermarkError(ArchiveError):
+    """Another archiver's watermark stands on the stream: where its readers go over from its archive to the stream."""
+
+    def __init__(self, queue: str, stream: str, found: str) -> None:
+        super().__init__(
+            f"another archiver's watermark {found} stands on stream {stream}; going on would lose its readers records",
+            where=queue,
+            fix=f"stop it, then `emq-ops archive adopt {queue} {stream}`",
+        )
 
 
 class LostRaceError(ArchiveError):

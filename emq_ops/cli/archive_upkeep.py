@@ -16,6 +16,7 @@ from emq_archive.ports import Remote
 from emq_archive.source import StreamSource
 from emq_archive.upkeep.adopt import after_watermark
 from emq_archive.write.ship import LogShipper
+from emq_archive.write.watermark import Watermark
 from emq_ops.cli.archive_read import QueueArg, StreamArg, point, ref_of
 from emq_ops.cli.context import CommandContext
 from emq_ops.cli.deploying import ask
@@ -29,7 +30,6 @@ from emq_ops.passes.archive.stream import archiving, driver_policy
 from emq_ops.passes.lease.holder import who
 from emq_ops.passes.lease.owner import check_owner
 from emq_ops.protocol.errors import BadInputError, DamagedError, UnreachableError
-from emq_ops.protocol.keyspace import keys_of
 from emq_ops.protocol.queue import Queue
 
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
@@ -139,18 +139,23 @@ def adopt(
 ) -> None:
     """Begin behind the watermark that another archiver left: what stands before it counts as archived elsewhere.
 
-    A trim may then take it, so be sure that the other archive holds it. It holds for every host of this archive.
+    A trim may then take it, so be sure that the other archive holds it, and that the other archiver has stopped. It
+    holds for every host of this archive.
     """
     context = CommandContext.of(ctx)
     ref = ref_of(queue, stream)
     bound = point(after, last=True)
     with context.server("archive") as server, upkeep_of(context, ref, destructive=True) as shipper:
-        if bound is None:
-            bound = after_watermark(server.read("GET", keys_of(ref.queue).watermark(ref.stream)))
         live = StreamSource(Queue(server, ref.queue), ref.stream)
+        watermark = Watermark(live.queue, ref.stream, shipper.holds_evt)
+        found = watermark.anothers()
+        if bound is None:
+            bound = after_watermark(found)
         if not dry_run and not ask(f"Count records of {ref} up to {bound[0]}-{bound[1]} as archived elsewhere?", yes):
             raise typer.Abort
         done = emq_archive.upkeep.adopt.adopt(shipper, live, bound, now_ms=now_ms(), dry_run=dry_run)
+        if found is not None and not dry_run:
+            watermark.adopt(found)
     if not dry_run:
         say(f"emq-ops: {ref}: {done.records} records up to {done.after} are the other archiver's")
     context.emit_one(done.as_row())

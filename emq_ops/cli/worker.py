@@ -112,7 +112,8 @@ def cancel_jobs(
 ) -> None:
     """Ask for jobs' cancellation: waiting ones are removed, a worker that holds one is told.
 
-    Answers: removed; signalled (lost where no worker listens; the handler may choose to go on); gone; not cancellable.
+    Answers: removed; signalled (lost where no worker listens; the handler may choose to go on); locked (it waits, and a
+    worker holds it all the same: it stays); gone; not cancellable.
     """
     context = CommandContext.of(ctx)
     wanted = [job_id(job) for job in jobs]

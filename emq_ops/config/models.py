@@ -42,7 +42,7 @@ class LaneSection(Section):
 class RepeatableSection(Section):
     """One repeatable: a template that becomes a job every so often."""
 
-    every: int = option(SPAN, help="the period")
+    every: int = option(SPAN, help="the period; the first job is due at once")
     template: str = option(TEXT, help="the payload of each job")
 
 

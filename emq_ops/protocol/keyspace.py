@@ -164,6 +164,11 @@ class Keys:
         """What the last slice of a sweep did, until the ledger has it."""
         return self.ops_base + "swept"
 
+    @property
+    def marks(self) -> str:
+        """The watermark that our archive last cached, a field a stream."""
+        return self.ops_base + "marks"
+
     def acted(self, run: str) -> str:
         """What an act did and the ledger has not recorded yet: a list of id, code, id, code ..."""
         return self.ops_base + "acted:" + require(run, "RUN")

@@ -53,8 +53,7 @@ def test_another_archivers_work_is_taken_over(
     local: SqlStore, new_local: Callable[[], SqlStore], remote: Remote
 ) -> None:
     entries = settled(50)
-    watermark = entries[29][1][1]
-    after = after_watermark(watermark)
+    after = after_watermark(entries[29][1][1].decode())
     assert after == parse_id(entries[29][0])
     other = new_local()
     add(other, entries[:20])  # another host had read some of them
@@ -76,10 +75,9 @@ def test_another_archivers_work_is_taken_over(
     assert add(local, [entry(entries[0][0].decode(), "a", "b")], life=1).new == 1
 
 
-@pytest.mark.parametrize("watermark", [None, b"", b"JOB0STBBIRAKHo", b"EVT"])
-def test_no_watermark_to_begin_after(watermark: bytes | None) -> None:
-    with pytest.raises(EmqError, match=r"watermark|malformed|EVT"):
-        after_watermark(watermark)
+def test_no_watermark_to_begin_after() -> None:
+    with pytest.raises(EmqError, match="no archiver left a watermark"):
+        after_watermark(None)
 
 
 # --- the head of a long log

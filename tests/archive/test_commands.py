@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from emq_ops.cli.archive_read import point, ref_of
+from emq_ops.protocol import ids
 from emq_ops.protocol.errors import BadInputError
 from emq_ops.protocol.ids import MAX_STREAM_PART
 from emq_ops.protocol.server import Server
@@ -197,12 +198,35 @@ def test_upkeep_asks_before_it_destroys(run: Run) -> None:
 
 
 def test_adopt_begins_behind_the_watermark(run: Run, server: Server) -> None:
-    server.write("SET", "emq:{q}:stream:completions:archived", settled(30)[-1][1][1])
+    """Until then a fold leaves the other archiver's watermark, and the stream, as they are; our own is not adopted."""
+    theirs, key = settled(30)[-1][1][1], "emq:{q}:stream:completions:archived"
+    server.write("SET", key, theirs)
+    for more in ([], ["--dry-run"]):
+        code, _, err = run("archive", "fold", "q", "completions", "--keep", "10", *more)
+        assert (code, "`emq-ops archive adopt q completions`" in err) == (1, True)
+    assert (server.read("GET", key), server.read("XLEN", "emq:{q}:stream:completions")) == (theirs, 61)
     code, out, _ = run("archive", "adopt", "q", "--yes", "--output", "json")
     assert (code, json.loads(out)["after"]) == (0, settled(30)[-1][0].decode())
     code, out, _ = run("archive", "fold", "q", "completions", "--keep", "10", "--output", "json")
     told = json.loads(out)
     assert (told["folded"], told["known"], told["trimmed"]) == (31, 30, 51)
+    for more in ([], ["--after", "1-1"]):
+        code, _, err = run("archive", "adopt", "q", "--yes", *more)
+        assert (code, "this archive's own" in err) == (4, True)
+
+
+def test_another_archiver_beside_ours_is_noticed(run: Run, server: Server) -> None:
+    """Whatever it caches, lower or higher than ours; a watermark of before there were marks is ours by the log."""
+    key, marks = "emq:{q}:stream:completions:archived", "emq-ops:{q}:marks"
+    assert run("archive", "fold", "q", "completions")[0] == 0
+    server.write("DEL", marks)
+    assert run("archive", "adopt", "q", "--yes")[0] == 4
+    assert run("archive", "fold", "q", "completions")[0] == 0
+    assert server.read("HGET", marks, "completions") == server.read("GET", key)
+    for theirs in (settled(3)[-1][1][1], ids.mint("EVT").encode()):
+        server.write("SET", key, theirs)
+        code, _, err = run("archive", "fold", "q", "completions", "--keep", "0")
+        assert (code, theirs.decode() in err, server.read("GET", key)) == (1, True, theirs)
 
 
 @pytest.mark.parametrize(

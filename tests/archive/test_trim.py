@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from emq_archive.model import StreamId
 from emq_archive.source import StreamSource
-from emq_archive.write.trim import Trimmed, Trimmer, set_watermark
+from emq_archive.write.trim import Trimmed, Trimmer
+from emq_archive.write.watermark import Watermark
 from emq_ops.protocol.errors import DamagedError, FenceError, ServerError
 from emq_ops.protocol.fence import Fence
 from emq_ops.protocol.queue import Queue
@@ -28,6 +29,7 @@ class Bench:
         self.server = server
         self.queue = Queue(server, "mail")
         self.key = self.queue.keys.stream("completions")
+        self.watermark = Watermark(self.queue, "completions", lambda _: False)
         for i in range(1, entries + 1):
             server.write("XADD", self.key, f"{i}-0", "f", str(i))
         self.read()
@@ -216,7 +218,7 @@ def test_at_the_memory_limit_it_still_frees(bench: Bench) -> None:
     try:
         assert bench.trim((9, 0)).removed == 8
         with pytest.raises(ServerError) as refused:
-            set_watermark(bench.queue, "completions", None, EVT)
+            bench.watermark.cache(None, EVT)
         assert refused.value.code == "OOM"
     finally:
         bench.server.write("CONFIG", "SET", "maxmemory", 0)
@@ -226,22 +228,22 @@ def test_the_watermark_only_rises(bench: Bench) -> None:
     def mark() -> bytes:
         return bench.server.read("GET", bench.queue.keys.watermark("completions"))  # type: ignore[no-any-return]  # raw
 
-    assert set_watermark(bench.queue, "completions", None, EVT)
-    assert set_watermark(bench.queue, "completions", None, HIGHER)
-    assert not set_watermark(bench.queue, "completions", None, EVT)
+    assert bench.watermark.cache(None, EVT)
+    assert bench.watermark.cache(None, HIGHER)
+    assert not bench.watermark.cache(None, EVT)
     assert mark() == HIGHER.encode()
     bench.server.write("SET", bench.queue.keys.watermark("completions"), "rubbish")
-    assert set_watermark(bench.queue, "completions", None, EVT)
+    assert bench.watermark.cache(None, EVT)
     bench.lease()
     with pytest.raises(FenceError):
-        set_watermark(bench.queue, "completions", None, HIGHER)
+        bench.watermark.cache(None, HIGHER)
     assert mark() == EVT.encode()
 
 
 def test_keys_of_another_type(bench: Bench) -> None:
     bench.server.write("LPUSH", bench.queue.keys.watermark("completions"), "x")
     with pytest.raises(DamagedError):
-        set_watermark(bench.queue, "completions", None, EVT)
+        bench.watermark.cache(None, EVT)
     bench.server.write("DEL", bench.key)
     bench.server.write("SET", bench.key, "x")
     with pytest.raises(DamagedError):

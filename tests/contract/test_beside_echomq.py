@@ -111,3 +111,8 @@ def test_a_repeatable_runs_at_once_and_then_a_period_after_it_ran(q: Queue) -> N
     before = q.server.now_ms(q.name)
     assert repeat.advance(q, "tick", ids.mint())
     assert before + 3_600_000 <= repeat.repeatables(q)[0].next_ms <= q.server.now_ms(q.name) + 3_600_000
+    assert repeat.replace(q, "tock", 3_600_000, b"t")  # as the YAML declares one
+    assert repeat.due(q) == ["tock"]
+    assert repeat.advance(q, "tock", ids.mint())
+    assert not repeat.replace(q, "tock", 7_200_000, b"t")
+    assert repeat.due(q) == []

@@ -165,6 +165,12 @@ class Catalog(OutboxRows):
             evt: str | None = connection.execute(_NEWEST_EVT, names_of(self.ref)).scalar_one_or_none()
         return evt
 
+    def ends_with(self, evt: str) -> bool:
+        """Whether a segment's newest record has that ``EVT`` id."""
+        mine = sa.select(segments.c.lsn).where(_MINE, segments.c.evt == evt).limit(1)
+        with self.store.read() as connection:
+            return connection.execute(mine, names_of(self.ref)).first() is not None
+
     # --- the manifest, and objects to delete
 
     def manifest_due(self) -> list[int]:

@@ -57,6 +57,11 @@ class LogShipper:
         """The ``EVT`` id of the newest archived record as this host knows it."""
         return self.catalog.newest_evt()
 
+    def holds_evt(self, evt: str) -> bool:
+        """Whether a segment of the log ends with the record of that ``EVT`` id. Raises what the remote raises."""
+        self.log.read()
+        return self.catalog.ends_with(evt)
+
     def ship(self, *, now_ms: int, force: bool = False) -> Shipped:
         """Ships full segments, old ones (`ship_after_ms`), or all (`force`). Resumable: killed anywhere, the next call
         ends in the same state. Sends nothing to the remote when nothing is due. Raises DeposedError, ForeignStateError,

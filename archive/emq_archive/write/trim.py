@@ -71,13 +71,6 @@ class Trimmer:
         )
 
 
-def set_watermark(queue: Queue, stream: str, fence: Fence | None, evt: str) -> bool:
-    """Caches the ``EVT`` id of the newest archived record for other readers; False where a higher one stands.
-    Raises FenceError, DamagedError, and ServerError (code ``OOM`` at the memory limit)."""
-    keys = [queue.keys.watermark(stream), queue.keys.lease]
-    return bool(queue.run("stream_watermark", keys, *fence_args(fence), evt))
-
-
 def fence_args(fence: Fence | None) -> tuple[str, str, str]:
     """State, token and run id for a script; empty without a lease, which only passes where nobody leads the queue."""
     return fence.args if fence is not None else ("", "", "")

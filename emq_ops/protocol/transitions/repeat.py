@@ -34,8 +34,8 @@ def register(q: Queue, name: str, every_ms: int, template: bytes | str, *, first
 
 
 def replace(q: Queue, name: str, every_ms: int, template: bytes | str) -> bool:
-    """Registers a repeatable, or gives a living one another period and template (False). Its next occurrence stays
-    where it is, but is never further away than one period."""
+    """Registers a repeatable, due at once, or gives a living one another period and template (False): its next
+    occurrence stays where it is, but is never further away than one period."""
     keys = [q.keys.repeat, q.keys.repeatable(_name(name))]
     return bool(q.run("repeat_replace", keys, name, positive(every_ms, "every_ms"), blob(template, "template")))
 
