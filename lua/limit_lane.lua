@@ -3,7 +3,7 @@
 -- Replies: 1.
 --#include lib/lanes.lua
 local base, group = ARGV[1], ARGV[2]
-expect_lane(base, group)
+expect_lane(base, group, true)
 expect_rights(KEYS[1], 'HDEL', 'HSET')
 if ARGV[3] == '' then
   redis.call('HDEL', KEYS[1], group)

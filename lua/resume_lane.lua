@@ -2,7 +2,7 @@
 -- KEYS: paused        ARGV: base, group
 -- Replies: 1.
 --#include lib/lanes.lua
-expect_lane(ARGV[1], ARGV[2])
+expect_lane(ARGV[1], ARGV[2], true)
 expect_rights(KEYS[1], 'SREM')
 redis.call('SREM', KEYS[1], ARGV[2])
 ring_rule(ARGV[1], ARGV[2])

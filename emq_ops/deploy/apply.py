@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from emq_ops.database.engine import Connection
-from emq_ops.deploy.live import read_setting
+from emq_ops.deploy.live_settings import read_setting
 from emq_ops.deploy.model import Plan, Proposal, Step, Write
 from emq_ops.deploy.render import as_json, value
 from emq_ops.deploy.saved import StaleError, facts_of, moved_facts

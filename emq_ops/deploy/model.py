@@ -150,10 +150,11 @@ class StreamBacklog:
 
 @dataclass(slots=True)
 class LiveQueue:
-    """What was read of one queue: the settings that were asked for, its lease and why it is not ours (`foreign`), what
-    changed policies would do."""
+    """What was read of one queue: the settings that were asked for, why some of them can't be read, its lease and why
+    it is not ours (`foreign`), what changed policies would do."""
 
     settings: dict[str, Any] = field(default_factory=dict)
+    unreadable: dict[str, str] = field(default_factory=dict)
     lease: LeaseInfo | None = None
     foreign: str = ""
     dead: DeadFacts | None = None
@@ -161,7 +162,8 @@ class LiveQueue:
     rivals: dict[str, str] = field(default_factory=dict)
     left: dict[str, int] = field(default_factory=dict)
     """What stands under policies that go: ``stalled`` (jobs in flight), ``dead``, ``streams/<name>`` (records)."""
-    damage: str | None = None
+    damage: list[str] = field(default_factory=list)
+    """What can't be read of its sets and streams, a line each: the queue's policies are planned without it."""
 
 
 @dataclass(slots=True)

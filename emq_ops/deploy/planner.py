@@ -83,9 +83,7 @@ class _Planner:
         """Everything of one queue."""
         after, before = self.desired.queues.get(queue), self.applied.queues.get(queue)
         facts = self.live.of(queue)
-        if facts.damage:
-            self.refusals.append(f"{queue}: {facts.damage}")
-            return
+        self.warnings += [f"{queue}: {said}; `emq-ops doctor` explains" for said in facts.damage]
         if facts.foreign:
             self.refusals.append(f"{queue}: {facts.foreign}")
         if self.kind == "destroy" and before and not after and before.get("protect"):
@@ -164,7 +162,7 @@ class _Planner:
             self._setting(queue, path, old.get(path, _ABSENT), new.get(path, _ABSENT), facts)
         for name, path in self._left:
             if name == queue and path not in old and path not in new:
-                self._moved(queue, path, f"{queue}/{path}", self._left[name, path][0], facts.settings.get(path))
+                self._moved(facts, queue, path, self._left[name, path][0], facts.settings.get(path))
 
     def _setting(self, queue: str, path: str, old: Any, new: Any, facts: LiveQueue) -> None:
         had, has = old is not _ABSENT, new is not _ABSENT
@@ -175,7 +173,7 @@ class _Planner:
         past = past_of(old)
         if past and has and old == new:  # both as it was applied: what is asked is what moved since
             if known and not self._as_applied(path, old, now):
-                self._moved(queue, path, address, plain_of(old), now)
+                self._moved(facts, queue, path, plain_of(old), now)
             return
         will = settings.resolved(path, new, self.env) if has else nothing
         if past:
@@ -184,7 +182,7 @@ class _Planner:
             was = settings.resolved(path, old, self.env) if had else nothing
         if had and has and old == new:
             if known and now != will:
-                self._moved(queue, path, address, will, now)
+                self._moved(facts, queue, path, will, now)
             return
         op: Op = "update" if had and has else "create" if has else "delete"
         if past and has:
@@ -199,6 +197,8 @@ class _Planner:
         by_us = self._by_us(queue, path, now)
         if not has and known and now != was and not by_us:
             step.notes.append(f"was moved to {value(now)} by hand: left alone")
+        elif path in facts.unreadable:
+            step.notes.append(f"not written: {facts.unreadable[path]}; `emq-ops doctor` explains")
         elif known and now == will:
             if not by_us and now != was:
                 step.notes.append("is so on the server already")
@@ -214,7 +214,8 @@ class _Planner:
     def _as_applied(self, path: str, old: Any, now: Any) -> bool:
         """Whether the live value is what was applied, though a reference in it gives something else now."""
         if isinstance(old, dict):
-            return isinstance(now, dict) and all(self._as_applied(path, old[name], now.get(name)) for name in old)
+            alike = isinstance(now, dict) and old.keys() == now.keys()
+            return alike and all(self._as_applied(path, old[name], now[name]) for name in old)
         if isinstance(old, Past):
             return self._digests.was(self.applied, old, now)
         return canonical(resolve(str(old), self.env)) == canonical(str(now))
@@ -224,8 +225,9 @@ class _Planner:
         left = self._left
         return (queue, path) in left and left[queue, path][1] == now and left[queue, path][0] != now
 
-    def _moved(self, queue: str, path: str, address: str, will: Any, now: Any) -> None:
+    def _moved(self, facts: LiveQueue, queue: str, path: str, will: Any, now: Any) -> None:
         """A setting that is not as it was applied: left behind by us, put back if asked, or shown as drift."""
+        address = f"{queue}/{path}"
         if self._by_us(queue, path, now):
             step = Step(0, "repair", address, queue, "setting", [Field(path, now, will)], Write(path, now, will))
             step.notes.append("left behind by the interrupted apply")
@@ -234,7 +236,13 @@ class _Planner:
         if (queue, path) in self._left and path not in self._managed(queue):
             return
         names = [name for name in self._revert if name in ("all", address, queue)]
-        if not names:
+        if path in facts.unreadable:
+            if names:
+                self.warnings.append(
+                    f"{address} can't be put back: {facts.unreadable[path]}; `emq-ops doctor` explains"
+                )
+            self._reverted.update(names)
+        if not names or path in facts.unreadable:
             self.drift.append(Drift(address, queue, path, will, now))
             return
         self._reverted.update(names)

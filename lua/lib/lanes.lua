@@ -11,8 +11,9 @@ local function expect_lane_rights(base)
   expect_rights(base .. 'ring', 'HDEL', 'HINCRBY', 'LPUSH', 'LREM', 'LTRIM', 'RPUSH')
 end
 
--- Checks every key that the two rules may write, and the right to, before the first write.
-local function expect_lane(base, group)
+-- Checks every key that the two rules may write, and the right to, before the first write. `any_limit`: a ceiling that
+-- is no number is none, since it is about to be replaced, or is not what this is about.
+local function expect_lane(base, group, any_limit)
   expect_id(group, 'GRP', base .. 'job:* group')
   expect_lane_rights(base)
   expect(lane_key(base, group), 'zset')
@@ -23,7 +24,7 @@ local function expect_lane(base, group)
   expect(base .. 'glimit', 'hash')
   local in_flight = redis.call('HGET', base .. 'gactive', group)
   if in_flight then whole(in_flight, base .. 'gactive ' .. group) end
-  local limit = redis.call('HGET', base .. 'glimit', group)
+  local limit = not any_limit and redis.call('HGET', base .. 'glimit', group)
   if limit then whole(limit, base .. 'glimit ' .. group) end
 end
 

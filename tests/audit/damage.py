@@ -335,7 +335,7 @@ DAMAGES = (
     Damage("dependencies no number", "bad_dependencies", _dependencies, mended=False),
     Damage("stray deduplication key", "stray_dedup", _dedup),
     Damage("repeatable without hash", "repeat_without_hash", _repeat),
-    Damage("repeatable not listed", "repeat_not_listed", _repeat_unlisted, mended=False),
+    Damage("repeatable not listed", "repeat_not_listed", _repeat_unlisted, whole=False),
     Damage("interval no number", "bad_every", _repeat_every, mended=False),
     Damage("next instant odd", "odd_repeat", _repeat_score, whole=False),
     Damage("wake too long", "long_wake", _wake, whole=False),

@@ -193,7 +193,7 @@ def test_a_finding_that_is_gone_is_left_alone(server: Server) -> None:
 def test_kinds_that_are_not_safe_are_mended_when_asked_for(server: Server) -> None:
     world = build(server)
     for damage in DAMAGES:
-        if damage.kind in ("bad_limit", "bad_ceiling", "repeat_not_listed"):
+        if damage.kind in ("bad_limit", "bad_ceiling"):
             damage.plant(server, world)
     findings = examine(server, ["orders"], settle=0).findings
     assert {m.outcome for m in mend(server, findings)} == {"left"}

@@ -111,12 +111,6 @@ def test_a_queue_of_another_state_is_refused(light_desk: Desk) -> None:
     assert light_desk.server.read("EXISTS", keys_of("q").meta) == 0
 
 
-def test_a_damaged_key_refuses_its_queue_by_name(light_desk: Desk) -> None:
-    light_desk.server.write("SET", keys_of("q").meta, "x")
-    with pytest.raises(PlanRefusedError, match=r"q: .*meta is not of the kind"):
-        light_desk.apply(FULL)
-
-
 def test_the_dead_that_were_listed_bound_the_first_pass(desk: Desk) -> None:
     q = Queue(desk.server, "q")
     jobs = sorted(ids.mint() for _ in range(6))

@@ -37,7 +37,7 @@ def live_of(case: dict[str, Any]) -> LiveServer:
             settings=facts.get("settings", {}),
             foreign=facts.get("foreign", ""),
             rivals=facts.get("rivals", {}),
-            damage=facts.get("damage"),
+            damage=facts.get("damage", []),
         )
         if "dead" in facts:
             found.dead = DeadFacts(facts["dead"][0], tuple(facts["dead"][1:]), 0)

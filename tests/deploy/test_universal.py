@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from emq_ops.deploy.live import read_setting
+from emq_ops.deploy.live_settings import read_setting
 from emq_ops.deploy.settings import flat
 from emq_ops.deploy.store.lock import LockLostError, StateLock, owner_of
 from emq_ops.protocol.errors import ServerError

@@ -102,7 +102,7 @@ _ALL = (
         "repeat_without_hash", "a repeatable without its template: it fires nothing", "takes its name off the list"
     ),
     DamageKind(
-        "repeat_not_listed", "a repeatable that is on no list: it never fires", "lists it, an interval from now", False
+        "repeat_not_listed", "a repeatable that is on no list: it never fires", "lists it, an interval from now"
     ),
     DamageKind("bad_every", "a repeatable whose interval is no positive number", None, False),
     DamageKind("odd_repeat", "a repeatable whose next instant is no unix ms of our days", "an interval from now"),
