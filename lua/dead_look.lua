@@ -2,7 +2,6 @@
 -- What identifies each of some dead jobs.
 -- KEYS: dead        ARGV: base, ids ...
 -- Replies: attempts and stalls of each id in turn, '' where its row says none (or is no hash). EMQDATA.
--- Flags: decides
 --#include lib/check.lua
 expect(KEYS[1], 'zset')
 local out = {}

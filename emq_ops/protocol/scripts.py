@@ -3,8 +3,8 @@
 A line ``--#include lib/<name>.lua`` at the start of a line is replaced by that file, once a script, so that the lane
 and ring rules exist in one place. A line ``-- Flags: <name>, <name>`` of its header says what a Cluster must know:
 
-- ``decides``: something is taken for gone on its word, so its slot is looked at right before it. Whatever frees memory
-  decides as well, without saying so;
+- ``per-job``: workers call it for each job, or it only counts. It does not prove in its own step, as others do, that no
+  slot of the node moved since the other nodes were asked: that costs more than its work;
 - ``one-key``: it looks at one key, which it names, and makes none: right wherever that key's slot is on its way.
 """
 
@@ -20,9 +20,14 @@ from emq_ops.protocol.errors import BadInputError
 
 _INCLUDE = re.compile(r"^--#include (lib/[a-z_]+\.lua)\s*$", re.MULTILINE)
 _FLAGS = re.compile(r"^-- Flags: (.+)$", re.MULTILINE)
-_KNOWN = frozenset({"decides", "one-key"})
-_FREES = b"#!lua flags=allow-oom"
+_KNOWN = frozenset({"one-key", "per-job"})
 _PACKAGE = "emq_ops_lua"
+_MOVES = (rb"run_id:\w+", rb"cmdstat_cluster\|setslot:[^\r]*", rb"cmdstat_config\|resetstat:[^\r]*")
+_PROOF = b"""do local seen, told = '', table.remove(ARGV) if told ~= '' then \
+local info = redis.call('INFO', 'server', 'commandstats') \
+for _, what in ipairs({ 'run_id:%w+', 'cmdstat_cluster|setslot:[^\\r]*', 'cmdstat_config|resetstat:[^\\r]*' }) do \
+seen = seen .. (string.match(info, what) or '') .. ' ' end \
+if seen ~= told then return redis.error_reply('TRYAGAIN slots of this node moved meanwhile') end end end """
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +41,10 @@ class Script:
     flags: frozenset[str] = frozenset()
 
     @property
-    def decides(self) -> bool:
-        """Whether something is taken away, or taken for gone, on its word."""
-        return "decides" in self.flags or self.source.startswith(_FREES)
+    def proves(self) -> bool:
+        """Whether a Cluster's node proves, in the same step, that no slot of its own began or ceased to move since it
+        was asked."""
+        return not self.flags & _KNOWN
 
     @property
     def one_key(self) -> bool:
@@ -79,11 +85,23 @@ def load(name: str) -> Script:
 @functools.lru_cache(maxsize=256)
 def in_cluster(script: Script) -> Script:
     """`script` as a Cluster runs it: called with two more KEYS, which are never there, so that a node refuses it
-    (TRYAGAIN) as long as the slot moves. The script itself does not see them. Lines keep their numbers."""
+    (TRYAGAIN) as long as the slot moves; where it `proves`, with one more ARGV: `moves_of` the node, empty for none.
+    The script itself does not see them. Lines keep their numbers."""
     head, _, rest = script.source.partition(b"\n")
-    drop = b"KEYS[#KEYS] = nil KEYS[#KEYS] = nil "
+    drop = b"KEYS[#KEYS] = nil KEYS[#KEYS] = nil " + (_PROOF if script.proves else b"")
     source = head + b"\n" + drop + rest if head.startswith(b"#!") else drop + script.source
     return Script(script.name, source, _sha(source), script.flags)
+
+
+MOVES_OF = ("INFO", "server", "commandstats")
+"""The command that `moves_of` reads."""
+
+
+def moves_of(info: bytes) -> bytes:
+    """What changes in a node's INFO when a slot of it begins or ceases to move, and is never the same again: its run id
+    and how often CLUSTER SETSLOT was called, or forgotten (CONFIG RESETSTAT)."""
+    found = [re.search(what, info) for what in _MOVES]
+    return b"".join((match[0] if match else b"") + b" " for match in found)
 
 
 def _sha(source: bytes) -> str:

@@ -3,6 +3,7 @@ afterwards, and nothing is lost."""
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -22,6 +23,7 @@ from emq_ops.passes.acts.selection import DeadSelection
 from emq_ops.passes.acts.targets import choose
 from emq_ops.passes.lease.queue_lease import QueueLease
 from emq_ops.policy.models import DeadPolicy, StalledPolicy
+from emq_ops.protocol.connection import wholeness
 from emq_ops.protocol.errors import SlotMovingError
 from emq_ops.protocol.fence import Fence
 from emq_ops.protocol.ids import mint
@@ -216,20 +218,61 @@ queues: {{{half.name}: {{dead: {{keep: 1}}, streams: {{completions: {{keep: 1}}}
     assert half.digests() == before
 
 
-def test_what_takes_things_away_looks_right_before(half: Half, hasty: Server) -> None:
-    """Nothing that was seen a moment ago counts: the move came and went, half done, between two calls."""
-    found = examine(hasty, [half.name], settle=0)
+PER_JOB = {"claim", "enqueue", "keep"}
+"""What workers call for each job, which proves nothing: it goes by what was asked within a second."""
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """What was asked about slots ages by this alone: seconds."""
+    now = [time.monotonic()]
+    monkeypatch.setattr(wholeness, "steady", lambda: now[0])
+    return now
+
+
+def test_a_script_is_refused_though_its_slot_was_whole_when_it_was_asked(
+    half: Half, patient: Server, clock: list[float]
+) -> None:
+    """The move came and went, half done, between the look and the call; nobody looks again meanwhile."""
     rows = half.rows()
+    names = sorted(DOORS.keys() - PER_JOB - {"lease"})
+    with contextlib.ExitStack() as stack:
+        servers = {name: stack.enter_context(connect(half.cluster.url, HASTY)) for name in names}
+        for server in servers.values():
+            DOORS["audit"](server, half)
+        half.split("rows")
+        half.move.turn_back(carried=False)
+        before = half.digests()
+        for name, server in servers.items():
+            with pytest.raises(SlotMovingError):
+                pytest.fail(f"{name}: {DOORS[name](server, half)}")
+            assert half.digests() == before, name
+    half.move.begin().turn_back()
+    assert half.rows() == rows
+
+
+def test_a_second_is_the_most_that_workers_go_by_what_they_know(half: Half, hasty: Server, clock: list[float]) -> None:
+    reap(half.q)
+    claim(Queue(hasty, half.name), 60_000)
     half.split("rows")
     half.move.turn_back(carried=False)
     before = half.digests()
-    for name in ("sweep", "trim"):
+    clock[0] += 1
+    for name in sorted(PER_JOB):
         with pytest.raises(SlotMovingError, match="of its keys lie on"):
             pytest.fail(f"{name}: {DOORS[name](hasty, half)}")
-    assert found.findings == []
     assert half.digests() == before
-    half.move.begin().turn_back()
-    assert half.rows() == rows
+
+
+@pytest.mark.parametrize("forgets", [False, True])
+def test_moves_of_other_slots_are_waited_out(half: Half, patient: Server, clock: list[float], forgets: bool) -> None:
+    DOORS["audit"](patient, half)
+    node, other = half.move.source, next(s for s in range(16_384) if half.cluster.owner(s) is half.move.source)
+    if forgets:
+        ask(node, "CONFIG", "RESETSTAT")
+    else:
+        ask(node, "CLUSTER", "SETSLOT", other, "STABLE")
+    assert examine(patient, [half.name], settle=0).findings == []
 
 
 @pytest.mark.parametrize("role", ROLES)

@@ -24,13 +24,15 @@ _TEXTS = (str, bytes)
 @dataclass(slots=True)
 class Call:
     """One command. `keys`: those that it names, or one of the slot where it belongs; empty: any node will do.
-    `script`: of a transition; its `words` hold the SHA."""
+    `script`: of a transition; its `words` hold the SHA. `proof`: of a script that `proves`, its last word: how the
+    slot's node stood when all of the slot was known to lie there; empty: unknown; None: none is asked for."""
 
     words: tuple[Arg, ...]
     keys: Sequence[str | bytes] = ()
     script: Script | None = None
     load: bool = False
     ask: Address | None = None
+    proof: bytes | None = None
 
     @staticmethod
     def of(words: tuple[Arg, ...]) -> Call:
@@ -44,9 +46,11 @@ class Call:
     ) -> Call:
         """A script's call. `in_cluster`: refused by the server while the slot moves."""
         verb = "EVALSHA_RO" if readonly else "EVALSHA"
-        if in_cluster:
-            script, keys = scripts.in_cluster(script), (*keys, *absent_keys(keys[0]))
-        return Call((verb, script.sha, str(len(keys)), *keys, *args), keys, script)
+        if not in_cluster:
+            return Call((verb, script.sha, str(len(keys)), *keys, *args), keys, script)
+        script, keys = scripts.in_cluster(script), (*keys, *absent_keys(keys[0]))
+        words = (verb, script.sha, str(len(keys)), *keys, *args)
+        return Call(words, keys, script, proof=b"" if script.proves else None)
 
     @property
     def slot(self) -> int | None:
@@ -55,9 +59,10 @@ class Call:
 
     def wire(self, *, source: bool) -> Words:
         """The words to send; with `source` the script itself in place of its SHA."""
+        words = self.words if self.proof is None else (*self.words, self.proof)
         if not source or self.script is None:
-            return self.words
-        return ("EVAL_RO" if self.words[0] == "EVALSHA_RO" else "EVAL", self.script.source, *self.words[2:])
+            return words
+        return ("EVAL_RO" if words[0] == "EVALSHA_RO" else "EVAL", self.script.source, *words[2:])
 
     def error(self, text: str, where: str) -> EmqError:
         return reply_error(text, where, script=self.script.name if self.script else None, keys=self.keys)

@@ -13,18 +13,15 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 from emq_ops.protocol import deadline
-from emq_ops.protocol.connection.link import ConnectionLost, Link, Words
+from emq_ops.protocol.connection.link import ConnectionLost, Link
 from emq_ops.protocol.connection.node import Node
-from emq_ops.protocol.connection.replies import MOVING_FIX, ErrorReply, reply_error
+from emq_ops.protocol.connection.replies import ErrorReply, reply_error
 from emq_ops.protocol.connection.topology import Nodes, Topology, show
 from emq_ops.protocol.connection.url import Address, Target
-from emq_ops.protocol.errors import EmqError, SlotMovingError, UnreachableError
+from emq_ops.protocol.connection.wholeness import GLANCE, WholeSlots, ask, own_line
+from emq_ops.protocol.errors import EmqError, UnreachableError
 
 SLOTS = 16_384
-GLANCE = 1.0
-"""Seconds that a node may take to say how the Cluster stands, before another is asked."""
-WHOLE = 1.0
-"""A slot of which no other node has keys is asked about again after so many seconds, or by what takes things away."""
 SUSPECT = 10.0
 """For so many seconds a node that did not answer is asked last."""
 
@@ -43,13 +40,13 @@ class Cluster(Topology):
         self._members: frozenset[str] = frozenset()
         self._ids: dict[Address, str] = {}
         self._suspects: dict[Node, float] = {}
-        self._whole: dict[int, float] = {}
+        self._whole = WholeSlots(self, target.where)
         self._stale = True
         self._lock = threading.Lock()
         self._learning = threading.Lock()
 
     def node(self, slot: int | None) -> Node:
-        table = self._table()
+        table = self.table()
         node = next((n for n in table if n), None) if slot is None else table[slot]
         if node is None:
             self._stale = True
@@ -59,7 +56,7 @@ class Cluster(Topology):
         return node
 
     def primaries(self) -> list[Node]:
-        return list(dict.fromkeys(node for node in self._table() if node is not None))
+        return list(dict.fromkeys(node for node in self.table() if node is not None))
 
     def doubt(self, node: Node | None = None) -> None:
         with self._lock:
@@ -72,8 +69,8 @@ class Cluster(Topology):
             node.drop()
 
     def moved(self, slot: int, address: Address) -> bool:
+        self._whole.forget(slot)
         with self._lock:
-            self._whole.pop(slot, None)
             if address not in self._ids:
                 self._stale = True  # a node that no table named yet
             elif not self._stale:
@@ -81,59 +78,27 @@ class Cluster(Topology):
         return True
 
     def moving(self, slot: int) -> None:
-        with self._lock:
-            self._whole.pop(slot, None)
+        self._whole.forget(slot)
 
-    def torn(self, slots: Collection[int], scripts: Collection[int], fresh: Collection[int]) -> dict[int, EmqError]:
-        """A node keeps the keys of a slot that it does not serve only while a move is under way, or where one was left
-        half done. What was found holds for WHOLE seconds, or until a node says that the slot moves or moved. As long as
-        the nodes know of the move themselves, what names its one key is right."""
-        now = time.monotonic()
-        with self._lock:
-            asked = sorted(slot for slot in set(slots) if slot in fresh or self._whole.get(slot, 0.0) <= now)
-        if not asked:
-            return {}
-        found: dict[int, EmqError] = {}
-        try:
-            table = self._table()
-        except UnreachableError:
-            return {}  # told by who asks for the nodes themselves
-        for node in dict.fromkeys(node for node in table if node is not None and not self._suspected(node)):
-            others = [slot for slot in asked if table[slot] is not node]
-            for slot, count in zip(others, self._counted(node, others), strict=False):
-                if count:
-                    what = f"the Cluster is moving this slot: {count} of its keys lie on {show(node.address)}"
-                    found[slot] = SlotMovingError(what, where=self._target.where, fix=MOVING_FIX)
-        with self._lock:
-            self._whole.update(dict.fromkeys(set(asked) - set(found), now + WHOLE))
-            self._stale = self._stale or bool(found)  # the node with the keys may serve them by now
-        return {slot: fault for slot, fault in found.items() if slot in scripts or not self._leaves(table[slot], slot)}
+    def torn(self, slots: Collection[int], scripts: Collection[int], proving: Collection[int]) -> dict[int, EmqError]:
+        return self._whole.torn(slots, scripts, proving)
 
-    def _leaves(self, node: Node | None, slot: int) -> bool:
-        """Whether a node knows that it gives up a slot, and so says where a key is that it has not."""
-        return node is not None and f"[{slot}->-" in self._own_line(node)
+    def proof(self, slot: int) -> bytes:
+        return self._whole.proof(slot)
 
     def layout(self) -> object:
         with self._lock:
             self._stale = True
-        table, told = self._table(), list[object]()
+        table, told = self.table(), list[object]()
         for node in dict.fromkeys(node for node in table if node is not None):
             told.append((node, tuple(slot for slot in range(SLOTS) if table[slot] is node)))
             told.append(self._moves(node))
         return told
 
-    def _moves(self, node: Node) -> object:
+    @staticmethod
+    def _moves(node: Node) -> object:
         """What moves to or from a node; that is equal to nothing."""
-        return object() if "[" in self._own_line(node) else ""
-
-    def _own_line(self, node: Node) -> str:
-        """What a node says of itself in CLUSTER NODES, with the slots that move; one bracket where it says nothing."""
-        try:
-            [reply] = self._ask(node, [("CLUSTER", "NODES")], GLANCE)
-        except EmqError:
-            return "["
-        lines = reply.decode("utf-8", "replace").splitlines() if isinstance(reply, bytes) else []
-        return next((line for line in lines if "myself" in line), "[")
+        return object() if "[" in own_line(node) else ""
 
     def at(self, address: Address) -> Node:
         return self._nodes.at(address)
@@ -141,20 +106,20 @@ class Cluster(Topology):
     def close(self) -> None:
         self._nodes.drop()
 
-    def _suspected(self, node: Node) -> bool:
+    def doubt_table(self) -> None:
+        """The table is learned anew before it is used again."""
+        self._stale = True
+
+    def suspected(self, node: Node) -> bool:
+        """Whether a node did not answer lately."""
         return self._suspects.get(node, 0.0) > time.monotonic()
 
-    def _counted(self, node: Node, slots: Sequence[int]) -> list[int]:
-        """How many keys of each slot lie on a node; empty where it does not say."""
-        try:
-            replies = self._ask(node, [("CLUSTER", "COUNTKEYSINSLOT", slot) for slot in slots], GLANCE)
-        except EmqError:
-            with self._lock:
-                self._suspects[node] = time.monotonic() + SUSPECT
-            return []
-        return [reply if isinstance(reply, int) else 0 for reply in replies]
+    def suspect(self, node: Node) -> None:
+        """A node did not answer: it is asked last for a while."""
+        with self._lock:
+            self._suspects[node] = time.monotonic() + SUSPECT
 
-    def _table(self) -> list[Node | None]:
+    def table(self) -> list[Node | None]:
         """The table; learned anew where it is in doubt, by one thread at a time."""
         with self._lock:
             table, stale = self._slots, self._stale
@@ -171,11 +136,10 @@ class Cluster(Topology):
         faults: dict[Address, str] = {}
         for node, seconds in self._candidates():
             try:
-                [reply] = self._ask(node, [("CLUSTER", "SLOTS")], seconds)
+                [reply] = ask(node, [("CLUSTER", "SLOTS")], seconds)
             except EmqError as fault:
                 deadline.check(self._target.where)
-                with self._lock:
-                    self._suspects[node] = time.monotonic() + SUSPECT
+                self.suspect(node)
                 faults[node.address] = str(fault)
                 continue
             if isinstance(reply, ErrorReply):
@@ -202,7 +166,7 @@ class Cluster(Topology):
         last; in a second round those that were slow."""
         configured = [self._nodes.at(address) for address in self._target.addresses]
         known = list(dict.fromkeys([*(n for n in self._slots if n is not None), *self._nodes.all(), *configured]))
-        ordered = sorted(known, key=self._suspected)
+        ordered = sorted(known, key=self.suspected)
         yield from ((node, GLANCE) for node in ordered)
         yield from ((node, self._target.options.socket_seconds) for node in ordered)
 
@@ -219,7 +183,7 @@ class Cluster(Topology):
             if address in ids or address == node.address:
                 continue
             try:
-                [reply] = self._ask(self._nodes.at(address), [("CLUSTER", "SLOTS")], GLANCE)
+                [reply] = ask(self._nodes.at(address), [("CLUSTER", "SLOTS")], GLANCE)
             except EmqError:
                 continue
             if isinstance(reply, list) and (other := set(_ids(reply).values())) and not other & set(ids.values()):
@@ -238,8 +202,8 @@ class Cluster(Topology):
             self._ids = _ids(ranges, asked)
             self._members = frozenset(self._ids.values())
             before = self._slots
-            self._whole = {slot: at for slot, at in self._whole.items() if table[slot] is before[slot]}
             self._slots, self._stale = table, False
+        self._whole.forget(*(slot for slot, was in enumerate(before) if table[slot] is not was))
 
     def _admit(self, link: Link) -> None:
         """Refuses a node that has the address of a member and is none."""
@@ -256,18 +220,6 @@ class Cluster(Topology):
                 where=link.where,
                 fix="check the address; the Cluster's other members are asked where the slot lives",
             )
-
-    @staticmethod
-    def _ask(node: Node, commands: Sequence[Words], seconds: float) -> list[Any]:
-        """The replies of a node within `seconds`. Raises UnreachableError."""
-        with deadline.deadline(seconds):
-            link = node.take()
-            try:
-                return link.ask(commands, seconds)
-            except ConnectionLost as fault:
-                raise UnreachableError(f"no answer: {fault}", where=node.where) from fault
-            finally:
-                node.give(link)
 
 
 def _address(host: bytes | None, port: int, asked: Address) -> Address:

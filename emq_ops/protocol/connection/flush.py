@@ -176,7 +176,7 @@ def torn(
         return [], numbers
     slots: dict[int, int] = {}
     scripts: set[int] = set()
-    fresh: set[int] = set()
+    proving: set[int] = set()
     for number in numbers:
         call = calls[number]
         if (slot := call.slot) is None or (call.script is not None and call.script.one_key):
@@ -184,9 +184,12 @@ def torn(
         slots[number] = slot
         if call.script is not None:
             scripts.add(slot)
-            if call.script.decides:
-                fresh.add(slot)
-    found = topology.torn(set(slots.values()), scripts, fresh)
+        if call.proof is not None:
+            proving.add(slot)
+    found = topology.torn(set(slots.values()), scripts, proving)
+    for number, slot in slots.items():
+        if calls[number].proof is not None:
+            calls[number].proof = topology.proof(slot)
     if not found:
         return [], numbers
     apart = [number for number, slot in slots.items() if slot in found]

@@ -59,11 +59,15 @@ class Topology:
     def moving(self, slot: int) -> None:
         """A node said that `slot` is moving: what was known of its keys holds no more."""
 
-    def torn(self, slots: Collection[int], scripts: Collection[int], fresh: Collection[int]) -> dict[int, EmqError]:
+    def torn(self, slots: Collection[int], scripts: Collection[int], proving: Collection[int]) -> dict[int, EmqError]:
         """Those of `slots` of which a part lies on another node, each with what to say. `scripts`: those of them in
-        which a script is to run, which looks at keys that it does not name; `fresh`: those of which it must be known as
-        of now."""
+        which a script is to run, which looks at keys that it does not name; `proving`: in which one is to prove it."""
         return {}
+
+    def proof(self, slot: int) -> bytes:
+        """How the node of `slot` stood (`scripts.moves_of`) when all of the slot was known to lie there; empty where it
+        may not be asked."""
+        return b""
 
 
 class Nodes:
