@@ -7,34 +7,24 @@ driver proves what it wrote by reading it back.
 from __future__ import annotations
 
 import contextlib
-import functools
 import io
-import itertools
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
-from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
-
-import boto3
-import botocore.session
-from botocore.config import Config
-from botocore.exceptions import NoCredentialsError
+from urllib.parse import SplitResult, parse_qsl, unquote
 
 from emq_archive.errors import StoreRefusedError
 from emq_archive.remote.back import not_larger
-from emq_archive.remote.s3_faults import Conflict, Missing, Taken, sorted_out, wait_or_raise
+from emq_archive.remote.s3_client import S3Client
+from emq_archive.remote.s3_faults import Conflict, Missing, Taken
 from emq_archive.remote.s3_history import S3History
-from emq_archive.remote.s3_options import READ_SECONDS, MiB, S3Options
+from emq_archive.remote.s3_options import MiB, S3Options
 from emq_archive.remote.s3_parts import call, create_in_parts
 from emq_ops.protocol import deadline
 from emq_ops.protocol.errors import BadInputError
 
-CONNECT_SECONDS = 5.0
 _PROBE = "probe/create-only"
-_TIGRIS = (".tigris.dev", ".storage.dev", ".tigrisdata.com")
-
-
 _SECRETS = ("access_key_id", "secret_access_key", "session_token")
 
 
@@ -48,99 +38,17 @@ def open_url(parts: SplitResult, _base: Path | None, options: Mapping[str, str |
     return S3Remote(S3Options.of(parts.netloc, unquote(parts.path).strip("/"), {**asked, **options}))
 
 
-class S3Remote:
-    """`Remote` on a bucket. Thread-safe. Credentials are those of `options`, else what boto3's own chain finds."""
+class S3Remote(S3Client):
+    """`Remote` on a bucket. Thread-safe."""
 
     def __init__(self, options: S3Options) -> None:
-        self.options = options
-        self.url = f"s3://{options.bucket}/{options.prefix}".rstrip("/")
-        self._session: Any = None
-        self._clients: dict[int, Any] = {}
+        super().__init__(options)
         self._probed = False
         self.sign: bytes | None = None
-        host = urlsplit(options.endpoint or "").hostname or ""
-        self._tigris = host.endswith(_TIGRIS)
-
-    @property
-    def region(self) -> str:
-        """The region that requests are signed for."""
-        if self.options.region:
-            return self.options.region
-        found = self._opened().region_name
-        return found or ("auto" if self.options.endpoint else "us-east-1")
-
-    @property
-    def path_style(self) -> bool:
-        """Whether the bucket stands in the path of a URL."""
-        given = self.options.path_style
-        return (self.options.endpoint is not None and not self._tigris) if given is None else given
-
-    def credentials(self) -> Any:
-        """boto3's own: ``access_key``, ``secret_key``, ``token``. Raises StoreRefusedError where there are none."""
-        found = self._opened().get_credentials()
-        if found is None:
-            raise sorted_out(NoCredentialsError(), "a query", self.url, self.options.bucket, self.region)
-        return found.get_frozen_credentials()
 
     def location(self, key: str) -> str:
         """Where engines find an object."""
         return f"s3://{self.options.bucket}/{self.key_in_bucket(key)}"
-
-    def _opened(self) -> Any:
-        if self._session is None:
-            inner = botocore.session.get_session()
-            inner.register_component("data_loader", _loader())
-            own = self.options
-            if (own.access_key_id is None) != (own.secret_access_key is None):
-                missing = "secret_access_key" if own.secret_access_key is None else "access_key_id"
-                raise BadInputError(f"half of a key: no {missing}", where=self.url, fix="give both, or neither")
-            self._session = boto3.session.Session(
-                aws_access_key_id=own.access_key_id,
-                aws_secret_access_key=own.secret_access_key,
-                aws_session_token=own.session_token,
-                profile_name=own.profile,
-                botocore_session=inner,
-            )
-        return self._session
-
-    def client(self) -> Any:
-        """boto3's client whose time for a reply is within the caller's."""
-        left = deadline.within(self.options.timeout_ms / 1000) or 0.0
-        seconds = max([s for s in READ_SECONDS if s <= left], default=READ_SECONDS[0])
-        if seconds not in self._clients:
-            checksums = "when_supported" if self.options.checksums else "when_required"
-            config = Config(
-                connect_timeout=min(CONNECT_SECONDS, seconds),
-                read_timeout=seconds,
-                retries={"total_max_attempts": 1},  # ours, bounded by the deadline too
-                request_checksum_calculation=checksums,
-                response_checksum_validation=checksums,
-                signature_version="s3v4",
-                s3={"addressing_style": "path" if self.path_style else "auto"},
-                user_agent_extra="emq-ops",
-            )
-            client = self._opened().client(
-                "s3", endpoint_url=self.options.endpoint, region_name=self.region, config=config, verify=self.options.ca
-            )
-            if self._tigris:
-                client.meta.events.register("before-sign.s3", _consistently)
-            self._clients[seconds] = client
-        return self._clients[seconds]
-
-    def key_in_bucket(self, key: str) -> str:
-        """The object's whole key, with the store's prefix."""
-        return f"{self.options.prefix}/{key}" if self.options.prefix else key
-
-    def ask(self, what: str, call: Callable[[Any], Any]) -> Any:
-        """One call with its retries. Raises Taken, Missing, and our errors."""
-        for number in itertools.count(1):
-            deadline.check(what)
-            try:
-                # Made inside: credentials that can't be had are told like any other refusal.
-                return call(self.client())
-            except Exception as fault:  # noqa: BLE001  # sorted out, and raised again if not ours
-                told = sorted_out(fault, what, self.url, self.options.bucket, self.region)
-                wait_or_raise(told, number, what, self.url)
 
     def probe(self) -> None:
         """See `ports.Remote.probe`: one request once the probe's object stands, three before."""
@@ -183,10 +91,6 @@ class S3Remote:
                 **self.storage_class(),
             )
 
-    def storage_class(self) -> dict[str, str]:
-        """As requests that write say it."""
-        return {"StorageClass": self.options.storage_class} if self.options.storage_class else {}
-
     def get(self, key: str, *, most: int | None = None) -> bytes | None:
         """See `ports.Remote.get`."""
         return self._get(key, most)
@@ -220,16 +124,6 @@ class S3Remote:
     def get_version(self, key: str, version: str) -> bytes | None:
         """The bytes of one version of an object, None where there is none."""
         return self._get(key, None, VersionId=version)
-
-    def size(self, key: str) -> int | None:
-        """See `ports.Remote.size`."""
-        try:
-            reply = self.ask(
-                f"looking for {key}", lambda s3: s3.head_object(Bucket=self.options.bucket, Key=self.key_in_bucket(key))
-            )
-        except Missing:
-            return None
-        return int(reply["ContentLength"])
 
     def list(self, prefix: str, *, after: str = "", limit: int = 1000) -> list[str]:
         """See `ports.Remote.list`."""
@@ -272,23 +166,6 @@ class S3Remote:
     def history(self) -> S3History:
         """The older versions in the bucket."""
         return S3History(self)
-
-    def close(self) -> None:
-        """Gives back every connection."""
-        for client in self._clients.values():
-            client.close()
-        self._clients.clear()
-
-
-@functools.cache
-def _loader() -> Any:
-    """The SDK's service descriptions: a quarter of a second to read, and the same for every session."""
-    return botocore.session.get_session().get_component("data_loader")
-
-
-def _consistently(request: Any, **_: Any) -> None:
-    # Tigris answers from the nearest region unless told to be consistent.
-    request.headers["X-Tigris-Consistent"] = "true"
 
 
 __all__ = ["Conflict", "S3Options", "S3Remote"]

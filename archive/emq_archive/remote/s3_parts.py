@@ -5,18 +5,16 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from emq_archive.errors import StoreUnreachableError
+from emq_archive.remote.s3_client import S3Client
 from emq_archive.remote.s3_faults import Missing, Taken
 from emq_ops.protocol import deadline
 
-if TYPE_CHECKING:
-    from emq_archive.remote.s3 import S3Remote
 
-
-def create_in_parts(s3: S3Remote, key: str, body: bytes | Path, size: int) -> None:
-    """Writes a new object of `size` bytes. Raises Taken where one is there, and what `S3Remote.ask` raises."""
+def create_in_parts(s3: S3Client, key: str, body: bytes | Path, size: int) -> None:
+    """Writes a new object of `size` bytes. Raises Taken where one is there, and what `S3Client.ask` raises."""
     where = {"Bucket": s3.options.bucket, "Key": s3.key_in_bucket(key)}
     begun = s3.ask(f"writing {key}", lambda client: client.create_multipart_upload(**where, **s3.storage_class()))
     upload = {**where, "UploadId": begun["UploadId"]}
@@ -45,7 +43,7 @@ def create_in_parts(s3: S3Remote, key: str, body: bytes | Path, size: int) -> No
         raise
 
 
-def _abort(s3: S3Remote, upload: dict[str, str]) -> None:
+def _abort(s3: S3Client, upload: dict[str, str]) -> None:
     # The fault that led here is the one to tell; the store's lifecycle rule cleans up what stays.
     with contextlib.suppress(Exception), deadline.deadline(5.0):
         s3.client().abort_multipart_upload(**upload)
