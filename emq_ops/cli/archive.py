@@ -16,7 +16,7 @@ from emq_ops.cli.queues import require_queue
 from emq_ops.cli.values import duration_ms, size_bytes
 from emq_ops.passes.archive.declared import ARCHIVE
 from emq_ops.passes.archive.status import status_of
-from emq_ops.passes.frame.contract import Order
+from emq_ops.passes.frame.order import Order
 from emq_ops.protocol.errors import BadInputError
 from emq_ops.protocol.keyspace import queue_name, stream_name
 

@@ -11,7 +11,8 @@ import typer
 from emq_ops.cli.context import CommandContext
 from emq_ops.cli.options import new_app
 from emq_ops.cli.passing import run_by_hand
-from emq_ops.passes.frame.contract import Order, Pass
+from emq_ops.passes.frame.contract import Pass
+from emq_ops.passes.frame.order import Order
 from emq_ops.passes.registry import by_name
 from emq_ops.policy.kinds import FieldType
 from emq_ops.policy.options import Key, keys

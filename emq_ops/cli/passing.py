@@ -17,9 +17,10 @@ from emq_ops.cli.queues import require_queue
 from emq_ops.cli.report_tables import format_report
 from emq_ops.cli.values import duration_ms
 from emq_ops.passes.frame.context import Services
-from emq_ops.passes.frame.contract import Order, Pass
+from emq_ops.passes.frame.contract import Pass
 from emq_ops.passes.frame.frame import predict_pass
 from emq_ops.passes.frame.once import Patience, run_once
+from emq_ops.passes.frame.order import Order
 from emq_ops.protocol import deadline
 from emq_ops.protocol.errors import BadInputError
 

@@ -10,7 +10,7 @@ from emq_ops.cli.context import CommandContext
 from emq_ops.cli.options import new_app
 from emq_ops.cli.passing import run_by_hand, with_given
 from emq_ops.cli.values import duration_ms
-from emq_ops.passes.frame.contract import Order
+from emq_ops.passes.frame.order import Order
 from emq_ops.passes.sweep.declared import SWEEP
 from emq_ops.policy.models import StalledPolicy
 from emq_ops.protocol.keyspace import queue_name

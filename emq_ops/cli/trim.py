@@ -11,7 +11,7 @@ from emq_ops.cli.context import CommandContext
 from emq_ops.cli.options import new_app
 from emq_ops.cli.passing import run_by_hand, with_given
 from emq_ops.cli.values import duration_ms
-from emq_ops.passes.frame.contract import Order
+from emq_ops.passes.frame.order import Order
 from emq_ops.passes.trim.declared import TRIM
 from emq_ops.policy.models import DeadPolicy
 from emq_ops.protocol.keyspace import queue_name

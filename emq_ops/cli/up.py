@@ -23,7 +23,8 @@ from emq_ops.config.windows import around, sections_of
 from emq_ops.config.wiring import Wiring
 from emq_ops.daemon import clock
 from emq_ops.daemon.alerting import Alerting
-from emq_ops.daemon.daemon import Daemon, NothingAppliedError
+from emq_ops.daemon.applied import NothingAppliedError
+from emq_ops.daemon.daemon import Daemon, Surroundings
 from emq_ops.daemon.events import StateFault
 from emq_ops.daemon.log import EventLog
 from emq_ops.daemon.once import run_due
@@ -181,9 +182,7 @@ def _serve(
 
     daemon = Daemon(
         *(session.server, session.ledger, _stores(where), where.env, emit),
-        ready=ready_file,
-        follow_file=follow,
-        followed=take,
+        Surroundings(ready_file, follow, take),
     )
     if ready_file is None and daemon.settings.ready_file:
         daemon.ready.path = Path(daemon.revision.document.data["base"]) / daemon.settings.ready_file

@@ -9,8 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from emq_ops.config.windows import around
+from emq_ops.config.models import DaemonSection
 from emq_ops.daemon import clock
+from emq_ops.daemon.applied import AppliedRevision, MakeStores, Successor
+from emq_ops.daemon.chores import Chore, Chores
 from emq_ops.daemon.dispatch import Dispatcher, Sizes
 from emq_ops.daemon.events import (
     ClockStepped,
@@ -18,9 +20,6 @@ from emq_ops.daemon.events import (
     QueueRefused,
     RestartNeeded,
     RevisionFollowed,
-    RevisionRefused,
-    StateBack,
-    StateFault,
     Stopping,
     TaskMissed,
 )
@@ -28,54 +27,38 @@ from emq_ops.daemon.leads import Leads
 from emq_ops.daemon.notify import ReadyFile, sd_notify
 from emq_ops.daemon.progress import EVERY_MS, ProgressBook
 from emq_ops.daemon.requests import serve
-from emq_ops.daemon.settings import DaemonSettings, at_next_start, settings_of
+from emq_ops.daemon.settings import at_next_start
 from emq_ops.daemon.tasks import PassTask, TaskSet, task_set
 from emq_ops.daemon.timers import Timers
 from emq_ops.daemon.work import PassRunner
-from emq_ops.deploy.store import revisions
 from emq_ops.deploy.store.revisions import Revision
 from emq_ops.ledger import alerts, interruptions, marks, retention
-from emq_ops.ledger.holds import Window
 from emq_ops.ledger.ledger import Ledger
 from emq_ops.ledger.retention import Retention
 from emq_ops.ledger.runs import IdleBook, PendingRuns
 from emq_ops.passes.events import Emit
 from emq_ops.passes.frame.context import Services
-from emq_ops.passes.frame.stores import Stores
 from emq_ops.passes.lease.holder import who
 from emq_ops.passes.observe.mark_idle import mark_idle_queues
 from emq_ops.protocol import deadline
-from emq_ops.protocol.errors import BadInputError, EmqError
+from emq_ops.protocol.errors import EmqError
 from emq_ops.protocol.scripts import load_all
 from emq_ops.protocol.server import Server
 
 TURN_SECONDS = 0.1
-MakeStores = Callable[[Revision], Stores]
-"""Opens nothing yet: the archive's stores as a revision has them."""
-
-
-class NothingAppliedError(EmqError):
-    """There is no revision to run. `where`: the state."""
-
-    def __init__(self, where: str) -> None:
-        super().__init__("nothing was applied yet", where=where, fix="emq-ops apply, or up --apply")
-
-
 SILENT_SECONDS = 40.0
 """A daemon that wrote nothing into the state for so long is not well, whatever it believes."""
-STUCK_SECONDS = 90.0
-"""A chore ends within 30 s, whatever hangs; where none did for so long, the process is past help."""
-MOST_TOLD = 5
-"""So many texts of one fault are told."""
 
 
-@dataclass(slots=True)
-class Chore:
-    """Something done every `seconds` of the main thread."""
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a daemon tells, and is told by, the process around it. `ready`: a file that is there while it is ready;
+    `follow_file`: called twice a second where it follows a config file (``--watch``); `followed`: told of each revision
+    that is taken over later on."""
 
-    seconds: float
-    do: Callable[[], None]
-    next_at: float = 0.0
+    ready: Path | None = None
+    follow_file: Callable[[], None] | None = None
+    followed: Callable[[Revision], None] = lambda _revision: None
 
 
 class Daemon:
@@ -88,40 +71,26 @@ class Daemon:
         make_stores: MakeStores,
         env: Mapping[str, str],
         emit: Emit,
-        *,
-        ready: Path | None = None,
-        follow_file: Callable[[], None] | None = None,
-        followed: Callable[[Revision], None] = lambda _revision: None,
+        around: Surroundings | None = None,
     ) -> None:
-        """`follow_file`: called twice a second where the daemon follows a config file (``--watch``); `followed`: told
-        of each revision that is taken over later on. Raises NothingAppliedError, BadInputError for a reference that
-        can't be resolved, and what server and ledger raise."""
+        """Raises NothingAppliedError, BadInputError for a reference that can't be resolved, and what server and ledger
+        raise."""
         self.server, self.ledger, self.env, self.emit = server, ledger, env, emit
-        self._make_stores, self._follow_file, self._followed = make_stores, follow_file, followed
-        found = revisions.current(ledger)
-        if found is None:
-            raise NothingAppliedError(ledger.where)
-        self.revision: Revision = found
-        self._begun = found.document
-        self._terms = settings_of(found.document, env)
-        self.settings = self._terms.settings
-        self.ready = ReadyFile(ready)
+        self._around = around or Surroundings()
+        self.applied = AppliedRevision(ledger, env, make_stores, emit)
+        self.ready = ReadyFile(self._around.ready)
         self._set = TaskSet({}, {})
         self._queues: list[str] = []
-        self._windows: tuple[float, list[Window]] = (0.0, [])
-        self._refused: int | None = None
         self._told: set[str] = set()
-        self._faults: dict[str, str] = {}
-        self._faults_told: set[str] = set()
+        self._chores = Chores(emit, writes=self._beat)
         self._written_at = clock.steady()
-        self._turned_at = clock.steady()
         self._started_ms = clock.now_ms()
         self.hangup = threading.Event()
         """Set it to look at the revision and the server's queues at once (SIGHUP)."""
         self.idle, self.book = IdleBook(ledger, who()), ProgressBook(ledger)
         self.leads = Leads(server, ledger, self.settings.lease, emit)
         self.services = Services(
-            server, ledger, make_stores(found), self._open_windows, emit, unwritten=PendingRuns(ledger)
+            server, ledger, make_stores(self.revision), self.applied.open_windows, emit, unwritten=PendingRuns(ledger)
         )
         self.dispatcher = Dispatcher(
             PassRunner(self.services),
@@ -133,6 +102,16 @@ class Daemon:
         )
         self.probe = self.dispatcher.probe
         self.timers = Timers(self.dispatcher.cue, self._missed)
+
+    @property
+    def revision(self) -> Revision:
+        """The revision that it runs."""
+        return self.applied.revision
+
+    @property
+    def settings(self) -> DaemonSection:
+        """``daemon:`` of that revision."""
+        return self.applied.terms.settings
 
     def run(self, stop: threading.Event) -> None:
         """Runs until `stop` is set; then everything in hand ends, leases are given up, and it returns within
@@ -160,16 +139,16 @@ class Daemon:
         ago, and it runs the revision that is in force."""
         leads = self.leads
         facts = {"revision": self.revision.number, "leads": leads.led, "away": leads.away, "faults": leads.faults}
-        fault = next(iter(list(self._faults.values())), None)  # a copy: chores meet faults at the same time
+        fault = self._chores.fault
         silent = clock.steady() - self._written_at
         if fault is None and silent > SILENT_SECONDS:
             fault = f"nothing was written into the state for {silent:.0f} s"
-        ok = not (self.leads.away or fault or self._refused)
-        return {"ok": ok, **facts, "refused_revision": self._refused, "state_fault": fault}
+        ok = not (self.leads.away or fault or self.applied.refused)
+        return {"ok": ok, **facts, "refused_revision": self.applied.refused, "state_fault": fault}
 
     def alive(self) -> bool:
         """Whether the loop turns: what else is wrong, a new process would not mend."""
-        return clock.steady() - self._turned_at < STUCK_SECONDS
+        return self._chores.turning
 
     def _loop(self, stop: threading.Event) -> None:
         lead_every = min(1.0, self.settings.lease / 5000)
@@ -184,40 +163,14 @@ class Daemon:
             Chore(30.0, self._rescan),
             Chore(3600.0, self._prune, clock.steady() + 60),
         ]
-        if self._follow_file is not None:
-            chores.append(Chore(0.5, self._follow_file))
+        if self._around.follow_file is not None:
+            chores.append(Chore(0.5, self._around.follow_file))
         while not stop.wait(TURN_SECONDS / 2):
             if self.hangup.is_set():
                 self.hangup.clear()
-                self._refused = None
-                self._guarded(self._rescan)
-            for chore in chores:
-                now = self._turned_at = clock.steady()
-                if now >= chore.next_at:
-                    chore.next_at = now + chore.seconds
-                    self._guarded(chore.do)
-
-    def _guarded(self, do: Callable[[], None]) -> None:
-        """A chore's fault stands until that chore is done again: what only reads proves nothing about a write. However
-        often it comes and goes, and whichever chores meet it, it is said once, until the last of them is done."""
-        name = getattr(do, "__name__", "")
-        try:
-            with deadline.deadline(30.0):
-                do()
-        except EmqError as fault:
-            text = str(fault)
-        except Exception as fault:  # noqa: BLE001 - no chore may end the daemon
-            text = f"fault of emq-ops itself: {type(fault).__name__}: {fault}"
-        else:
-            if self._faults.pop(name, None) is not None and not self._faults:
-                self._faults_told.clear()
-                self.emit(StateBack("*"))
-            return
-        self._faults[name] = text
-        self._faults.setdefault(self._beat.__name__, text)  # which writes in any case
-        if text not in self._faults_told and len(self._faults_told) < MOST_TOLD:
-            self._faults_told.add(text)
-            self.emit(StateFault("*", error=text))
+                self.applied.refused = None
+                self._chores.do(self._rescan)
+            self._chores.do_due(chores)
 
     def _rescan(self) -> None:
         live: list[str] = []
@@ -233,40 +186,23 @@ class Daemon:
         self._retime()
 
     def _follow(self) -> None:
-        with self.ledger.read() as connection:
-            number = revisions.current_number(connection)
-        if number is None or number in (self.revision.number, self._refused):
+        found = self.applied.successor()
+        if found is None:
             return
-        try:
-            found = revisions.current(self.ledger)
-            if found is None:
-                return
-            terms = settings_of(found.document, self.env)
-            stores = self._stores_for(found)
-        except BadInputError as fault:  # it stays so in this process: said once, and the old revision goes on
-            self._refused = number
-            self.emit(RevisionRefused("*", revision=number, error=str(fault)))
-            return
-        self._take(found, terms, stores)
+        self._take(found)
         self._lead()
-        self.emit(RevisionFollowed("*", revision=found.number, tasks=len(self._set.tasks)))
-        if waiting := at_next_start(self._begun, found.document):
+        self.emit(RevisionFollowed("*", revision=found.revision.number, tasks=len(self._set.tasks)))
+        if waiting := at_next_start(self.applied.begun, found.revision.document):
             self.emit(RestartNeeded("*", sections=waiting))
 
-    def _stores_for(self, found: Revision) -> Stores | None:
-        """The stores of a revision, None where they are those that we have."""
-        same = found.document.globals.get("archive") == self.revision.document.globals.get("archive")
-        return None if same else self._make_stores(found)
-
-    def _take(self, found: Revision, terms: DaemonSettings, stores: Stores | None) -> None:
+    def _take(self, found: Successor) -> None:
         """Takes over a revision. Runs in hand go on under the old policy, with the stores that they have."""
-        self.revision, self._terms, self._refused = found, terms, None
-        self.settings, self.dispatcher.backoff_ms = terms.settings, terms.settings.backoff
-        if stores is not None:
-            self.services.stores = stores
+        self.applied.take(found)
+        self.dispatcher.backoff_ms = self.settings.backoff
+        if found.stores is not None:
+            self.services.stores = found.stores
             self.services.memory.clear()
-        self._windows = (0.0, [])
-        self._followed(found)
+        self._around.followed(found.revision)
         self._rescan()
         self.probe.forget()
         self._greet(self.leads.ours)
@@ -306,12 +242,6 @@ class Daemon:
         if step:
             self.emit(ClockStepped("*", seconds=round(step, 3)))
 
-    def _open_windows(self) -> list[Window]:
-        now = clock.steady()
-        if now >= self._windows[0]:
-            self._windows = (now + 1.0, around(self._terms.maintenance, clock.now_ms()))
-        return self._windows[1]
-
     def _beat(self) -> None:
         facts = {"waiting": self.dispatcher.waiting, "running": self.dispatcher.running, "away": self.leads.away}
         marks.beat(
@@ -337,7 +267,7 @@ class Daemon:
             return  # whoever leads does it
         # Where this host's clock runs ahead, nothing is forgotten before its time.
         now = min(clock.now_ms(), self.server.now_ms(led))
-        retention.prune(self.ledger, now, Retention.lasting(self._terms.retain_ms))
+        retention.prune(self.ledger, now, Retention.lasting(self.applied.terms.retain_ms))
 
     def _end(self) -> None:
         """Everything in hand ends, or is cut off; leases are given up."""

@@ -8,8 +8,8 @@ from typing import Any
 
 from emq_ops.daemon import clock
 from emq_ops.daemon.tasks import PassTask
-from emq_ops.passes.frame.contract import Facts, Glance
 from emq_ops.passes.frame.frame import PassOutcome
+from emq_ops.passes.frame.order import Facts, Glance
 from emq_ops.passes.observe.queue_state import QueueState
 from emq_ops.protocol.errors import EmqError, UnreachableError
 from emq_ops.protocol.scripts import load

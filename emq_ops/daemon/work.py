@@ -7,8 +7,8 @@ from typing import Any
 
 from emq_ops.daemon.tasks import PassTask
 from emq_ops.passes.frame.context import Services
-from emq_ops.passes.frame.contract import Order
 from emq_ops.passes.frame.frame import LeaseSource, PassOutcome, run_pass
+from emq_ops.passes.frame.order import Order
 from emq_ops.protocol import deadline
 
 _NO_LIMIT_SECONDS = 3.15e7

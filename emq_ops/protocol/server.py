@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import fnmatch
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -33,20 +32,16 @@ from emq_ops.protocol.connection.topology import Standalone, Topology
 from emq_ops.protocol.connection.url import parse
 from emq_ops.protocol.errors import (
     EmqError,
-    IncompatibleError,
     ReconnectedError,
-    ServerError,
     UnreachableError,
-    one_line,
 )
 from emq_ops.protocol.scripts import Script
+from emq_ops.protocol.wire_fence import accept
 
 __all__ = ["Arg", "ConnectionOptions", "Server", "ServerSession", "connect", "reply_error"]
 
 SCANS = 4
 """How often all primaries are scanned at the most while slots move between them."""
-OUR_VERSION = "echomq:3.0.0"
-"""What `claim_version` writes where nothing stands yet."""
 
 
 class _Sender(Protocol):
@@ -64,7 +59,7 @@ class Server:
         self._sender = sender
         self._gate = gate
         self._topology = topology
-        self._options = options
+        self.options = options
         self.where = where
 
     def read(self, *command: Arg) -> Any:
@@ -161,7 +156,7 @@ class Server:
 
     def subscribe(self, *channels: str) -> Subscription:
         """Listens to channels on a connection of its own; a context manager with ``get(timeout)``."""
-        return Subscription(self._topology, channels, self._options.socket_seconds)
+        return Subscription(self._topology, channels, self.options.socket_seconds)
 
     @staticmethod
     def deadline(seconds: float) -> contextlib.AbstractContextManager[None]:
@@ -169,30 +164,11 @@ class Server:
         OutcomeUnknownError. The same as ``emq_ops.protocol.deadline.deadline``, which other stores honour too."""
         return deadline.deadline(seconds)
 
-    def version(self) -> str | None:
-        """The wire version that the server carries, or None."""
-        found = self.read("GET", keyspace.VERSION_KEY)
-        return None if found is None else found.decode("utf-8", "replace")
-
-    def claim_version(self, version: str = OUR_VERSION) -> str:
-        """Writes the wire version where none stands; returns the one that stands then. For workers that are told to:
-        nothing else here writes it. A user who may only read it leaves it to others. Raises IncompatibleError when
-        another version came first."""
-        if self.version() is None:
-            try:
-                self.write("SET", keyspace.VERSION_KEY, version, "NX")
-            except ServerError as fault:
-                if fault.code != "NOPERM":
-                    raise
-        found = self.version() or version
-        _accept(found, self._options, self.where)
-        return found
-
     def hurried(self, seconds: float) -> Server:
         """The same server, for calls that come again by themselves: nothing is tried twice, and no node is waited for
         longer than `seconds`. Closed with this one."""
-        seconds = min(seconds, self._options.socket_seconds)
-        options = dataclasses.replace(self._options, patience=0.0, socket_timeout=seconds)
+        seconds = min(seconds, self.options.socket_seconds)
+        options = dataclasses.replace(self.options, patience=0.0, socket_timeout=seconds)
         return Server(CommandDispatcher(self._topology, options, self._gate), self._topology, options, self.where)
 
     def shards(self, queues: Iterable[str]) -> list[list[str]]:
@@ -232,9 +208,9 @@ class Server:
     @contextlib.contextmanager
     def _pinned(self, node: Node) -> Iterator[ServerSession]:
         link = node.take()
-        pinned = Pinned(link, node, self._options, self._topology)
+        pinned = Pinned(link, node, self.options, self._topology)
         try:
-            yield ServerSession(pinned, self._topology, self._options, self.where)
+            yield ServerSession(pinned, self._topology, self.options, self.where)
         except BaseException:
             link.close()  # a reply may still be under way
             raise
@@ -279,15 +255,6 @@ def _slot(queue: str) -> int:
     return keyspace.slot(keyspace.keys_of(queue).base)
 
 
-def _accept(version: str, options: ConnectionOptions, where: str) -> None:
-    if not any(fnmatch.fnmatchcase(version, pattern) for pattern in options.accept_versions):
-        raise IncompatibleError(
-            f"the server speaks '{one_line(version)}', and this tool {' or '.join(options.accept_versions)}",
-            where=where,
-            fix="take the emq-ops of that version, or list it under accept_versions",
-        )
-
-
 def connect(url: str, options: ConnectionOptions | None = None, *, base_dir: str | Path | None = None) -> Server:
     """Opens `url` (see ``connection.url``), having looked at the version fence.
 
@@ -312,7 +279,7 @@ def connect(url: str, options: ConnectionOptions | None = None, *, base_dir: str
         if isinstance(found, EmqError):
             raise found
         if found is not None:
-            _accept(found.decode("utf-8", "replace"), target.options, target.where)
+            accept(found.decode("utf-8", "replace"), target.options, target.where)
 
     gate = Gate(look, remembers=not topology.single)
     sender = CommandDispatcher(topology, target.options, gate)

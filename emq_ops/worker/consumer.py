@@ -16,6 +16,7 @@ from emq_ops.protocol import native
 from emq_ops.protocol.errors import BadInputError
 from emq_ops.protocol.queue import Queue, positive
 from emq_ops.protocol.transitions.claims import Claim
+from emq_ops.protocol.wire_fence import claim_version
 from emq_ops.worker import events
 from emq_ops.worker.events import ConsumerReport, JobLeaseLost, Listener, Signalled, Started
 from emq_ops.worker.handlers import AsyncLoop, Handler, HandlerPool, ThreadEndedError, call
@@ -147,7 +148,7 @@ class Consumer:
 
     def _open(self) -> None:
         if self._settings.claim_version:
-            self._queue.server.claim_version()
+            claim_version(self._queue.server)
         self._keeper.start()
         if self._listener is not None:
             self._listener.start()

@@ -31,6 +31,7 @@ from emq_ops.protocol.transitions.enqueue import enqueue
 from emq_ops.protocol.transitions.jobs import reprocess, update_progress
 from emq_ops.protocol.transitions.reads import JobState, counts, job_state
 from emq_ops.protocol.transitions.settle import complete
+from emq_ops.protocol.wire_fence import claim_version, version_of
 from tests.contract.places import KINDS, Place, open_place
 from tests.support import roles
 
@@ -198,7 +199,7 @@ def test_an_accepted_version_is_fine_and_another_is_refused(server: Server, plac
     def again() -> None:
         connect(place.url, place.options, base_dir=place.base_dir).close()
 
-    assert server.version() is None
+    assert version_of(server) is None
     server.write("SET", keyspace.VERSION_KEY, "echomq:3.9.1")
     again()
     server.write("SET", keyspace.VERSION_KEY, "echomq:4.0.0\n")
@@ -207,7 +208,7 @@ def test_an_accepted_version_is_fine_and_another_is_refused(server: Server, plac
             again()
         accepting = replace(place.options, accept_versions=("echomq:3.*", "echomq:4.*"))
         with connect(place.url, accepting, base_dir=place.base_dir) as newer:
-            assert newer.version() == "echomq:4.0.0\n"
+            assert version_of(newer) == "echomq:4.0.0\n"
     finally:
         server.write("DEL", keyspace.VERSION_KEY)
 
@@ -230,12 +231,12 @@ def test_every_role_gets_in_with_the_rights_of_its_file(server: Server, place: P
 
 
 def test_a_worker_claims_the_version_once(server: Server) -> None:
-    assert server.claim_version() == "echomq:3.0.0"
-    assert server.claim_version("echomq:3.7.0") == "echomq:3.0.0"
+    assert claim_version(server) == "echomq:3.0.0"
+    assert claim_version(server, "echomq:3.7.0") == "echomq:3.0.0"
     server.write("SET", keyspace.VERSION_KEY, "other:1")
     try:
         with pytest.raises(IncompatibleError):
-            server.claim_version()
+            claim_version(server)
     finally:
         server.write("DEL", keyspace.VERSION_KEY)
 

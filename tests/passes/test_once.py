@@ -12,8 +12,8 @@ from emq_ops.ledger import requests, runs
 from emq_ops.ledger.ledger import Ledger
 from emq_ops.ledger.requests import Request
 from emq_ops.passes.frame.context import Context, Services
-from emq_ops.passes.frame.contract import Order
 from emq_ops.passes.frame.once import Patience, RequestFailedError, run_once
+from emq_ops.passes.frame.order import Order
 from emq_ops.passes.lease.holder import DAEMON
 from emq_ops.passes.lease.queue_lease import HeldQueueError, QueueLease
 from emq_ops.passes.sweep.declared import SWEEP

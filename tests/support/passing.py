@@ -10,8 +10,9 @@ from typing import Any
 from emq_ops.ledger.ledger import Ledger
 from emq_ops.passes.events import nowhere
 from emq_ops.passes.frame.context import Context, Services
-from emq_ops.passes.frame.contract import Order, Pass
+from emq_ops.passes.frame.contract import Pass
 from emq_ops.passes.frame.frame import run_pass
+from emq_ops.passes.frame.order import Order
 from emq_ops.passes.frame.record import RunRow
 from emq_ops.passes.frame.stores import Stores
 from emq_ops.passes.lease.kept import GivenLease, KeptLease
@@ -122,9 +123,9 @@ class ShelfStores(Stores):
     def configured(self) -> bool:
         return self._archiver is not None
 
-    def dead_archive(self, context: Context) -> DeadArchiver:
+    def dead_archive(self, q: Queue, policy: DeadPolicy, fence: Fence, ledger: Ledger) -> DeadArchiver:
         assert self._archiver is not None
-        return self._archiver(context.begin()) if callable(self._archiver) else self._archiver
+        return self._archiver(fence) if callable(self._archiver) else self._archiver
 
 
 def run_by(what: Pass, server: Server, order: Order, ledger: Ledger, fence: Fence, **more: Any) -> Any:
@@ -150,9 +151,9 @@ def trim(server: Server, queue: str, policy: DeadPolicy, ledger: Ledger, fence: 
 def context_of(server: Server, queue: str, ledger: Ledger, fence: Fence | None, run: str = "") -> Context:
     """A run of a sweep under way, for parts of passes."""
     order = Order(queue, StalledPolicy())
-    record = RunRow(nowhere, SWEEP, order)
+    record = RunRow(nowhere, SWEEP.name, order)
     record.run = run
-    return Context(SWEEP, order, running(server, ledger), server, SweepReport(queue), record, fence)
+    return Context(SWEEP.name, order, running(server, ledger), server, SweepReport(queue), record, fence)
 
 
 @contextlib.contextmanager

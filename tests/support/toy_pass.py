@@ -6,7 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from emq_ops.passes.frame.context import Context
-from emq_ops.passes.frame.contract import Facts, Order, Pass, Prediction
+from emq_ops.passes.frame.contract import Pass
+from emq_ops.passes.frame.order import Facts, Order, Prediction
 from emq_ops.passes.observe.queue_work import QueueWork
 from emq_ops.passes.report import PassReport
 from emq_ops.policy.kinds import POSITIVE

@@ -14,7 +14,8 @@ from emq_archive.write.facts import StreamFacts
 from emq_ops.ledger.ownership import states_of
 from emq_ops.passes.archive.report import ArchiveReport
 from emq_ops.passes.frame.context import Context
-from emq_ops.passes.frame.contract import Facts, Glance, Order, Prediction, Work
+from emq_ops.passes.frame.contract import Work
+from emq_ops.passes.frame.order import Facts, Glance, Order, Prediction
 from emq_ops.passes.lease.holder import who
 from emq_ops.policy.models import ArchivePolicy, Redaction, StreamPolicy
 from emq_ops.protocol.deadline import deadline

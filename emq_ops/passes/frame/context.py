@@ -14,7 +14,7 @@ from emq_ops.ledger.ledger import Ledger
 from emq_ops.ledger.runs import PendingRuns
 from emq_ops.passes.events import Emit, Event, alert, nowhere
 from emq_ops.passes.frame.budget import TimeBudget
-from emq_ops.passes.frame.contract import Order, Pass
+from emq_ops.passes.frame.order import Order
 from emq_ops.passes.frame.record import RunRow
 from emq_ops.passes.frame.stores import NO_STORES, Stores
 from emq_ops.passes.lease.holder import DAEMON
@@ -52,12 +52,15 @@ class Services:
 
 @dataclass(slots=True)
 class Context:
-    """One life of a run. `server`: of this life alone; `report`: of the whole run, over all its lives; `carried`: what
-    the pass carries from one life of the run to the next; `life`: 0 for the first; `state`: the queue as it was when
-    this life began (None: the pass does not observe); `now_ms`: the server's clock then, unix ms; `newest`: the queue's
-    newest interruption; `budget`: how much of the caller's time is left."""
+    """One life of a run of the pass `name`.
 
-    what: Pass
+    `server`: of this life alone; `report`: of the whole run, over all its lives; `carried`: what the pass carries from
+    one life of the run to the next; `life`: 0 for the first; `state`: the queue as it was when this life began (None:
+    the pass does not observe); `now_ms`: the server's clock then, unix ms; `newest`: the queue's newest interruption;
+    `budget`: how much of the caller's time is left.
+    """
+
+    name: str
     order: Order
     services: Services
     server: Server
@@ -100,7 +103,7 @@ class Context:
     def seen(self) -> QueueState:
         """The queue as it was when this life began."""
         if self.state is None:
-            raise AssertionError(f"the pass {self.what.name} does not observe")
+            raise AssertionError(f"the pass {self.name} does not observe")
         return self.state
 
     def begin(self, *, tell: bool = True) -> Fence:
@@ -128,4 +131,4 @@ class Context:
     @property
     def memory_key(self) -> Hashable:
         """Where `Services.memory` has what this pass remembers of this queue and target."""
-        return self.what.name, self.queue, self.order.target
+        return self.name, self.queue, self.order.target

@@ -6,9 +6,11 @@ Light on purpose: whoever only reads files (the schema, `validate`) pays for no 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+from emq_ops.passes.frame.order import Facts, Glance, Order, Prediction
 
 if TYPE_CHECKING:
     from emq_ops.ledger.ledger import Ledger
@@ -16,90 +18,6 @@ if TYPE_CHECKING:
 
 Protected = Literal["runs", "as applied", "refused"]
 """What `protect: true` on a queue does to a pass: nothing; it refuses bounds of a caller's own; it refuses the pass."""
-
-
-class RunReport(Protocol):
-    """What a run of a pass hands back. `status`: done, held, stopped (a guard refused), dry; `more`: the time ran out
-    with work left; `notes`: what an operator should know."""
-
-    status: str
-    run: str | None
-    notes: list[str]
-
-    @property
-    def more(self) -> bool: ...
-
-    @property
-    def idle(self) -> bool:
-        """Whether there was nothing to do and nothing to say."""
-        ...
-
-    def counts(self) -> dict[str, int]:
-        """The numbers, for the ledger."""
-        ...
-
-    def as_row(self) -> dict[str, Any]:
-        """As a plain dict, for renderers: the stable JSON form."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class Prediction:
-    """What a run would do now. `report`: the same in numbers (``status`` dry); `jobs`: whom it would touch, in order;
-    `removals`: how many would go for good; `count`: how many it would touch, named or not; `moves`: from which state to
-    which, in words."""
-
-    report: Any
-    jobs: tuple[str, ...] = ()
-    removals: int = 0
-    count: int = 0
-    moves: tuple[str, str] = ("", "")
-
-
-@dataclass(frozen=True, slots=True)
-class Facts:
-    """What is known before a run. `now`: a glance at this moment; `rest`: how things stood when the last run had
-    nothing left to do, None where that is not known; `rest_s`: seconds since."""
-
-    policy: Any
-    now: Any
-    rest: Any = None
-    rest_s: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class Order:
-    """What a door asks for.
-
-    `policy`: of the pass's policy type; `applied`: it is the config's or the applied revision's, not bounds of a
-    caller's own. `target`: the name below the section where it is a mapping (a stream), else ''. `trigger`: command,
-    daemon, playbook, request, once. `only`: ids that bound the run: it may touch fewer, never others. `force`: all that
-    may go goes at once. `lease_ms`: the queue's longest job lease. `options`: more that this pass alone understands.
-    `progress`: called with how many of how many; `failed`: called with the report, as far as it came, of a run that
-    ends with a fault.
-    """
-
-    queue: str
-    policy: Any
-    target: str = ""
-    trigger: str = "command"
-    applied: bool = True
-    only: Collection[str] | None = None
-    force: bool = False
-    lease_ms: int = 30_000
-    options: Mapping[str, Any] = field(default_factory=dict)
-    progress: Callable[[int, int], None] | None = None
-    failed: Callable[[Any], None] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Glance:
-    """A cheap look: a read-only script without arguments, its keys, and what makes its reply facts. Many are asked in
-    one flush, each pair of script and keys once."""
-
-    script: str
-    keys: tuple[str, ...]
-    parse: Callable[[Any], Any]
 
 
 class Work:

@@ -12,7 +12,8 @@ from typing import Any, Protocol
 from emq_ops.ledger import holds, tokens
 from emq_ops.ledger.ledger import Ledger
 from emq_ops.passes.frame.context import Context, Services
-from emq_ops.passes.frame.contract import Order, Pass, Prediction, Work
+from emq_ops.passes.frame.contract import Pass, Work
+from emq_ops.passes.frame.order import Order, Prediction
 from emq_ops.passes.frame.record import RunRow
 from emq_ops.passes.frame.refusal import OnHoldError, ProtectedError, check_protected
 from emq_ops.passes.lease.holder import DAEMON
@@ -57,7 +58,7 @@ def run_pass(services: Services, what: Pass, order: Order, lease: LeaseSource) -
     nothing more was written), and what server, ledger, archive and the pass raise.
     """
     work, ledger = what.loaded, services.state
-    report, record = work.report(order), RunRow(services.emit, what, order)
+    report, record = work.report(order), RunRow(services.emit, what.name, order)
     carried: dict[str, Any] = {}
     with _accounted(ledger, order, record, report):
         check_protected(what, order)
@@ -67,8 +68,8 @@ def run_pass(services: Services, what: Pass, order: Order, lease: LeaseSource) -
                 fence = lease.hold()
                 report.token = fence.token
                 with _life(services, what, order) as server:
-                    context = Context(what, order, services, server, report, record, fence, life, carried)
-                    return _run(work, context)
+                    context = Context(what.name, order, services, server, report, record, fence, life, carried)
+                    return _run(what, work, context)
             except FenceError as fault:
                 _forget(services, order.queue)
                 if fault.above:
@@ -103,7 +104,7 @@ def _accounted(ledger: Ledger, order: Order, record: RunRow, report: Any) -> Ite
 
 def refuse(services: Services, what: Pass, order: Order, refusal: EmqError) -> None:
     """Records that a run was not begun, where a door found that out before it had a lease."""
-    RunRow(services.emit, what, order).refuse(services.state, refusal.what, what.loaded.report(order))
+    RunRow(services.emit, what.name, order).refuse(services.state, refusal.what, what.loaded.report(order))
 
 
 def predict_pass(services: Services, what: Pass, order: Order) -> Prediction:
@@ -111,8 +112,8 @@ def predict_pass(services: Services, what: Pass, order: Order) -> Prediction:
     raises of protection and of reading."""
     check_protected(what, order)
     work = what.loaded
-    record = RunRow(services.emit, what, order)
-    return work.predict(Context(what, order, services, services.server, work.report(order), record))
+    record = RunRow(services.emit, what.name, order)
+    return work.predict(Context(what.name, order, services, services.server, work.report(order), record))
 
 
 @contextlib.contextmanager
@@ -125,10 +126,10 @@ def _life(services: Services, what: Pass, order: Order) -> Iterator[Server]:
         yield session
 
 
-def _run(work: Work, context: Context) -> PassOutcome:
+def _run(what: Pass, work: Work, context: Context) -> PassOutcome:
     """One life. Raises OnHoldError."""
     queue, server = context.queue, context.server
-    if context.what.observes:
+    if what.observes:
         context.state = observe(server, queue)
     context.now_ms = context.state.now_ms if context.state is not None else server.now_ms(queue)
     with context.ledger.read() as connection:

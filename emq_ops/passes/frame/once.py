@@ -10,8 +10,9 @@ from typing import Any
 from emq_ops.ledger import requests
 from emq_ops.ledger.requests import Request
 from emq_ops.passes.frame.context import Services
-from emq_ops.passes.frame.contract import Order, Pass
+from emq_ops.passes.frame.contract import Pass
 from emq_ops.passes.frame.frame import refuse, run_pass
+from emq_ops.passes.frame.order import Order
 from emq_ops.passes.frame.refusal import ProtectedError, check_protected
 from emq_ops.passes.lease.holder import DAEMON, who
 from emq_ops.passes.lease.kept import KeptLease

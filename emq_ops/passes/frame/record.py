@@ -10,7 +10,7 @@ from emq_ops.ledger.ledger import Ledger
 from emq_ops.ledger.runs import PendingRuns, Run
 from emq_ops.passes.events import Emit, PassEnded, PassStarted
 from emq_ops.passes.frame.budget import at_the_end
-from emq_ops.passes.frame.contract import Order, Pass
+from emq_ops.passes.frame.order import Order
 from emq_ops.passes.lease.holder import who
 from emq_ops.policy.rows import as_row
 from emq_ops.protocol.errors import EmqError, OutcomeUnknownError, ReconnectedError
@@ -18,10 +18,10 @@ from emq_ops.protocol.fence import Fence
 
 
 class RunRow:
-    """`run`: its id, '' until it is opened; `closed`: how it ended is written."""
+    """Of a run of the pass `name`. `run`: its id, '' until it is opened; `closed`: how it ended is written."""
 
-    def __init__(self, emit: Emit, what: Pass, order: Order) -> None:
-        self._emit, self._what, self._order = emit, what, order
+    def __init__(self, emit: Emit, name: str, order: Order) -> None:
+        self._emit, self._name, self._order = emit, name, order
         self._row: Run | None = None
         self.run = ""
         self.closed = False
@@ -32,9 +32,7 @@ class RunRow:
         order = self._order
         target = {"stream": order.target} if order.target else {}
         policy = {**target, **as_row(order.policy)}
-        return runs.new(
-            self._what.name, order.queue, holder=who(), trigger=order.trigger, token=self._token, policy=policy
-        )
+        return runs.new(self._name, order.queue, holder=who(), trigger=order.trigger, token=self._token, policy=policy)
 
     def open(self, ledger: Ledger, fence: Fence, *, tell: bool) -> None:
         """Records that the run begins; a later life goes on with the same row, under its own lease."""
@@ -108,11 +106,11 @@ class RunRow:
     def _tell_start(self) -> None:
         if not self._told:
             self._told = True
-            self._emit(PassStarted(self._order.queue, self.run, kind=self._what.name, token=self._token))
+            self._emit(PassStarted(self._order.queue, self.run, kind=self._name, token=self._token))
 
     def _tell_end(self, status: str, counts: dict[str, int], error: str | None = None) -> None:
         self._tell_start()
-        kind, queue = self._what.name, self._order.queue
+        kind, queue = self._name, self._order.queue
         self._emit(PassEnded(queue, self.run, kind=kind, status=status, counts=counts, error=error))
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from emq_ops.ledger.holds import Hold
-from emq_ops.passes.frame.contract import Order, Pass
+from emq_ops.passes.frame.contract import Pass
+from emq_ops.passes.frame.order import Order
 from emq_ops.protocol.errors import BadInputError, EmqError
 
 

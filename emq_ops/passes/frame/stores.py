@@ -12,8 +12,11 @@ from emq_ops.protocol.errors import BadInputError
 if TYPE_CHECKING:
     from emq_archive.local.store import SqlStore
     from emq_archive.ports import Remote
-    from emq_ops.passes.frame.context import Context
+    from emq_ops.ledger.ledger import Ledger
     from emq_ops.passes.trim.archiver import DeadArchiver
+    from emq_ops.policy.models import DeadPolicy
+    from emq_ops.protocol.fence import Fence
+    from emq_ops.protocol.queue import Queue
 
 _DEAD_ARCHIVE = "emq_ops.passes.trim.into_archive"
 """Imported when a trim archives: one that does not need not pay for it."""
@@ -51,9 +54,9 @@ class Stores:
                 self._remote = self._open_remote()
             return self._remote
 
-    def dead_archive(self, context: Context) -> DeadArchiver:
+    def dead_archive(self, q: Queue, policy: DeadPolicy, fence: Fence, ledger: Ledger) -> DeadArchiver:
         """The archive of a queue's dead jobs, written under the run's lease. Raises as `local` and `remote`."""
-        made: DeadArchiver = importlib.import_module(_DEAD_ARCHIVE).archiver(context)
+        made: DeadArchiver = importlib.import_module(_DEAD_ARCHIVE).archiver(self, q, policy, fence, ledger)
         return made
 
     def close(self) -> None:

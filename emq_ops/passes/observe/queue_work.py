@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from emq_ops.passes.frame.contract import Glance, Work
+from emq_ops.passes.frame.contract import Work
+from emq_ops.passes.frame.order import Glance
 from emq_ops.passes.observe.queue_state import QueueState, keys_to_observe, queue_state
 from emq_ops.protocol.keyspace import keys_of
 

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from emq_ops.passes.frame.context import Context
-from emq_ops.passes.frame.contract import Facts, Glance, Order, Prediction, Work
+from emq_ops.passes.frame.contract import Work
+from emq_ops.passes.frame.order import Facts, Glance, Order, Prediction
 from emq_ops.passes.promote.declared import PromotePolicy
 from emq_ops.passes.report import NAMED, PassReport, name_some
 from emq_ops.protocol.keyspace import keys_of

@@ -10,7 +10,7 @@ from emq_ops.ledger import interruptions
 from emq_ops.ledger.interruptions import Contact
 from emq_ops.passes.events import Died, SliceSwept
 from emq_ops.passes.frame.context import Context
-from emq_ops.passes.frame.contract import Facts, Order, Prediction
+from emq_ops.passes.frame.order import Facts, Order, Prediction
 from emq_ops.passes.observe.competitors import check_competitors
 from emq_ops.passes.observe.evidence import JudgingContext, LapsedLease
 from emq_ops.passes.observe.interruptions import judging_context

@@ -10,7 +10,7 @@ from emq_ops.ledger.bounds import Bound
 from emq_ops.ledger.ledger import Ledger
 from emq_ops.ledger.victims import Listing, Victim, close_trimmed, find_victims, note, up_to
 from emq_ops.passes.frame.context import Context
-from emq_ops.passes.frame.contract import Facts, Order, Prediction
+from emq_ops.passes.frame.order import Facts, Order, Prediction
 from emq_ops.passes.observe.queue_state import QueueState, observe, same_life
 from emq_ops.passes.observe.queue_work import QueueWork
 from emq_ops.passes.observe.reconcile import agreed, reconcile

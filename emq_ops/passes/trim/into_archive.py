@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from emq_archive.model import Writer
 from emq_archive.write.dead import DeadArchive
+from emq_ops.ledger.ledger import Ledger
 from emq_ops.ledger.ownership import states_of
 from emq_ops.passes.archive.stream import archiving
-from emq_ops.passes.frame.context import Context
+from emq_ops.passes.frame.stores import Stores
 from emq_ops.passes.lease.holder import who
 from emq_ops.passes.trim.archiver import DeadArchiver
+from emq_ops.policy.models import DeadPolicy
+from emq_ops.protocol.fence import Fence
 from emq_ops.protocol.queue import Queue
 
 
-def archiver(context: Context) -> DeadArchiver:
-    """The archive of the queue's dead jobs, written under the run's lease. Raises BadInputError where none is
-    configured."""
-    fence, stores = context.begin(), context.services.stores
-    writer = Writer(fence.state, fence.token, who(), states_of(context.ledger))
-    policy = archiving(context.policy.archiving)
-    return DeadArchive(Queue(context.server, context.queue), stores.local(), stores.remote(), policy, writer)
+def archiver(stores: Stores, q: Queue, policy: DeadPolicy, fence: Fence, ledger: Ledger) -> DeadArchiver:
+    """The archive of the queue's dead jobs, written under `fence`. Raises BadInputError where none is configured."""
+    writer = Writer(fence.state, fence.token, who(), states_of(ledger))
+    return DeadArchive(q, stores.local(), stores.remote(), archiving(policy.archiving), writer)

@@ -7,7 +7,7 @@ from collections.abc import Collection
 from emq_ops.ledger import deaths
 from emq_ops.ledger.ledger import Ledger
 from emq_ops.ledger.victims import Victim
-from emq_ops.passes.frame.contract import Prediction
+from emq_ops.passes.frame.order import Prediction
 from emq_ops.passes.observe.reconcile import PAGE, identities
 from emq_ops.passes.report import name_some
 from emq_ops.passes.trim.call import call_tail, note_stay

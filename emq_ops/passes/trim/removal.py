@@ -18,6 +18,7 @@ from emq_ops.passes.trim.report import TrimReport
 from emq_ops.policy.models import DeadPolicy
 from emq_ops.protocol.errors import EmqError
 from emq_ops.protocol.keyspace import keys_of
+from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.scripts import load
 from emq_ops.protocol.server import Arg
 
@@ -49,7 +50,9 @@ class Removal:
             else:
                 self._delete(victims, None, keep_flow_records(context.server, context.ledger, self.keys, victims))
             return
-        archiver = context.services.stores.dead_archive(context)
+        archiver = context.services.stores.dead_archive(
+            Queue(context.server, context.queue), self.policy, context.begin(), context.ledger
+        )
         going: Future[None] | None = None
         with ThreadPoolExecutor(max_workers=1, thread_name_prefix="trim") as behind:  # leaving waits for what is going
             try:

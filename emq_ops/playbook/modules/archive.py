@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 from emq_ops.passes.archive.declared import ARCHIVE
-from emq_ops.passes.frame.contract import Order
+from emq_ops.passes.frame.order import Order
 from emq_ops.passes.trim.declared import TRIM
 from emq_ops.playbook.context import TaskContext
 from emq_ops.playbook.foretold import DEAD, RECORDS

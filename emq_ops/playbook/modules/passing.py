@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from emq_ops.passes.frame.contract import Order, Pass, Prediction
+from emq_ops.passes.frame.contract import Pass
 from emq_ops.passes.frame.frame import predict_pass
 from emq_ops.passes.frame.once import run_once
+from emq_ops.passes.frame.order import Order, Prediction
 from emq_ops.playbook.context import TaskContext
 from emq_ops.playbook.errors import TaskFailure
 from emq_ops.playbook.foretold import ALL_SETS, PENDING, SCHEDULED

@@ -19,8 +19,8 @@ from emq_archive.model import Policy, Writer
 from emq_archive.remote import open_remote
 from emq_archive.write.dead import DeadArchive
 from emq_ops.ledger.ledger import open_ledger
-from emq_ops.passes.frame.contract import Order
 from emq_ops.passes.frame.once import Patience, run_once
+from emq_ops.passes.frame.order import Order
 from emq_ops.passes.registry import by_name
 from emq_ops.policy.models import DeadPolicy, StalledPolicy
 from emq_ops.protocol.queue import Queue

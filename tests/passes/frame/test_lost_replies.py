@@ -15,8 +15,8 @@ from emq_ops.ledger import runs
 from emq_ops.ledger.ledger import Ledger
 from emq_ops.passes.acts.undo import undo_run
 from emq_ops.passes.frame.context import Services
-from emq_ops.passes.frame.contract import Order
 from emq_ops.passes.frame.once import run_once
+from emq_ops.passes.frame.order import Order
 from emq_ops.passes.frame.stores import Stores
 from emq_ops.passes.promote.declared import PromotePolicy
 from emq_ops.passes.registry import PASSES, by_name

@@ -8,7 +8,7 @@ from emq_ops.ledger import runs
 from emq_ops.ledger.holds import Hold, hold, release
 from emq_ops.ledger.ledger import Ledger
 from emq_ops.passes.frame.context import Context
-from emq_ops.passes.frame.contract import Order
+from emq_ops.passes.frame.order import Order
 from emq_ops.protocol.errors import EmqError
 from emq_ops.protocol.fence import Fence
 from emq_ops.protocol.server import Server

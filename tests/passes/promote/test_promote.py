@@ -9,8 +9,8 @@ import pytest
 from emq_ops.ledger import runs
 from emq_ops.ledger.ledger import Ledger
 from emq_ops.passes.frame.context import Services
-from emq_ops.passes.frame.contract import Order
 from emq_ops.passes.frame.frame import predict_pass
+from emq_ops.passes.frame.order import Order
 from emq_ops.passes.promote.declared import PROMOTE, PromotePolicy
 from emq_ops.passes.promote.promote import SLICE, PromoteReport
 from emq_ops.protocol.errors import FenceError
