@@ -14,6 +14,7 @@ from emq_ops.cli.root import COMMANDS, LazyGroup
 from emq_ops.ledger.ledger import open_ledger
 from emq_ops.ledger.runs import IdleBook
 from emq_ops.protocol import ids
+from emq_ops.protocol.conformance.keyspace import dump_keyspace
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import Server
 from emq_ops.protocol.transitions.enqueue import enqueue
@@ -83,6 +84,87 @@ def test_messages_and_pages_name_commands_that_exist() -> None:
                 for verb in words[1].split("|"):
                     assert f"{words[0]} {verb}" in TREE, f"{file.name}: emq-ops {quoted}"
     assert named > 30
+
+
+WITHOUT_LOOKING = {
+    "acl": "a role's rights are written before its queue is made",
+    "config show": "it tells what would hold for a queue, whether it exists or not",
+}
+"""Commands that take any name, and why."""
+REQUIRED = {
+    "handler": "tests.support.handlers:waits",
+    "jobs": "JOB0STBBIRAKHo",
+    "max_stalled": "2",
+    "playbook": "health-check",
+    "segment": "queue=orders/x.parquet",
+    "sql": "select 1",
+    "stream": "completions",
+}
+"""What stands for the other arguments that a command can't do without."""
+MORE = {
+    "archive erase": ["--job", "JOB0STBBIRAKHo"],
+    "archive rehydrate": ["--job", "JOB0STBBIRAKHo"],
+    "hold": ["--for", "1h"],
+    "maintenance start": ["--for", "1h"],
+    "play": ["health-check"],
+    "worker enqueue": ["x"],
+    "worker run": ["--until-idle"],
+}
+
+
+def naming_a_queue() -> list[tuple[str, list[str]]]:
+    """Every command that can be given a queue, as the words that give it one that is not there."""
+    found = []
+    for words, command in TREE.items():
+        if getattr(command, "commands", None) or words in WITHOUT_LOOKING:
+            continue
+        queues = [p for p in command.params if p.name in ("queue", "queues")]
+        if not queues:
+            continue
+        argv = words.split()
+        for param in command.params:
+            if param in queues:
+                argv += ["ordres"] if param.param_type_name == "argument" else [param.opts[0], "ordres"]
+            elif param.required:
+                value = REQUIRED[param.name]
+                argv += [value] if param.param_type_name == "argument" else [param.opts[0], value]
+        found.append((words, argv + MORE.get(words, [])))
+    return found
+
+
+@pytest.mark.parametrize(("words", "argv"), naming_a_queue())
+def test_a_queue_that_nothing_names_is_an_error_with_the_nearest_name(
+    words: str, argv: list[str], site: Server
+) -> None:
+    before = dump_keyspace(site)
+    ran = emq(*argv)
+    assert (ran.code, ran.out) == (4, ""), ran
+    assert "'ordres'" in ran.err
+    assert "did you mean 'orders'?" in ran.err
+    assert dump_keyspace(site) == before
+    assert not Path("state.db").exists() or emq("runs", "ls", "--output", "json").json == []
+
+
+def test_every_way_to_name_a_queue(site: Server) -> None:
+    """The YAML, a key of the server, a revision, a hold, the archive's two sides; and --new for a job of another."""
+    for key in ("emq:{lane}:g:GRP0SS8QFjgi3i:pending", "emq:{late}:schedule"):
+        site.write("ZADD", key, 0, ids.mint())
+    site.write("XADD", "emq:{kept}:stream:completions", "*", "a", "b")
+    for queue in ("orders", "lane", "late", "kept"):
+        assert emq("runs", "ls", "--queue", queue).code == 0, queue
+    assert emq("archive", "fold", "kept").code == 0
+    assert emq("hold", "late", "--for", "1h").code == 0
+    site.write("FLUSHALL")
+    for queue in ("kept", "late"):
+        assert emq("doctor", queue, "--only", "ghost").code == 0, queue
+    assert emq("runs", "ls", "--queue", "lane").code == 4
+    Path("state.db").unlink()
+    Path("archive.db").unlink()
+    assert emq("archive", "verify", "kept").code == 0
+    assert emq("runs", "ls", "--queue", "late").code == 4
+    assert emq("worker", "enqueue", "fresh", "x").code == 4
+    assert emq("worker", "enqueue", "fresh", "x", "--new").code == 0
+    assert emq("worker", "enqueue", "fresh", "x").code == 0
 
 
 VALUE = r"[A-Z]+|NAME=VALUE|[a-z]+(\|[a-z]+)+"
@@ -213,7 +295,7 @@ def test_validate_says_that_all_is_well_and_sees_a_bucket_without_its_slashes(si
 
 def test_import_names_the_queues_there_are(site: Server) -> None:
     ran = emq("import", "ordres")
-    assert (ran.code, ran.err) == (4, "emq-ops: 'ordres' takes no queue of the server (one of orders)\n")
+    assert (ran.code, ran.err) == (4, "emq-ops: 'ordres' takes no queue of the server (did you mean 'orders'?)\n")
 
 
 def test_a_selection_without_a_fit_is_told_in_words(site: Server) -> None:

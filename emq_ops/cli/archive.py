@@ -81,7 +81,7 @@ def status(
     queue = queue_name(queue)
     with context.server("archive") as server, context.local_for_a_look() as local:
         refs = [ref_of(queue, stream)] if stream is not None else local.streams()
-        require_queue(context, server, queue, *(ref.stream for ref in refs if ref.queue == queue))
+        require_queue(context, queue, server, streams=[ref.stream for ref in refs if ref.queue == queue])
         rows = [status_of(server, local, ref) for ref in refs if ref.queue == queue]
     if stream is not None and context.output in ("json", "table"):
         context.emit_one(rows[0])

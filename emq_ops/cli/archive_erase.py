@@ -19,6 +19,7 @@ from emq_ops.cli.context import CommandContext
 from emq_ops.cli.deploying import ask
 from emq_ops.cli.output import say
 from emq_ops.cli.progress import bar
+from emq_ops.cli.queues import require_queue
 from emq_ops.cli.values import now_ms
 from emq_ops.ledger.erasure import count_kept, scrub_state
 from emq_ops.ledger.ledger import Ledger
@@ -91,6 +92,7 @@ def erase(
     if not job:
         raise BadInputError("no job is named", fix="--job JOB")
     name, bound = queue_name(queue), point(upto, last=True) or LAST_ID
+    require_queue(context, name)
     if context.layers.effective(name).protect:
         raise BadInputError(f"queue {name} is protected", fix="take `protect: true` out of the config first")
     done = _Erasure(name, stream or "*", job, bound, dry_run)

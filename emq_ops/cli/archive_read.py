@@ -127,9 +127,9 @@ def _archive(context: CommandContext, ref: StreamRef, no_live: bool) -> Iterator
     policy = driver_policy(context.stream(ref.queue, ref.stream))
     with contextlib.ExitStack() as stack:
         live = None
+        require_queue(context, ref.queue)
         if ref.kind == "stream" and not no_live and context.names_server:
             server = stack.enter_context(context.server("archive"))
-            require_queue(context, server, ref.queue, ref.stream)
             live = LiveStream(Queue(server, ref.queue), ref.stream)
         local = stack.enter_context(context.local())
         remote = stack.enter_context(context.remote()) if context.wiring.archive_remote is not None else None
@@ -150,6 +150,7 @@ def verify(
     until it is, nothing is trimmed on top of it."""
     context = CommandContext.of(ctx)
     ref = ref_of(queue, stream)
+    require_queue(context, ref.queue)
     with context.local() as local, context.remote() as remote, bar(f"verify {ref}") as progress:
         found = emq_archive.upkeep.verify.verify(local, remote, ref, expect_head=expect_head, progress=progress)
     context.emit_one(found.as_row())
@@ -174,6 +175,7 @@ def restore(
     """
     context = CommandContext.of(ctx)
     ref = ref_of(queue, stream)
+    require_queue(context, ref.queue)
     with context.local() as local, context.remote() as remote, bar(f"restore {ref}") as progress:
         done = emq_archive.upkeep.restore.restore(
             local, remote, ref, now_ms=now_ms(), dry_run=dry_run, progress=progress

@@ -14,6 +14,7 @@ from emq_ops.cli.audit_parts import show_act
 from emq_ops.cli.context import CommandContext
 from emq_ops.cli.exits import EXIT_ERROR
 from emq_ops.cli.output import say
+from emq_ops.cli.queues import require_queue
 from emq_ops.passes.acts.options import RATE, ActOptions
 from emq_ops.passes.acts.undo import rehydrate_jobs
 from emq_ops.protocol.errors import BadInputError
@@ -44,6 +45,7 @@ def rehydrate(
     if not jobs and since is None and until is None and limit is None:
         raise BadInputError("nothing is selected", fix="--job, --from, --to or --limit; never everything by mistake")
     start, end = point(since, last=False), point(until, last=True)
+    require_queue(context, ref.queue)
     with context.local_for_a_look() as local, context.remote() as remote:
         archive = Archive(local, remote, ref)
         wanted: dict[str, None] = {}

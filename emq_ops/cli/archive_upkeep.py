@@ -22,6 +22,7 @@ from emq_ops.cli.context import CommandContext
 from emq_ops.cli.deploying import ask
 from emq_ops.cli.output import say
 from emq_ops.cli.progress import bar
+from emq_ops.cli.queues import require_queue
 from emq_ops.cli.values import duration_ms, now_ms
 from emq_ops.config.policies import dead_policy
 from emq_ops.ledger.ledger import Ledger
@@ -41,7 +42,9 @@ Grace = Annotated[
 
 @contextlib.contextmanager
 def upkeep_of(context: CommandContext, ref: StreamRef, *, destructive: bool = False) -> Iterator[LogShipper]:
-    """Opens what changes an archive. Raises BadInputError for a destructive verb on a protected queue."""
+    """Opens what changes an archive. Raises BadInputError for a queue that nothing names, and for a destructive verb on
+    a protected one."""
+    require_queue(context, ref.queue)
     if destructive and _policy(context, ref)[1]:
         raise BadInputError(f"queue {ref.queue} is protected", fix="take `protect: true` out of the config first")
     with context.ledger() as ledger, context.local() as local, context.remote() as remote:

@@ -51,7 +51,7 @@ def restarts(
     check_page(html, context.output)
     with context.ledger_if_there() as ledger:
         known = interruptions.contacted_queues(ledger) if ledger is not None else []
-        names = chosen(queues, known, context.layers.literals) if queues else None
+        names = chosen(context, queues, {*known, *context.layers.literals}) if queues else None
         found = audit_restarts(ledger, names, since_ms=_since(since), burst=burst)
     events = group_by_event(found.outcomes)
     if html is not None:
@@ -153,10 +153,11 @@ def what_would(
     check_page(html, context.output)
     with context.ledger_if_there() as ledger:
         if ledger is None:
+            chosen(context, queues or (), context.layers.literals)
             raise BadInputError("there is no state database, so nothing to replay", where=context.options.state)
         known = queues_to_replay(ledger)
         seen = {*known, *interruptions.contacted_queues(ledger)}
-        names = chosen(queues, seen, context.layers.literals) if queues else known
+        names = chosen(context, queues, {*seen, *context.layers.literals}) if queues else known
         found = begin(max_stalled, names)
         fates = fates_of(found, ledger, since_ms=_since(since) or None)
         if context.output in ("jsonl", "csv"):  # as they come: all of them, however many

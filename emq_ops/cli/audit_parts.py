@@ -36,7 +36,7 @@ def queues_of(
 ) -> list[str]:
     """The queues that a command is about: see `chosen`. With a ledger also those that the server lost."""
     live = {*server.queues(), *(interruptions.contacted_queues(ledger) if ledger is not None else ())}
-    return chosen(list(selectors or []), live, context.layers.literals)
+    return chosen(context, selectors or (), {*live, *context.layers.literals}, server)
 
 
 def longest_lease(context: CommandContext, queues: Sequence[str]) -> int:

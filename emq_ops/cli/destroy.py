@@ -10,6 +10,7 @@ from emq_ops.cli.context import CommandContext
 from emq_ops.cli.deploying import carry_out, deployment_of
 from emq_ops.cli.options import new_app
 from emq_ops.cli.output import say
+from emq_ops.cli.queues import require_queue
 from emq_ops.deploy.document import Document
 from emq_ops.protocol import globs
 from emq_ops.protocol.errors import BadInputError
@@ -30,6 +31,9 @@ def destroy(
     """Take the schedules away. Jobs, streams, archives and the settings on the server stay as they are."""
     context = CommandContext.of(ctx)
     with deployment_of(context, "destroy") as session:
+        for selector in queues or ():
+            if not globs.is_glob(selector):
+                require_queue(context, globs.literal(selector), session.server)
         applied = session.current()
         if applied is None:
             say("emq-ops: nothing was applied yet")

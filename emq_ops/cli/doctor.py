@@ -73,7 +73,7 @@ def doctor(
         return
     wanted, asked = kinds_named(only or []), kinds_named(also or [])
     with context.server("doctor") as server, context.ledger_if_there() as ledger:
-        names = chosen(queues or [], server.queues(), context.layers.literals)
+        names = chosen(context, queues or (), {*server.queues(), *context.layers.literals}, server)
         diagnosis = consult(server, names, ledger, listed=wanted | asked)
         diagnosis.findings += foundations_of(context, names, ledger)
         diagnosis = _only(diagnosis, wanted)

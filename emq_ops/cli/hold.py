@@ -40,7 +40,7 @@ def hold(
         raise BadInputError("for how long?", where="hold", fix="--for 2h")
     with context.server("hold") as server, context.ledger() as ledger:
         check_owner(server, queue, ledger)
-        require_queue(context, server, queue)
+        require_queue(context, queue, server)
         now = server.now_ms(queue)
         wanted = Hold(queue, now, now + ms, who(), why)
         holds.hold(ledger, wanted)

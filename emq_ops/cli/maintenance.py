@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
@@ -10,6 +9,7 @@ import typer
 from emq_ops.cli.context import CommandContext
 from emq_ops.cli.options import new_app
 from emq_ops.cli.output import say
+from emq_ops.cli.queues import chosen
 from emq_ops.cli.values import duration_ms
 from emq_ops.config.windows import windows
 from emq_ops.ledger import holds
@@ -19,7 +19,6 @@ from emq_ops.passes.lease.holder import who
 from emq_ops.passes.lease.owner import LeaseInfo, foreign_queues, lease_infos, led_queues
 from emq_ops.protocol.errors import BadInputError
 from emq_ops.protocol.globs import is_glob, literal, select
-from emq_ops.protocol.keyspace import queue_name
 from emq_ops.protocol.server import Server
 
 app = new_app("Windows in which lapsed leases are recovered without counting: deploys, migrations.")
@@ -31,12 +30,10 @@ def _row(window: Window, now_ms: int) -> dict[str, Any]:
     return {**window.as_row(), "open": window.start_ms <= now_ms < window.end_ms}
 
 
-def _checked(server: Server, selector: str, named: Sequence[str]) -> str:
-    """`selector`, if it takes a queue of the server or of the config (`named`); raises BadInputError otherwise."""
-    if not is_glob(selector):
-        queue_name(literal(selector))
-    elif selector != "*" and not select(selector, sorted({*server.queues(), *named})):
-        raise BadInputError(f"no queue matches '{selector}'", where="--queues", fix="see which queues there are")
+def _checked(context: CommandContext, server: Server, selector: str) -> str:
+    """`selector`, if it is ``*`` or takes a queue. Raises BadInputError."""
+    if selector != "*":
+        chosen(context, [selector], {*server.queues(), *context.layers.literals}, server)
     return selector
 
 
@@ -71,7 +68,7 @@ def start(
         raise BadInputError("for how long?", where="maintenance start", fix="--for 5m")
     with context.server("maintenance") as server, context.ledger() as ledger:
         now = _now(server)
-        selector = _checked(server, queues, context.layers.literals)
+        selector = _checked(context, server, queues)
         _check_owners(server, ledger, selector)
         window = holds.open_window(ledger, Window(selector, now, now + ms, holder=who(), why=why))
     context.emit_one(_row(window, now))
@@ -88,6 +85,8 @@ def stop(
         _check_owners(server, ledger, queues or "*")
         now = _now(server)
         closed = holds.close_windows(ledger, now, queues)
+        if not closed and queues is not None:
+            _checked(context, server, queues)
     context.emit_rows([_row(window, now) | {"end_ms": now, "open": False} for window in closed], COLUMNS)
     if not closed:
         say("emq-ops: no window was open")

@@ -48,7 +48,7 @@ def run_by_hand(context: CommandContext, what: Pass, order: Order, *, timeout: s
     with bounded(timeout), context.server(what.name) as server, contextlib.ExitStack() as stack:
         stores = stack.enter_context(context.stores(look=dry_run))
         services = Services(server, None, stores, context.windows)
-        require_queue(context, server, queue, *((order.target,) if what.many else ()))
+        require_queue(context, queue, server, streams=(order.target,) if what.many else ())
         if dry_run:
             services.ledger = stack.enter_context(context.ledger_if_there())
             show(context, kind, predict_pass(services, what, order).report.as_row())

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 from collections.abc import Iterable, Sequence
 
 from emq_ops.cli.context import CommandContext
 from emq_ops.deploy.store import revisions
-from emq_ops.ledger import interruptions
+from emq_ops.ledger import holds, interruptions
 from emq_ops.protocol import globs
 from emq_ops.protocol.errors import BadInputError, one_line
 from emq_ops.protocol.keyspace import queue_name
@@ -16,48 +17,91 @@ from emq_ops.protocol.server import Server
 from emq_ops.protocol.transitions.reads import is_there
 
 
-def chosen(selectors: Sequence[str], live: Iterable[str], named: Iterable[str] = ()) -> list[str]:
-    """The queues that `selectors` (names or globs) take of those on the server (`live`) and in the config (`named`);
-    all of them without a selector. Raises BadInputError for one that takes nothing: never "all" by mistake."""
-    known = sorted({*live, *named})
+def chosen(
+    context: CommandContext, selectors: Sequence[str], offered: Iterable[str], server: Server | None = None
+) -> list[str]:
+    """The queues that `selectors` (names or globs) take of those that are `offered`; all of these without a selector. A
+    name takes its queue wherever that is named (`require_queue`). Raises BadInputError for a selector that takes
+    nothing: never "all" by mistake."""
+    known = sorted({*offered})
     if not selectors:
         return known
     out: set[str] = set()
     for selector in selectors:
         taken = globs.select(selector, known)
-        if not taken:
-            if not globs.is_glob(selector):
-                queue_name(globs.literal(selector))
+        if not taken and globs.is_glob(selector):
             raise BadInputError(
                 f"no queue matches '{one_line(selector[:80])}'",
                 fix=_near(selector, known) or "name one that has keys on the server or stands in the config",
             )
+        if not taken:
+            taken = [globs.literal(selector)]
+            require_queue(context, taken[0], server, near=known)
         out.update(taken)
     return sorted(out)
 
 
-def require_queue(context: CommandContext, server: Server, queue: str, *streams: str, fix: str | None = None) -> None:
+def require_queue(
+    context: CommandContext,
+    queue: str,
+    server: Server | None = None,
+    *,
+    streams: Sequence[str] = (),
+    near: Iterable[str] = (),
+    fix: str | None = None,
+) -> None:
     """Raises BadInputError, with the nearest names, for a queue that nothing names: neither the config nor the revision
-    in force, no key of the server (or one of `streams`), no pass of the ledger, no stream of the archive. `fix`: what
-    else the user may have meant."""
-    if queue in context.layers.literals or is_there(Queue(server, queue), *streams):
+    in force, no hold and no pass of the ledger, no stream of the archive, no key of the server (with its `streams` the
+    question is cheaper).
+
+    `server`: opened unless it is given, where one was named; `near`: more names to compare with; `fix`: what else the
+    user may have meant. Raises UnreachableError where only the server could tell.
+    """
+    queue_name(queue)
+    if queue in context.layers.literals or (server is not None and is_there(Queue(server, queue), *streams)):
         return
-    names = {*context.layers.literals}
-    with context.ledger_if_there() as ledger:
-        if ledger is not None:
-            names.update(interruptions.contacted_queues(ledger))
-            applied = revisions.current(ledger)
-            names.update(applied.document.queues if applied is not None else ())
-    if queue not in names and context.wiring.archive_local is not None:
-        with context.local_for_a_look() as local:
-            names.update(ref.queue for ref in local.streams())
+    names = {*context.layers.literals, *_in_ledger(context)}
     if queue in names:
         return
-    known = {*names, *server.queues()}
-    ways = [way for way in (_near(queue, known), fix) if way]
+    names |= _in_archive(context, queue)
+    if queue in names:
+        return
+    with contextlib.ExitStack() as stack:
+        if server is None and context.names_server:
+            server = stack.enter_context(context.server("look"))
+        if server is not None:
+            names.update(server.queues())
+    if queue in names:
+        return
+    ways = [way for way in (_near(queue, {*names, *near}), fix) if way]
     raise BadInputError(
         f"no such queue '{one_line(queue[:80])}'", fix="; ".join(ways) or "see which queues there are: emq-ops doctor"
     )
+
+
+def _in_ledger(context: CommandContext) -> set[str]:
+    with context.ledger_if_there() as ledger:
+        if ledger is None:
+            return set()
+        applied = revisions.current(ledger)
+        of_revision = applied.document.queues if applied is not None else ()
+        held = (hold.queue for hold in holds.all_holds(ledger))
+        return {*interruptions.contacted_queues(ledger), *of_revision, *held}
+
+
+def _in_archive(context: CommandContext, queue: str) -> set[str]:
+    """The queues of the local database, and `queue` where the object store has a log of it."""
+    names: set[str] = set()
+    if context.wiring.archive_local is not None:
+        with context.local_for_a_look() as local:
+            names.update(ref.queue for ref in local.streams())
+    if queue not in names and context.wiring.archive_remote is not None:
+        from emq_archive.log.commit import has_log  # and its parts: just where a store must be asked
+
+        with context.remote() as remote:
+            if has_log(remote, queue):
+                names.add(queue)
+    return names
 
 
 def _near(queue: str, known: Iterable[str]) -> str:

@@ -11,6 +11,7 @@ from emq_ops.cli.context import CommandContext
 from emq_ops.cli.exits import EXIT_ERROR
 from emq_ops.cli.options import new_app
 from emq_ops.cli.output import say
+from emq_ops.cli.queues import require_queue
 from emq_ops.passes.acts.options import RATE, ActOptions
 from emq_ops.passes.acts.undo import preview_rehydrate, rehydrate_jobs
 from emq_ops.protocol.keyspace import queue_name
@@ -33,6 +34,7 @@ def rehydrate(
     context = CommandContext.of(ctx)
     name = queue_name(queue)
     with context.ledger() as ledger, context.server("rehydrate") as server, archive_of(context) as archive:
+        require_queue(context, name, server)
         find = archive.snapshot if archive else None
         if dry_run:
             report = preview_rehydrate(server, name, jobs, ledger, find=find)

@@ -9,6 +9,7 @@ import typer
 from emq_ops.cli.context import CommandContext
 from emq_ops.cli.options import new_app
 from emq_ops.cli.output import say
+from emq_ops.cli.queues import require_queue
 from emq_ops.cli.take_over import take_over_state
 from emq_ops.ledger import holds
 from emq_ops.passes.lease.owner import check_owner, lease_info
@@ -40,6 +41,8 @@ def release(
     with context.server("release") as server, context.ledger() as ledger:
         check_owner(server, queue, ledger)
         released = holds.release(ledger, queue)
+        if not released:
+            require_queue(context, queue, server)
     context.emit_one({"queue": queue, "released": released})
     if not released:
         say(f"emq-ops: {queue}: was not held (`emq-ops hold` lists what is)")

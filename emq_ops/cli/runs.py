@@ -8,6 +8,7 @@ import typer
 
 from emq_ops.cli.context import CommandContext
 from emq_ops.cli.options import new_app
+from emq_ops.cli.queues import require_queue
 from emq_ops.cli.report_tables import format_run
 from emq_ops.ledger import deaths, runs
 from emq_ops.protocol.keyspace import queue_name
@@ -31,6 +32,8 @@ def ls(
         found = runs.latest(
             ledger, queue=None if queue is None else queue_name(queue), kind=kind, limit=limit, idle=idle
         )
+    if queue is not None and not found:
+        require_queue(context, queue)
     context.emit_rows([run.as_row() for run in found], COLUMNS)
 
 

@@ -9,6 +9,7 @@ import typer
 from emq_ops.cli.context import CommandContext
 from emq_ops.cli.options import new_app
 from emq_ops.cli.output import say
+from emq_ops.cli.queues import require_queue
 from emq_ops.cli.values import duration_ms
 from emq_ops.cli.worker_enqueue import enqueue_job
 from emq_ops.protocol.errors import BadInputError, one_line
@@ -48,6 +49,7 @@ def run(
     keep: Annotated[bool, typer.Option(help="Extend leases while the process lives.")] = True,
     listen: Annotated[bool, typer.Option("--cancel/--no-cancel", help="Listen for cancellations.")] = True,
     record: Annotated[bool, typer.Option(help="Record each settled job in stream:completions.")] = True,
+    new: Annotated[bool, typer.Option("--new", help="The queue may be a new one.")] = False,
     until_idle: Annotated[bool, typer.Option("--until-idle", help="End when nothing is left to claim.")] = False,
     give_up: Annotated[
         Duration | None,
@@ -77,6 +79,8 @@ def run(
             say(text + hint)
 
     with context.places.connect("worker") as server:
+        if not new:
+            require_queue(context, queue, server, fix="--new for a queue of this name")
         report = Consumer(
             Queue(server, queue),
             function,
@@ -119,5 +123,6 @@ def cancel_jobs(
     wanted = [job_id(job) for job in jobs]
     with context.places.connect("worker") as server:
         q = Queue(server, queue)
+        require_queue(context, queue, server)
         rows = [{"job": job, "answer": cancel.request(q, job, reason).value} for job in wanted]
     context.emit_rows(rows, ["job", "answer"])

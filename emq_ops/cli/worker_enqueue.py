@@ -39,7 +39,7 @@ def enqueue_job(
     body = _bytes(payload, file)
     with context.server("worker") as server:
         if not new:
-            require_queue(context, server, queue, fix="--new for a queue of this name")
+            require_queue(context, queue, server, fix="--new for a queue of this name")
         q = Queue(server, queue)
         made = (
             enqueue(q, job, body, group=lane) if delay_ms is None else schedule_in(q, job, body, delay_ms, group=lane)

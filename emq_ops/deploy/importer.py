@@ -10,6 +10,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.scalarstring import DoubleQuotedScalarString
 
 from emq_ops.policy.scalars import format_duration
+from emq_ops.policy.words import nearest
 from emq_ops.protocol import globs, ids
 from emq_ops.protocol.errors import BadInputError
 from emq_ops.protocol.keyspace import EVERY_KEY, keys_of, queue_of_key, stream_of_key
@@ -40,7 +41,9 @@ def read_queues(server: Server, selectors: Sequence[str] = ()) -> tuple[dict[str
         for selector in selectors:
             found = globs.select(selector, live)
             if not found:
+                near = nearest(selector, live)
                 known = f"one of {', '.join(live[:10])}{' ...' if len(live) > 10 else ''}" if live else "it has none"
+                known = f"did you mean '{near}'?" if near else known
                 raise BadInputError(f"'{selector}' takes no queue of the server", fix=known)
             names += [name for name in found if name not in names]
     left_out: list[str] = []

@@ -249,6 +249,11 @@ def hash_of(body: bytes) -> str:
     return hashlib.sha256(body).hexdigest()
 
 
+def has_log(remote: Remote, queue: str) -> bool:
+    """Whether the remote holds the log of any stream of a queue: one request. Raises what the store raises."""
+    return bool(remote.list(f"log/{encoded(queue)}/", limit=1))
+
+
 def commit_key(ref: StreamRef, lsn: int) -> str:
     """Where commit `lsn` is."""
     return f"{log_folder(ref)}{lsn:0{LSN_DIGITS}d}.json"
