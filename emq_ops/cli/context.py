@@ -21,6 +21,7 @@ from emq_ops.passes.archive.declared import ARCHIVE
 from emq_ops.passes.frame.contract import Pass
 from emq_ops.passes.sweep.declared import SWEEP
 from emq_ops.passes.trim.declared import TRIM
+from emq_ops.policy.environment import INCLUDE_ALLOW, Environment
 from emq_ops.policy.models import DeadPolicy, StalledPolicy, StreamPolicy
 from emq_ops.protocol.errors import BadInputError
 from emq_ops.protocol.files import share_with
@@ -54,7 +55,22 @@ class CommandContext:
     def read_config(self) -> Loaded:
         """Reads the files of ``-c`` now, else ``config.yaml`` here; without either, or with ``--url`` alone, returns
         the defaults. Raises SourceError."""
-        return load(self.options.config_files(), os.environ)
+        return self._load(self.env)
+
+    def _load(self, env: Environment, only: Sequence[str] | None = None) -> Loaded:
+        named = os.environ.get(INCLUDE_ALLOW, "").split(",")
+        include = [Path(one.strip()) for one in (*self.options.allow_include, *named) if one.strip()]
+        return load(self.options.config_files(), env, only=only, include=include)
+
+    @functools.cached_property
+    def env(self) -> Environment:
+        """The environment, confined as its own variables and ``--allow-env`` say."""
+        return Environment.of(os.environ, self.options.allow_env, confines=not self.options.adds_env)
+
+    def look_at_config(self) -> Loaded:
+        """The config with no reference resolved. Raises SourceError, BadInputError where there is none."""
+        self.require_files()
+        return self._load(self.env.unresolved())
 
     @functools.cached_property
     def loaded(self) -> Loaded:
@@ -63,9 +79,13 @@ class CommandContext:
 
     def require_config(self) -> Loaded:
         """Returns the config, for commands that are about the file. Raises BadInputError where there is none."""
+        self.require_files()
+        return self.loaded
+
+    def require_files(self) -> None:
+        """Raises BadInputError where there is no config file."""
         if not self.options.config_files():
             raise BadInputError("no config file", fix="-c FILE, or a config.yaml here")
-        return self.loaded
 
     @functools.cached_property
     def layers(self) -> Layers:
@@ -80,14 +100,14 @@ class CommandContext:
     @functools.cached_property
     def places(self) -> Wiring:
         """As `wiring`, for commands that need nothing else of the config: only those sections of it are read."""
-        return self.wiring_of(load(self.options.config_files(), os.environ, only=PLACES))
+        return self.wiring_of(self._load(self.env, PLACES))
 
     def wiring_of(self, loaded: Loaded) -> Wiring:
         """Returns where `loaded` says that everything is, with ``--url``, ``--state``, ``--local`` and ``--remote``
         over it. With ``--url`` and no file, the database of ``--local`` is also the state, unless ``--state`` names
         one."""
         options = self.options
-        wiring = Wiring.of(loaded) if loaded.sources else Wiring.of_urls(os.environ, Path.cwd())
+        wiring = Wiring.of(loaded) if loaded.sources else Wiring.of_urls(self.env, Path.cwd())
         state = options.state
         if state is None and not loaded.sources and options.local is not None:
             state = options.local

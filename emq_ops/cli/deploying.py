@@ -34,7 +34,7 @@ def server_wiring(context: CommandContext, applied: Revision | None) -> Wiring:
     """Returns where the server is: as the file or ``--url`` says, without either as the revision in force does."""
     if context.loaded.sources or context.options.url is not None or applied is None:
         return context.wiring
-    return applied.document.wiring(os.environ)
+    return applied.document.wiring(context.env)
 
 
 @contextlib.contextmanager

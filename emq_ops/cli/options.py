@@ -24,6 +24,10 @@ class GlobalOptions:
     state: str | None = None
     local: str | None = None
     remote: str | None = None
+    allow_env: list[str] = field(default_factory=list)
+    allow_include: list[str] = field(default_factory=list)
+    adds_env: bool = False
+    """Whether `allow_env` adds to what is confined elsewhere, and confines nothing by itself."""
     output: str = "table"
     quiet: bool = False
 
@@ -75,6 +79,14 @@ def _accept(
     global_state: Annotated[str | None, _option("State database.", "URL", "state", "--state")] = None,
     global_local: Annotated[str | None, _option("The archive's local database.", "URL", "local", "--local")] = None,
     global_remote: Annotated[str | None, _option("The archive's object store.", "URL", "remote", "--remote")] = None,
+    global_allow_env: Annotated[
+        list[str] | None,
+        _option("A variable that the config may read, and none else; a glob.", "NAME", "allow_env", "--allow-env"),
+    ] = None,
+    global_allow_include: Annotated[
+        list[str] | None,
+        _option("Files may be included from there, too.", "DIR", "allow_include", "--allow-include"),
+    ] = None,
     global_output: Annotated[str | None, _option("table, json, jsonl or csv.", "FORM", "output", "--output")] = None,
 ) -> None:
     pass

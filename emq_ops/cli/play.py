@@ -69,20 +69,18 @@ def play(
     step: Annotated[bool, typer.Option("--step", help="Ask before every task.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before jobs are removed.")] = False,
     resume_run: Annotated[str | None, typer.Option("--resume", help="Go on with a run.", metavar="RUN")] = None,
-    allow_env: Annotated[
-        list[str] | None, typer.Option("--allow-env", help="lookup('env', NAME) may read it.", metavar="NAME")
-    ] = None,
     list_tasks: Annotated[bool, typer.Option("--list-tasks", help="List the tasks; run nothing.")] = False,
     list_books: Annotated[bool, typer.Option("--list", help="List the playbooks that ship.")] = False,
     schema: Annotated[bool, typer.Option("--schema", help="Print the JSON Schema of playbooks.")] = False,
     modules: Annotated[bool, typer.Option("--modules", help="Describe the modules, or the one named.")] = False,
 ) -> None:
-    """Run a playbook on queues.
+    """Run a playbook on queues. With --allow-env, lookup('env', NAME) may read it.
 
     Exit 0: every task was fine (also a check that predicts changes); 2: a task failed; 3: a server was lost; 4: the
     playbook or an option is wrong, and nothing was done.
     """
     context = CommandContext.of(ctx)
+    context.options.adds_env = True  # what lookup('env', NAME) may read is asked for by name here
     if schema:
         print_schema()
         return
@@ -99,7 +97,7 @@ def play(
         list(queues or []),
         list(extra or []),
         start_at,
-        list(allow_env or []),
+        list(context.options.allow_env),
     )
     if list_tasks:
         book, _, _ = read(_named(playbook))

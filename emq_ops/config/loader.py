@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,12 +14,15 @@ from emq_ops.config.checks import check
 from emq_ops.config.explain import combine, dotted, explain
 from emq_ops.config.models import Config
 from emq_ops.passes.registry import PASSES
+from emq_ops.policy.environment import INCLUDE_ALLOW
 from emq_ops.policy.reading import Reader
-from emq_ops.policy.references import unset
+from emq_ops.policy.references import ReferenceFault, UnsetReference, forbidden, unset
 from emq_ops.syntax.errors import Position, SourceError
 from emq_ops.syntax.tree import MAX_BYTES, ListTree, MapTree, Scalar, Tree, parse, plain
 
 MAX_FILES = 1000
+MAX_ALL_BYTES = 16 << 20
+"""Of all files of a config together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,16 +56,25 @@ class Loaded:
         return self.sources[0].path.parent if self.sources else Path()
 
 
-def load(files: Sequence[Path], env: Mapping[str, str], *, only: Sequence[str] | None = None) -> Loaded:
+def load(
+    files: Sequence[Path],
+    env: Mapping[str, str],
+    *,
+    only: Sequence[str] | None = None,
+    include: Sequence[Path] = (),
+) -> Loaded:
     """Reads `files`, later ones over earlier ones, with what they include below them. No file: all defaults. `only`:
     these sections alone are looked at, so that a fault or an unset variable elsewhere stops nobody who needs no more.
+    `include`: folders that files may be included from, beside the folder of each of `files`.
 
     Raises SourceError: the first fault in front, further ones in `others`.
     """
-    files_read = _Files()
+    files_read = _Files(include)
     tree: Tree = MapTree(Position(str(files[0]) if files else "no file", 0, 0), {}, 1)
     for path in files:
-        tree = overlay(tree, files_read.read(path, ()))
+        tree = overlay(tree, files_read.read(path))
+    if not_ours := _forbidden(tree, env):
+        raise combine(not_ours)
     filled = _fill(tree)
     if only is not None:
         filled = MapTree(filled.mark, {k: v for k, v in filled.items.items() if k in only}, filled.size)
@@ -136,16 +149,31 @@ _FILLED = (*(one.section for one in PASSES), "settings")
 _MANY = {one.section for one in PASSES if one.many}
 
 
+def _forbidden(tree: Tree, env: Mapping[str, str]) -> list[SourceError]:
+    """Every reference that the environment does not allow to be read, wherever it stands, before anything is done."""
+    found: list[tuple[tuple[str | int, ...], Scalar]] = []
+    if isinstance(tree, MapTree):
+        _referring(tree, (), found)
+    faults: list[SourceError] = []
+    for path, value in found:
+        try:
+            problems = forbidden(str(value.value), env)
+        except ReferenceFault:  # malformed: the field's own reader says so
+            continue
+        faults += [SourceError(str(one), value.mark, path=dotted(path), fix=one.fix) for one in problems]
+    return faults
+
+
 def unset_references(tree: MapTree, env: Mapping[str, str]) -> list[SourceError]:
     """Every reference in `tree` that has neither a value nor a default, each an error with its place."""
     found: list[tuple[tuple[str | int, ...], Scalar]] = []
     _referring(tree, (), found)
     return [
         SourceError(
-            f"the environment variable {name} is not set",
+            str(UnsetReference(name)),
             value.mark,
             path=dotted(path),
-            fix=f"set it, or write ${{{name}:-default}}",
+            fix=UnsetReference(name).fix,
         )
         for path, value in found
         if path[-1:] != ("note",)
@@ -164,17 +192,35 @@ def _referring(tree: MapTree | ListTree, path: tuple[str | int, ...], found: lis
 
 
 class _Files:
-    def __init__(self) -> None:
+    def __init__(self, allowed: Sequence[Path]) -> None:
         self.sources: list[Source] = []
         self.folders: list[Path] = []
+        self._allowed = [folder.resolve() for folder in allowed]
+        self._roots: list[Path] = []
+        self._bytes = 0
 
-    def read(self, path: Path, chain: tuple[Path, ...], at: Position | None = None) -> Tree:
-        """The tree of one file over those that it includes."""
+    def read(self, path: Path) -> Tree:
+        """The tree of one file over those that it includes, which lie below its folder, or where it may include."""
+        try:
+            self._roots = [path.parent.resolve(), path.resolve().parent, *self._allowed]
+        except (OSError, RuntimeError, ValueError):
+            self._roots = []  # what is wrong with it is said when it is read
+        return self._read(path, ())
+
+    def _confine(self, path: Path, at: Position) -> None:
+        """Raises SourceError for a file, or a pattern's folder, that no file may include from here."""
+        if not any(path.is_relative_to(root) for root in self._roots):
+            fix = f"if it may: --allow-include {path.parent}, or add it to {INCLUDE_ALLOW}"
+            raise SourceError(f"{path} is not below {self._roots[0]}", at, path="include", fix=fix)
+
+    def _read(self, path: Path, chain: tuple[Path, ...], at: Position | None = None) -> Tree:
         try:
             real = path.resolve()
             odd = os.path.exists(path) and not os.path.isfile(path)
         except (RuntimeError, ValueError) as fault:  # a loop of links, a NUL
             raise SourceError(f"can't read {path}: {fault}", at, path="include" if at else "") from None
+        if at is not None:
+            self._confine(real, at)
         if odd:  # a pipe would be waited for
             raise SourceError(f"can't read {path}: no regular file", at, path="include" if at else "")
         if real in chain:
@@ -195,15 +241,20 @@ class _Files:
         except OSError as fault:
             what = f"can't read {path}: {fault.strerror}"
             raise SourceError(what, at, path="include" if at else "", fix="check the path and rights") from None
+        self._bytes += len(text)
+        if self._bytes > MAX_ALL_BYTES:
+            raise SourceError(f"the files have more than {MAX_ALL_BYTES:,} bytes", at, path="include")
         tree = parse(text, str(path))
         if isinstance(tree, Scalar) and tree.value is None:
             # Most likely one that was cut off, or is still to be written: taken as it is, it would take queues away.
             raise SourceError(
                 "the file says nothing", tree.mark, fix="write what holds, or {} for nothing but defaults"
             )
+        if at is not None and not isinstance(tree, MapTree):
+            raise SourceError(f"{path} is no mapping", at, path="include", fix="an included file says sections")
         below: Tree | None = None
         for mark, target in self._includes(tree, path):
-            included = self.read(target, (*chain, real), mark)
+            included = self._read(target, (*chain, real), mark)
             below = included if below is None else overlay(below, included)
         self.sources.append(Source(path, hashlib.sha256(text).hexdigest()))
         return tree if below is None else overlay(below, tree)
@@ -220,8 +271,13 @@ class _Files:
                 raise SourceError("", item.mark, path="include", expected="a path without references")
             if any(c in item.value for c in "*?["):
                 base = Path("/") if item.value.startswith("/") else path.parent
+                parts = Path(item.value).parts
+                start = next(n for n, part in enumerate(parts) if any(c in part for c in "*?["))
+                self._confine(base.joinpath(*parts[:start]).resolve(), item.mark)
+                if ".." in parts[start:]:
+                    raise SourceError("", item.mark, path="include", expected="no .. behind a pattern")
                 try:
-                    targets = sorted(base.glob(item.value.lstrip("/")))
+                    targets = sorted(itertools.islice(base.glob(item.value.lstrip("/")), MAX_FILES + 1))
                 except (OSError, RuntimeError, ValueError) as fault:  # no pattern, or folders that go while we look
                     raise SourceError(f"can't look for {item.value}: {fault}", item.mark, path="include") from None
                 if not targets:

@@ -10,6 +10,7 @@ from typing import Any
 
 from emq_ops.config.explain import dotted, explain, locate
 from emq_ops.config.models import PassSection, QueueSection
+from emq_ops.policy.environment import resolves
 from emq_ops.policy.options import build, written
 from emq_ops.policy.reading import Reader
 from emq_ops.policy.references import has_reference
@@ -52,13 +53,16 @@ class Sections:
 
     def _fields(self, policy: type[Any], path: str, at: Position, tree: MapTree, values: Fields) -> Fields:
         where = dotted(["queues", self._queue, *path.split(".", 1)])
+        unresolved: set[str] = set() if resolves(self._env) else {n for n, v in plain(tree).items() if has_reference(v)}
         try:
-            built = build(policy, values)
+            built = build(policy, {name: value for name, value in values.items() if name not in unresolved})
         except BadInputError as fault:
+            if unresolved:
+                return dict(values)  # what the references give may well go together
             mark = locate(tree, (fault.where,))[0] if fault.where else at
             raise SourceError(fault.what, mark, path=where, fix=fault.fix) from None
         unfit = built.unfit()
-        if unfit is not None:
+        if unfit is not None and not unresolved:
             mark = locate(tree, (unfit.key,))[0] if unfit.key else at
             path = f"{where}.{unfit.key}" if unfit.key else where
             raise SourceError("", mark, path=path, expected=unfit.expected, got=unfit.got, fix=unfit.fix)

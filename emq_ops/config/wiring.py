@@ -19,6 +19,7 @@ from emq_ops.config.loader import Loaded
 from emq_ops.config.models import ArchiveSection, RemoteSection, Section, ServerSection, StateSection
 from emq_ops.config.places import anchored, resolve_url
 from emq_ops.config.policies import checked
+from emq_ops.policy.environment import HOST_ALLOW, Environment
 from emq_ops.policy.options import keys, show, written
 from emq_ops.policy.references import ReferenceFault, has_reference, references, resolve
 from emq_ops.protocol.connection.options import ConnectionOptions
@@ -106,9 +107,7 @@ class Wiring:
         try:
             return resolve_url(text, self.env) if url else resolve(text, self.env)
         except ReferenceFault as problem:
-            raise SourceError(
-                str(problem), self.marks.get(path), path=path, fix=f"set it, or write ${{{problem.name}:-default}}"
-            ) from None
+            raise SourceError(str(problem), self.marks.get(path), path=path, fix=problem.fix) from None
 
     def _typed(self, model: type[Section], section: Json, path: str, *names: str) -> Any:
         """The model of a section's fields that are no text, resolved. Raises BadInputError."""
@@ -151,7 +150,15 @@ class Wiring:
             if has_reference(raw):
                 expected, got, fix = f"{expected}, which is not what the reference gives", shown(raw), None
             raise SourceError("", self.marks.get(path), path=path, expected=expected, got=got, fix=fix)
+        self._confined(path, found)
         return anchored(found, self.base)
+
+    def _confined(self, path: str, url: str) -> None:
+        """Raises SourceError for a URL with a host that may not be named here."""
+        host = self.env.strange_host(url) if isinstance(self.env, Environment) else None
+        if host is not None:
+            fix = f"if it may: add it to {HOST_ALLOW}"
+            raise SourceError(f"the host {shown(host)} may not be asked", self.marks.get(path), path=path, fix=fix)
 
     def faults(self) -> list[SourceError]:
         """What the environment gives and nothing can be done with. Connects to nothing."""
@@ -236,6 +243,7 @@ class Wiring:
             found = self.value(f"{path}.endpoint", str(raw))
             where, mark = f"{path}.endpoint", self.marks.get(f"{path}.endpoint")
         if re.match(r"https?://[^/]", found):
+            self._confined(f"{path}.endpoint", found)
             return found
         what = "is empty" if not found.strip() else "has no scheme" if "://" not in found else "is no http(s) URL"
         raise SourceError(f"{where} {what}", mark, fix="write https:// and the store's host, or take it out")

@@ -66,4 +66,4 @@ def _text(path: str, value: Any, env: Env) -> str:
     try:
         return resolve(str(value), env)
     except ReferenceFault as problem:
-        raise BadInputError(f"{path}: {problem}", fix="set it, or give a default") from None
+        raise BadInputError(f"{path}: {problem}", fix=problem.fix) from None

@@ -10,9 +10,10 @@ from collections.abc import Mapping
 from dataclasses import MISSING, dataclass
 from typing import Any, Literal, TypeVar
 
+from emq_ops.policy.environment import resolves
 from emq_ops.policy.kinds import FieldType, Refused
 from emq_ops.policy.options import Key, Listed, Nested, Shape, build, keys
-from emq_ops.policy.references import ReferenceFault, has_reference, resolve
+from emq_ops.policy.references import ForbiddenReference, ReferenceFault, has_reference, resolve
 from emq_ops.protocol.errors import BadInputError
 
 T = TypeVar("T")
@@ -38,7 +39,7 @@ class Reader:
     for who does not use it; `use`: texts are resolved, too. `faults`: all that was found wrong."""
 
     def __init__(self, env: Env, *, defer: bool = False, use: bool = False) -> None:
-        self._env, self._defer, self._use = env, defer, use
+        self._env, self._defer, self._use = env, defer or not resolves(env), use
         self.faults: list[Fault] = []
 
     def section(self, kind: type[T], data: Any, path: Path = (), *, beside: type[Any] | None = None) -> T | None:
@@ -106,10 +107,10 @@ class Reader:
         except ReferenceFault as problem:
             if problem.name is None:
                 self.faults.append(Fault(path, kind.words, str(problem)))
-            elif self._defer:
+            elif self._defer and not isinstance(problem, ForbiddenReference):
                 return value
             else:
-                hint = f"{problem}; or write ${{{problem.name}:-default}}"
+                hint = f"{problem}; {problem.fix}"
                 self.faults.append(Fault(path, f"a value in {problem.name}", hint))
             return None
         except ValueError as problem:

@@ -10,6 +10,8 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from emq_ops.policy.environment import ENV_ALLOW, may_read, resolves
+
 _TOKEN = re.compile(r"\$\$\{|\$\{(?P<body>[^}]*)(?P<end>\}?)")
 _BODY = re.compile(r"(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?P<default>:-.*)?", re.DOTALL)
 
@@ -23,11 +25,36 @@ class Reference:
 
 
 class ReferenceFault(ValueError):
-    """A malformed reference, or (`name` set) a variable that is not set and has no default."""
+    """A malformed reference, or (`name` set) a variable that is not set and has no default, or may not be read.
+    `fix`: what to do about it."""
 
-    def __init__(self, text: str, name: str | None = None) -> None:
+    def __init__(self, text: str, name: str | None = None, fix: str | None = None) -> None:
         super().__init__(text)
         self.name = name
+        self.fix = fix
+
+
+class ForbiddenReference(ReferenceFault):
+    """A variable that the config may not read."""
+
+    def __init__(self, name: str) -> None:
+        fix = f"if it may: --allow-env {name}, or add it to {ENV_ALLOW}"
+        super().__init__(f"the environment variable {name} may not be read here", name, fix)
+
+
+class UnsetReference(ReferenceFault):
+    """A variable that is not set, and no default."""
+
+    def __init__(self, name: str) -> None:
+        fix = f"set it, or write ${{{name}:-default}}"
+        super().__init__(f"the environment variable {name} is not set", name, fix)
+
+
+class UnresolvedReference(ReferenceFault):
+    """One that is not to be resolved here."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"the environment variable {name} is not read here", name)
 
 
 def _references(text: str) -> Iterator[tuple[re.Match[str], Reference | None]]:
@@ -55,8 +82,8 @@ def has_reference(value: object) -> bool:
 
 
 def resolve(text: str, env: Mapping[str, str]) -> str:
-    """`text` with its references replaced, once. An unset or empty variable takes its default; an unset one
-    without a default raises ReferenceFault with its name."""
+    """`text` with its references replaced, once. An unset or empty variable takes its default. Raises ReferenceFault
+    with its name for one that is unset and has no default, and for one that may not be read."""
     out: list[str] = []
     last = 0
     for token, reference in _references(text):
@@ -65,11 +92,15 @@ def resolve(text: str, env: Mapping[str, str]) -> str:
         if reference is None:
             out.append("${")
             continue
+        if not may_read(env, reference.name):
+            raise ForbiddenReference(reference.name)
+        if not resolves(env):
+            raise UnresolvedReference(reference.name)
         value = env.get(reference.name)
         if reference.default is not None and not value:
             value = reference.default
         if value is None:
-            raise ReferenceFault(f"the environment variable {reference.name} is not set", reference.name)
+            raise UnsetReference(reference.name)
         out.append(value)
     out.append(text[last:])
     return "".join(out)
@@ -78,3 +109,8 @@ def resolve(text: str, env: Mapping[str, str]) -> str:
 def unset(text: str, env: Mapping[str, str]) -> list[str]:
     """The names in `text` that have neither a value nor a default."""
     return [r.name for r in references(text) if r.default is None and r.name not in env]
+
+
+def forbidden(text: str, env: Mapping[str, str]) -> list[ForbiddenReference]:
+    """The references in `text` that may not be read, a fault each."""
+    return [ForbiddenReference(r.name) for r in references(text) if not may_read(env, r.name)]

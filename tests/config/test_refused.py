@@ -116,7 +116,7 @@ REFUSED: list[tuple[str, str | bytes, str]] = [
     ("10 MB", "#" * (10 << 20), "1:1: the file has 10,485,760 bytes (at most 4,194,304; split it with include:)"),
     ("an unset variable", 'queues: {orders: {dead: {keep: "${NOPE}"}}}\n',
      "1:32: queues.orders.dead.keep: expected a value in NOPE, got '${NOPE}' "
-     "(the environment variable NOPE is not set; or write ${NOPE:-default})"),
+     "(the environment variable NOPE is not set; set it, or write ${NOPE:-default})"),
     ("a variable that is no number", 'queues: {orders: {dead: {keep: "${WORD}"}}}\n',
      f"1:32: {COUNT.replace(', got', '')}, which is not what the reference gives, got '${{WORD}}'"),
     ("no reference", 'server: {client_name: "${1x}"}\n',
