@@ -16,7 +16,6 @@ from emq_ops.audit.server_events import SUMS, ServerEvent, format_count, group_b
 from emq_ops.audit.spread import AGE_NAMES
 from emq_ops.audit.suspects import Burst, clock
 from emq_ops.audit.whatif import WhatIf
-from emq_ops.ledger.interruptions import Interruption
 from emq_ops.passes.acts.errortext import text_of
 from emq_ops.protocol.errors import one_line
 
@@ -120,7 +119,7 @@ def dead_page(audit: DeadAudit, title: str = "Dead jobs") -> str:
         suspects=_rows(one.as_row() for one in audit.suspects[:MOST_ROWS]),
         suspects_left=max(0, audit.suspect_count - min(len(audit.suspects), MOST_ROWS)),
         **_bursts(audit.bursts),
-        **_interruptions(audit.interruptions),
+        **_events(group_by_event(InterruptionOutcome(cut, None) for cut in audit.interruptions)),
         vanished_columns=_columns("queue", "job", "was", "interruption", codes=("job",)),
         vanished=_rows(audit.vanished[:MOST_ROWS]),
         vanished_left=max(0, len(audit.vanished) - MOST_ROWS),
@@ -230,26 +229,10 @@ def _bursts(found: Sequence[Burst]) -> dict[str, Any]:
 
 
 def _events(found: Sequence[ServerEvent]) -> dict[str, Any]:
-    rows = [event.as_row() | {"started": _when(event.started_ms), "ended": clock(event.ended_ms)} for event in found]
-    return {
-        "interruptions": _rows(rows),
-        "interruption_columns": _columns("queues", "kind", "started", "ended", *SUMS, numbers=SUMS),
-    }
-
-
-def _interruptions(found: Sequence[Interruption]) -> dict[str, Any]:
-    numbers = ("in_flight", "recovered", "exempted", "died", "vanished")
     rows = [
-        {
-            "queue": cut.queue,
-            "kind": cut.kind + (" (went back in time)" if cut.went_back else ""),
-            "started": _when(cut.started_ms),
-            "ended": clock(cut.ended_ms),
-            **{name: getattr(cut, name) for name in numbers},
-        }
-        for cut in found
+        event.as_row() | {"last_alive": _when(event.last_alive_ms), "back": clock(event.back_ms)} for event in found
     ]
     return {
         "interruptions": _rows(rows),
-        "interruption_columns": _columns("queue", "kind", "started", "ended", *numbers, numbers=numbers),
+        "interruption_columns": _columns("queues", "kind", "last_alive", "back", *SUMS, numbers=SUMS),
     }

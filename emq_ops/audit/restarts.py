@@ -31,7 +31,8 @@ class InterruptionOutcome:
 
     def as_row(self) -> dict[str, Any]:
         """As a plain dict. `started` (None: nobody was in contact before, nor was a job in flight) and `ended` are
-        ISO 8601 in UTC, and in unix ms beside them."""
+        ISO 8601 in UTC, and in unix ms beside them; `started_is` and `ended_is` say what each is the instant of: the
+        server went away after the one and was there again by the other."""
         cut = self.cut
         return {
             "id": cut.id,
@@ -41,6 +42,8 @@ class InterruptionOutcome:
             "ended": iso(cut.ended_ms),
             "started_ms": cut.started_ms,
             "ended_ms": cut.ended_ms,
+            "started_is": started_is(cut),
+            "ended_is": ended_is(cut),
             "in_flight": cut.in_flight,
             "recovered": cut.recovered,
             "exempted": cut.exempted,
@@ -71,6 +74,18 @@ class RestartAudit:
             "bursts": [burst.as_row() for burst in self.bursts],
             "notes": self.notes,
         }
+
+
+def started_is(cut: Interruption) -> str | None:
+    """What `started_ms` is the instant of; None where there is none."""
+    if cut.started_ms is None:
+        return None
+    return "newest job in flight minted" if "started_by" in cut.evidence else "last seen alive"
+
+
+def ended_is(cut: Interruption) -> str:
+    """What `ended_ms` is the instant of."""
+    return "its process began, to a second" if cut.kind == interruptions.RESTART else "seen again"
 
 
 def iso(ms: int | None) -> str | None:

@@ -37,6 +37,17 @@ class ServerEvent:
         return max(one.cut.ended_ms for one in self.outcomes)
 
     @property
+    def last_alive_ms(self) -> int | None:
+        """When the server was last seen alive, by whichever of its queues: it went away after that."""
+        known = [one.cut.started_ms for one in self.outcomes if one.cut.started_ms is not None]
+        return min(max(known), self.back_ms) if known else None
+
+    @property
+    def back_ms(self) -> int:
+        """When it was there again, by the first of its queues that saw it."""
+        return min(one.cut.ended_ms for one in self.outcomes)
+
+    @property
     def queues(self) -> str:
         """Its queues, for a table: a few by name, of more the number."""
         names = [one.cut.queue for one in self.outcomes]
@@ -66,8 +77,8 @@ class ServerEvent:
             "queues": self.queues,
             "kind": self.outcomes[0].cut.kind
             + (" (went back in time)" if any(t.cut.went_back for t in self.outcomes) else ""),
-            "started": iso(self.started_ms),
-            "ended": iso(self.ended_ms),
+            "last_alive": iso(self.last_alive_ms),
+            "back": iso(self.back_ms),
             **{name: sum(getattr(one.cut, name) for one in self.outcomes) for name in SUMS},
             "others": sum(others) if others else None,
             "ids": self.ids,

@@ -29,6 +29,8 @@ app = new_app("What died, when and why; what restarts did; what another threshol
 app.command()(dead)
 
 CUTS = ("queue", "kind", "started", "ended", "in_flight", "recovered", "exempted", "died", "vanished", "others")
+EVENTS = ("queues", "kind", "last_alive", "back", *CUTS[4:], "ids")
+"""The server went away after it was last seen alive, and was back by then."""
 FATES = ("queue", "job", "verdict", "died", "would_die", "stalls")
 MOST_FATES = 1_000
 """So many a table names."""
@@ -45,7 +47,8 @@ def restarts(
     """Tell for each interruption what was in flight, recovered, exempted, died or vanished.
 
     From the ledger alone: what the daemon, and passes, saw. A table has one row an event, however many queues it
-    touched; the other forms have what it was for each queue.
+    touched: the server went away after `last_alive`, and was there again at `back`. The other forms have what it was
+    for each queue, and what each instant is.
     """
     context = CommandContext.of(ctx)
     check_page(html, context.output)
@@ -64,7 +67,7 @@ def restarts(
         if context.output != "table":
             emit_rows([one.as_row() for one in found.outcomes], context.output, ("id", *CUTS))
         elif found.outcomes:
-            emit_rows([event.as_row() for event in events], "table", ("queues", *CUTS[1:], "ids"))
+            emit_rows([event.as_row() for event in events], "table", EVENTS)
         if context.output == "table" and found.bursts:
             say("\nbursts:")
             emit_rows([b.as_row() for b in found.bursts], "table", ("queue", "run", "evidence", "jobs"))

@@ -7,11 +7,13 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from emq_ops.audit.page import restarts_page
+from emq_ops.audit.dead import audit_dead
+from emq_ops.audit.page import dead_page, restarts_page
 from emq_ops.audit.restarts import InterruptionOutcome, audit_restarts
 from emq_ops.audit.server_events import format_count, group_by_event
 from emq_ops.ledger.interruptions import Interruption
 from emq_ops.ledger.ledger import Ledger
+from emq_ops.passes.acts.selection import DeadSelection
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import connect
 from emq_ops.protocol.transitions import claims
@@ -54,6 +56,8 @@ def test_a_restart_is_one_row_of_a_table_and_one_a_queue_elsewhere(durable: Valk
     mail = emq("audit", "restarts", "mail", "--state", state).out.splitlines()[1].split()
     assert (mail[:2], mail[-1]) == (["mail", "restart"], numbers["mail"])  # as `audit dead --interruption` takes it
     assert "5 queues" in restarts_page(audit_restarts(ledger))
+    with connect(durable.url) as server:
+        assert "5 queues" in dead_page(audit_dead(server, QUEUES, DeadSelection(), ledger))
 
 
 def test_a_first_sight_of_a_server_that_had_loaded_its_data_is_one_event(
@@ -69,6 +73,21 @@ def test_a_first_sight_of_a_server_that_had_loaded_its_data_is_one_event(
             swept(server, ledger, queue)
     [row] = emq("audit", "restarts", "--state", state).out.splitlines()[1:]
     assert row.split()[:3] == ["billing,", "mail", "restart"]
+
+
+def test_an_event_went_from_the_last_sign_of_life_to_the_first() -> None:
+    """Whichever queue has it: the server was alive at 7, and there again at 20."""
+    one, another = told("x", started=3, ended=20), told("y", started=7, ended=25)
+    [event] = group_by_event([one, another])
+    assert (event.last_alive_ms, event.back_ms) == (7, 20)
+    assert (one.as_row()["started_is"], one.as_row()["ended_is"]) == (
+        "last seen alive",
+        "its process began, to a second",
+    )
+    assert (told("x", "outage").as_row()["ended_is"], told("x", started=None).as_row()["started_is"]) == (
+        "seen again",
+        None,
+    )
 
 
 def test_failovers_to_and_fro_are_told_apart() -> None:
