@@ -7,6 +7,8 @@ QUIET := PYTHONWARNINGS='ignore:Editable installation'
 # Tests wait more than they work: three of them keep two cores busy. The rest of one's share is taken by whoever is done.
 WORKERS ?= 3
 RUN = $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
+# Compiled modules are kept, whatever the environment says: each worker, and each Python that a test starts, reads them.
+unexport PYTHONDONTWRITEBYTECODE
 # What `make soak` soaks: all of it takes hours. SHARD=K/N: the K-th of N parts. SOAK: some paths only.
 SOAK ?= tests
 SHARD ?= 1/1

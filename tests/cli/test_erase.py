@@ -181,22 +181,24 @@ def test_in_postgresql_no_byte_is_left_in_the_tables_files(
     monkeypatch.chdir(tmp_path)
     place = Place(server, valkey, tmp_path, postgres.fresh(), f"file:{tmp_path}/bucket")
     place.fill()
-    assert place.secrets[place.gone].found_in(tables(postgres)) != []
+    assert place.secrets[place.gone].found_in(tables(postgres, place.state)) != []
     done = place.run("archive", "erase", "orders", "--job", place.gone, "--yes")
     assert [note for note in done["notes"] if "WAL" not in note] == []
-    assert place.secrets[place.gone].found_in(tables(postgres)) == []
-    assert place.secrets[place.other].found_in(tables(postgres)) != []
+    assert place.secrets[place.gone].found_in(tables(postgres, place.state)) == []
+    assert place.secrets[place.other].found_in(tables(postgres, place.state)) != []
 
 
-def tables(postgres: Postgres) -> bytes:
-    """Every byte of the server's tables, as they stand on its disk."""
-    with psycopg.connect(postgres.url(), autocommit=True) as connection:
+def tables(postgres: Postgres, url: str) -> bytes:
+    """Every byte of a database's tables, as they stand on the server's disk."""
+    with psycopg.connect(url, autocommit=True) as connection:
         connection.execute("CHECKPOINT")
-    held = b""
-    for file in Path(postgres.dir, "base").rglob("*"):
-        with contextlib.suppress(FileNotFoundError):  # caches and dropped tables of other databases go meanwhile
-            held += file.read_bytes() if file.is_file() else b""
-    return held
+        found = connection.execute("SELECT oid FROM pg_database WHERE datname = current_database()").fetchone()
+    assert found is not None
+    held = []
+    for file in Path(postgres.dir, "base", str(found[0])).iterdir():
+        with contextlib.suppress(FileNotFoundError):  # a cache that is written anew
+            held.append(file.read_bytes())
+    return b"".join(held)
 
 
 @pytest.fixture(scope="module")

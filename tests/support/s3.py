@@ -16,6 +16,13 @@ from typing import Any, Self
 import boto3
 from botocore.config import Config
 
+SERVE = """
+from moto.server import main
+from werkzeug.serving import WSGIRequestHandler
+WSGIRequestHandler.protocol_version = "HTTP/1.1"
+main()
+"""
+"""As ``moto_server``, with connections that stay open: clients keep them, and a new one costs as much as a request."""
 KEY, SECRET = "testing", "testing-secret"
 CREDENTIALS = {"AWS_ACCESS_KEY_ID": KEY, "AWS_SECRET_ACCESS_KEY": SECRET, "AWS_REGION": "us-east-1"}
 
@@ -29,7 +36,7 @@ class S3Server:
             probe.bind(("127.0.0.1", 0))
             self.port = probe.getsockname()[1]
         self._process = subprocess.Popen(
-            [sys.executable, "-W", "ignore", "-m", "moto.server", "-H", "127.0.0.1", "-p", str(self.port)],
+            [sys.executable, "-W", "ignore", "-c", SERVE, "-H", "127.0.0.1", "-p", str(self.port)],
             env={**os.environ, "MOTO_S3_CUSTOM_ENDPOINTS": ""},
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
