@@ -1,8 +1,8 @@
 #!lua flags=no-writes
 -- Settings of a queue as they stand at one moment, each with the other half of it that the wire keeps elsewhere.
--- KEYS: lease        ARGV: base, then for each setting its kind and its name: meta <field>, paused <group>,
+-- KEYS: lease, applied        ARGV: base, then for each setting its kind and its name: meta <field>, paused <group>,
 --                    limit <group>, weight <group>, repeatable <name>
--- Replies: {now, fields of the lease, then one list for each setting}:
+-- Replies: {now, fields of the lease, what the last apply noted (state, revision, digest), then one list for each setting}:
 --   meta, weight: {value (nil: none)}        paused: {1 or 0, what is wrong with the lane's place on the ring or ""}
 --   limit: {value (nil: none), the same}     repeatable: {every_ms, template, next instant} (nil: none)
 --   any: {-1, why it can't be read}.
@@ -58,7 +58,8 @@ function read.repeatable(name)
   return { row[1], row[2], redis.call('ZSCORE', base .. 'repeat', name) }
 end
 
+local note = redis.call('TYPE', KEYS[2])['ok'] == 'hash' and redis.call('HMGET', KEYS[2], 'state', 'revision', 'digest') or {}
 local lease = redis.call('TYPE', KEYS[1])['ok'] == 'hash' and redis.call('HGETALL', KEYS[1]) or {}
-local out = { digits(now_ms()), lease }
+local out = { digits(now_ms()), lease, note }
 for i = 2, #ARGV, 2 do out[#out + 1] = read[ARGV[i]](ARGV[i + 1]) end
 return out

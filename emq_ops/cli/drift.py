@@ -29,6 +29,7 @@ def drift(ctx: typer.Context) -> None:
             "setting": d.setting,
             "applied": value(d.applied) if as_text else d.applied,
             "live": value(d.live) if as_text else d.live,
+            **({"lost": True} if d.lost else {}),
         }
         for d in found
     ]
@@ -38,5 +39,7 @@ def drift(ctx: typer.Context) -> None:
         say("emq-ops: nothing was applied yet")
     elif not rows:
         say(f"emq-ops: no drift from revision {applied.number}")
+    if lost := sum(d.lost for d in found):
+        say(f"emq-ops: {lost} of them were lost with the server's data; `emq-ops apply` puts them back")
     if rows:
         raise typer.Exit(EXIT_CHANGES)

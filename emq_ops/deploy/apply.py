@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from emq_ops.database.engine import Connection
+from emq_ops.deploy import last_applied
 from emq_ops.deploy.live_settings import read_setting
 from emq_ops.deploy.model import Plan, Proposal, Step, Write
 from emq_ops.deploy.render import as_json, value
@@ -112,6 +113,8 @@ class _Applying:
         """The journal, the writes one by one, then the revision."""
         plan = self.proposal.plan
         if plan.empty:
+            if plan.base is not None:  # an interrupted apply may have noted what never came into force
+                last_applied.write(self.server, self.proposal.document, plan.notes, self.ledger.state, plan.base)
             with self._held() as connection:
                 journal.repair(connection)  # whatever an interrupted apply left is as wanted
                 self.lock.give_up(connection)
@@ -155,7 +158,8 @@ class _Applying:
 
     def _commit(self, number: int, why: str) -> int:
         """The one transaction: revision, bounds, journal, lock."""
-        plan, document, now = self.proposal.plan, self.proposal.document, host_ms()
+        plan, document, now = self.proposal.plan, self.proposal.document.with_notes(), host_ms()
+        last_applied.write(self.server, document, plan.notes, self.ledger.state, (plan.base or 0) + 1)
         with self._held() as connection:
             if revisions.current_number(connection) != plan.base:
                 raise StaleError(["another revision came into force"])

@@ -10,17 +10,18 @@ from emq_ops.config.effective import Layers
 from emq_ops.config.explain import combine
 from emq_ops.config.loader import Loaded, unset_references
 from emq_ops.config.wiring import Wiring
-from emq_ops.deploy import saved
+from emq_ops.deploy import last_applied, saved
 from emq_ops.deploy.apply import Applied, Watch, apply
 from emq_ops.deploy.document import Document
 from emq_ops.deploy.live import read_live
-from emq_ops.deploy.model import Drift, Interrupted, Plan, Proposal
+from emq_ops.deploy.model import Drift, Interrupted, LiveServer, Plan, Proposal
 from emq_ops.deploy.planner import PlanOptions, drift_of, plan
 from emq_ops.deploy.store import journal, revisions
 from emq_ops.deploy.store.lock import Owner, owner_of
 from emq_ops.deploy.store.revisions import Revision
 from emq_ops.deploy.variables import Digests
 from emq_ops.ledger.ledger import Ledger, host_ms, secret_key
+from emq_ops.ledger.ownership import states_of
 from emq_ops.protocol.errors import BadInputError
 from emq_ops.protocol.server import Server
 from emq_ops.syntax.errors import SourceError
@@ -109,13 +110,25 @@ class Deployment:
             cut, owner = self.standing()
         before = self.digests.as_applied(applied.document, self.env) if applied else None
         live = read_live(self.server, self.ledger, document, before, self.env, cut, as_of)
+        self._judge_loss(live, applied)
         live.unmatched_optional = unmatched
         options = PlanOptions(self.env, revert, kind, self.digests)
         made = plan(document, before, live, options)
         made.base, made.made_ms = applied.number if applied else None, host_ms()
+        made.notes = {queue: facts.note for queue, facts in live.queues.items()}
         if owner is not None and owner.held:
             made.warnings.append(f"an apply is under way: {owner}")
         return made
+
+    def _judge_loss(self, live: LiveServer, applied: Revision | None) -> None:
+        def earlier(number: int) -> Document | None:
+            try:
+                return revisions.revision(self.ledger, number).document
+            except BadInputError:
+                return None
+
+        if applied is not None:
+            last_applied.judge(live, applied.document, applied.number, states_of(self.ledger), earlier)
 
     def drift(self) -> list[Drift]:
         """Where the live server is not what was applied."""
@@ -125,6 +138,7 @@ class Deployment:
         cut, _ = self.standing()
         document = self.digests.as_applied(applied.document, self.env)
         live = read_live(self.server, self.ledger, document, document, self.env, cut)
+        self._judge_loss(live, applied)
         return drift_of(document, live, PlanOptions(self.env, digests=self.digests))
 
     def apply(

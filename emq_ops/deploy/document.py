@@ -137,6 +137,15 @@ class Document:
         return found
 
     @property
+    def noted(self) -> bool:
+        """Whether the apply of this revision left a note beside the settings of each queue."""
+        return bool(self.data.get("noted"))
+
+    def with_notes(self) -> Document:
+        """The same, as an apply that leaves notes puts it in force."""
+        return Document({**self.data, "noted": True})
+
+    @property
     def globs(self) -> dict[str, Json] | None:
         """Glob -> policies and settings of the queues that it will take; None where this was not noted."""
         return self.data.get("globs")

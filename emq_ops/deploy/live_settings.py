@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from emq_ops.deploy.model import LiveQueue, instant
+from emq_ops.deploy.model import LiveQueue, Note, instant
 from emq_ops.passes.lease.owner import lease_info_of
 from emq_ops.policy.scalars import format_duration
 from emq_ops.protocol.errors import EmqError
@@ -33,15 +33,16 @@ def read_settings(server: Server, wanted: Mapping[str, Sequence[str]]) -> dict[s
         for queue, paths in wanted.items()
         for first in range(0, max(len(paths), 1), ITEMS)
     ]
-    calls = [([keys_of(queue).lease], _asked(queue, paths)) for queue, paths in parts]
+    calls = [([keys_of(queue).lease, keys_of(queue).applied], _asked(queue, paths)) for queue, paths in parts]
     found = {queue: LiveQueue() for queue in wanted}
     replies = server.run_many(load("settings_look"), calls, readonly=True)
     for (queue, paths), reply in zip(parts, replies, strict=True):
         if isinstance(reply, EmqError):
             raise reply
-        now_ms, flat, *values = reply
+        now_ms, flat, note, *values = reply
         live = found[queue]
         live.lease = lease_info_of(flat, 0) if flat else None
+        live.note = _note(*note) if all(note) and note else None
         for path, value in zip(paths, values, strict=True):
             if value and value[0] == -1:
                 live.unreadable[path] = value[1].decode("utf-8", "backslashreplace")
@@ -54,6 +55,11 @@ def read_settings(server: Server, wanted: Mapping[str, Sequence[str]]) -> dict[s
 def read_setting(server: Server, queue: str, path: str) -> Any:
     """One live setting as it is now, in the form that plans compare."""
     return read_settings(server, {queue: [path]})[queue].settings[path]
+
+
+def _note(state: bytes, revision: bytes, digest: bytes) -> Note:
+    number = int(revision) if revision.isdigit() and len(revision) <= 9 else 0
+    return Note(text_of(state), number, text_of(digest))
 
 
 def _asked(queue: str, paths: Sequence[str]) -> list[Arg]:

@@ -14,8 +14,8 @@ from typing import Any, Literal
 from emq_ops.deploy.document import Document
 from emq_ops.passes.lease.owner import LeaseInfo
 
-Op = Literal["create", "update", "delete", "revert", "repair"]
-SIGNS: dict[str, str] = {"create": "+", "update": "~", "delete": "-", "revert": "~", "repair": "~"}
+Op = Literal["create", "update", "delete", "revert", "repair", "restore"]
+SIGNS: dict[str, str] = {"create": "+", "update": "~", "delete": "-", "revert": "~", "repair": "~", "restore": "~"}
 
 
 def instant(ms: int) -> str:
@@ -60,13 +60,14 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Drift:
-    """A live setting that is not what was applied: somebody moved it."""
+    """A live setting that is not what was applied: somebody moved it, or (`lost`) the server lost its data."""
 
     address: str
     queue: str
     setting: str
     applied: Any
     live: Any
+    lost: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +83,15 @@ class Interrupted:
     left: dict[tuple[str, str], tuple[Any, Any]] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class Note:
+    """What an apply noted on a queue: by which state, as which revision, and a digest of the settings."""
+
+    state: str
+    revision: int
+    digest: str
+
+
 @dataclass(slots=True)
 class Plan:
     """`refusals` keep it from being applied at all; `warnings` do not. `base`: the applied revision that it starts
@@ -95,6 +105,8 @@ class Plan:
     kind: str = "apply"
     base: int | None = None
     made_ms: int = 0
+    notes: dict[str, Note | None] = field(default_factory=dict, repr=False)
+    """What the last apply noted on each queue."""
 
     @property
     def empty(self) -> bool:
@@ -155,6 +167,9 @@ class LiveQueue:
 
     settings: dict[str, Any] = field(default_factory=dict)
     unreadable: dict[str, str] = field(default_factory=dict)
+    note: Note | None = None
+    lost: dict[str, Any] | None = None
+    """The settings (path, value) that a server that lost its data was set back to; None: it did not."""
     lease: LeaseInfo | None = None
     foreign: str = ""
     dead: DeadFacts | None = None

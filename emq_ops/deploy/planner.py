@@ -53,8 +53,21 @@ def plan(
     steps = work.steps
     for number, step in enumerate(steps, 1):
         step.number = number
-    warnings = [*work.warnings, *_unmatched(live)]
+    warnings = [*_lost(steps, live), *work.warnings, *_unmatched(live)]
     return Plan(steps, work.drift, warnings, work.refusals, live.interrupted, options.kind)
+
+
+def _lost(steps: Sequence[Step], live: LiveServer) -> list[str]:
+    """A line each on queues whose settings the server lost, with the proof."""
+    queues = dict.fromkeys(step.queue for step in steps if step.op == "restore" and step.queue is not None)
+    out = []
+    for gone, proof in ((True, "the note of the last apply is gone"), (False, "it carries the note of an earlier one")):
+        names = [queue for queue in queues if (live.of(queue).note is None) is gone]
+        if names:
+            more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+            told = f"the server lost what was applied to {', '.join(names[:3])}{more} ({proof})"
+            out.append(f"{told}; `emq-ops apply` puts it back")
+    return out
 
 
 def _unmatched(live: LiveServer) -> list[str]:
@@ -195,8 +208,9 @@ class _Planner:
             step.notes.append(f"stays {value(now)} on the server, managed no more")
             return
         by_us = self._by_us(queue, path, now)
+        lost = self._lost(facts, path, now)
         if not has and known and now != was and not by_us:
-            step.notes.append(f"was moved to {value(now)} by hand: left alone")
+            step.notes.append(LOST if lost else f"was moved to {value(now)} by hand: left alone")
         elif path in facts.unreadable:
             step.notes.append(f"not written: {facts.unreadable[path]}; `emq-ops doctor` explains")
         elif known and now == will:
@@ -207,7 +221,7 @@ class _Planner:
         else:
             step.write = Write(path, now if known else was, will)
             if had and known and now != was and not by_us:
-                step.notes.append(f"was moved to {value(now)} by hand")
+                step.notes.append(LOST if lost else f"was moved to {value(now)} by hand")
             elif not had and known and now != nothing:
                 step.notes.append(f"is {value(now)} on the server")
 
@@ -219,6 +233,14 @@ class _Planner:
         if isinstance(old, Past):
             return self._digests.was(self.applied, old, now)
         return canonical(resolve(str(old), self.env)) == canonical(str(now))
+
+    def _lost(self, facts: LiveQueue, path: str, now: Any) -> bool:
+        """Whether `now` is what a server that lost its data was set back to."""
+        if facts.lost is None or path in facts.unreadable:
+            return False
+        if path not in facts.lost:
+            return bool(now == settings.unset(path))
+        return bool(now == settings.resolved(path, facts.lost[path], self.env))
 
     def _by_us(self, queue: str, path: str, now: Any) -> bool:
         """Whether an apply that did not end left the setting at `now`."""
@@ -236,6 +258,11 @@ class _Planner:
         if (queue, path) in self._left and path not in self._managed(queue):
             return
         names = [name for name in self._revert if name in ("all", address, queue)]
+        if not names and self._lost(facts, path, now):
+            self.steps.append(
+                Step(0, "restore", address, queue, "setting", [Field(path, now, will)], Write(path, now, will))
+            )
+            return
         if path in facts.unreadable:
             if names:
                 self.warnings.append(
@@ -281,10 +308,17 @@ class _Planner:
                 )
 
 
+LOST = "was lost with the server's data"
 _AT_START = ("server", "http")
 """Sections that a running daemon does not follow."""
 
 
 def drift_of(applied: Document, live: LiveServer, options: PlanOptions) -> list[Drift]:
     """Where the live server is not what was applied (with `Past` where a variable changed)."""
-    return plan(applied, applied, live, options).drift
+    made = plan(applied, applied, live, options)
+    lost = [
+        Drift(step.address, step.queue or "", step.write.setting, step.write.value, step.write.expect, lost=True)
+        for step in made.steps
+        if step.op == "restore" and step.write is not None
+    ]
+    return sorted([*made.drift, *lost], key=lambda drift: drift.address)

@@ -150,6 +150,11 @@ class Keys:
         return self.ops_base + "lease"
 
     @property
+    def applied(self) -> str:
+        """What the last apply wrote here: its state, revision and digest of the settings."""
+        return self.ops_base + "applied"
+
+    @property
     def exempt(self) -> str:
         """Exemptions in a row, a field a job."""
         return self.ops_base + "exempt"

@@ -4,13 +4,14 @@ and is put back on demand; none stops a plan."""
 from __future__ import annotations
 
 import pytest
+from sqlalchemy import text
 
 from emq_ops.audit.doctor import examine, mend
 from emq_ops.protocol import ids
 from emq_ops.protocol.keyspace import keys_of
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import Server
-from emq_ops.protocol.transitions import claims, enqueue, repeat
+from emq_ops.protocol.transitions import claims, control, enqueue, repeat
 from tests.deploy.conftest import Desk
 
 LANE = "GRP0SSBKAh61tG"
@@ -145,3 +146,58 @@ def test_c31_a_key_of_another_type_stops_its_own_setting_alone(light_desk: Desk,
     server.write("DEL", K.meta)
     assert light_desk.apply(config, revert=("all",)) == 2
     assert server.read("HGET", K.meta, "concurrency") == b"7"
+
+
+def test_a_server_that_lost_everything_gets_back_what_was_applied(light_desk: Desk, server: Server) -> None:
+    before = light_desk.apply(CONFIG)
+    assert before == 1
+    server.write("FLUSHALL")
+    q = Queue(server, "a")
+    enqueue.enqueue(q, ids.mint(), b"x")  # its workers are there again at once
+    control.set_rate(q, 7)  # and somebody's hand
+    drift = light_desk.session.drift()
+    assert {d.address for d in drift if not d.lost} == {"a/rate"}
+    assert {"a/concurrency", "a/repeatables/nightly", f"a/lanes/{LANE}/limit", "b/concurrency"} <= {
+        d.address for d in drift if d.lost
+    }
+    plan = light_desk.propose(CONFIG).plan
+    assert [d.address for d in plan.drift] == ["a/rate"]
+    assert {step.op for step in plan.steps} == {"restore"}
+    assert plan.warnings == [
+        "the server lost what was applied to a, b (the note of the last apply is gone); `emq-ops apply` puts it back"
+    ]
+    assert light_desk.apply(CONFIG) == 2
+    assert [d.address for d in light_desk.session.drift()] == ["a/rate"]
+    control.set_concurrency(q, None)  # a hand's move again: it stays
+    assert [d.address for d in light_desk.propose(CONFIG).plan.drift] == ["a/concurrency", "a/rate"]
+    assert light_desk.apply(CONFIG) is None
+
+
+def test_a_server_that_went_back_to_a_backup_gets_what_was_applied_since(light_desk: Desk, server: Server) -> None:
+    light_desk.apply(CONFIG)
+    backup = {key: server.read("DUMP", key) for key in server.scan("emq*")}
+    later = CONFIG.replace("concurrency: 50", "concurrency: 60").replace("rate: 9", "rate: 8")
+    assert light_desk.apply(later) == 2
+    assert light_desk.propose(later).plan.empty
+    server.write("FLUSHALL")
+    for key, value in backup.items():
+        server.write("RESTORE", key, 0, value)
+    control.set_rate(Queue(server, "a"), 5)
+    plan = light_desk.propose(later).plan
+    assert [(step.op, step.address) for step in plan.steps] == [("restore", "a/concurrency")]
+    assert [d.address for d in plan.drift] == ["a/rate"]
+    assert plan.warnings[0].startswith("the server lost what was applied to a (it carries the note of an earlier one)")
+    changed = later.replace("concurrency: 60", "concurrency: 70")
+    [step] = light_desk.propose(changed).plan.steps
+    assert step.notes == ["was lost with the server's data"]
+
+
+def test_an_older_state_takes_nothing_for_lost(light_desk: Desk, server: Server) -> None:
+    """The state came back from a backup: the server carries what a later revision wrote."""
+    light_desk.apply(CONFIG)
+    later = CONFIG.replace("concurrency: 50", "concurrency: 60")
+    light_desk.apply(later)
+    with light_desk.ledger.write() as connection:
+        connection.execute(text("DELETE FROM revisions WHERE number = 2"))
+    plan = light_desk.propose(CONFIG).plan
+    assert (plan.steps, [d.address for d in plan.drift]) == ([], ["a/concurrency"])
