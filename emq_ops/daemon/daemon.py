@@ -13,6 +13,7 @@ from emq_ops.config.models import DaemonSection
 from emq_ops.daemon import clock
 from emq_ops.daemon.applied import AppliedRevision, MakeStores, Successor
 from emq_ops.daemon.chores import Chore, Chores
+from emq_ops.daemon.digest import EVERY_SECONDS, Digest
 from emq_ops.daemon.dispatch import Dispatcher, Sizes
 from emq_ops.daemon.events import (
     ClockStepped,
@@ -75,6 +76,7 @@ class Daemon:
     ) -> None:
         """Raises NothingAppliedError, BadInputError for a reference that can't be resolved, and what server and ledger
         raise."""
+        self._digest = emit = Digest(emit)
         self.server, self.ledger, self.env, self.emit = server, ledger, env, emit
         self._around = around or Surroundings()
         self.applied = AppliedRevision(ledger, env, make_stores, emit)
@@ -162,6 +164,7 @@ class Daemon:
             Chore(EVERY_MS / 1000, self._flush),
             Chore(30.0, self._rescan),
             Chore(3600.0, self._prune, clock.steady() + 60),
+            Chore(EVERY_SECONDS, self._summarise, clock.steady() + EVERY_SECONDS),
         ]
         if self._around.follow_file is not None:
             chores.append(Chore(0.5, self._around.follow_file))
@@ -261,6 +264,9 @@ class Daemon:
                 interruptions.save_seen(connection, self.probe.seen_ms)
             self.probe.seen_ms = {}
 
+    def _summarise(self) -> None:
+        self._digest.tell(waiting=self.dispatcher.waiting, running=self.dispatcher.running)
+
     def _prune(self) -> None:
         led = next((queue for queue in self._queues if self.leads.fence_of(queue) is not None), None)
         if led is None:
@@ -287,4 +293,5 @@ class Daemon:
         for write in (self._flush, lambda: marks.leave(self.ledger, who())):
             with contextlib.suppress(EmqError):  # the ledger may be away; the next daemon counts from what it has
                 write()
+        self._summarise()
         deadline.end_by(None)

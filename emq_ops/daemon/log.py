@@ -16,6 +16,8 @@ LOUD = frozenset(
 )
 QUIET = frozenset({"pass_started", "slice_swept", "slice_trimmed", "died"})
 """Said only when asked for everything."""
+DONE = "done"
+"""How a pass ends that needs no line of its own: the minute's summary counts it."""
 
 
 class EventLog:
@@ -45,7 +47,7 @@ class EventLog:
             for k, v in event.facts().items()
             if v not in (None, "", {}, []) and not (k == "queue" and v == "*")
         }
-        if not self.verbose and (event.name in QUIET or (event.name == "lease_taken" and "took_over" not in facts)):
+        if not self.verbose and _ordinary(event.name, facts):
             return
         if event.name == "pass_ended" and facts.get("status") == "failed":
             self._logger.error(event.name, **facts)
@@ -57,6 +59,13 @@ class EventLog:
     def say(self, text: str, **facts: Any) -> None:
         """A word that is no event."""
         self._logger.info(text, **facts)
+
+
+def _ordinary(name: str, facts: dict[str, Any]) -> bool:
+    """Whether it is said only when asked for everything."""
+    if name == "lease_taken":
+        return "took_over" not in facts
+    return name in QUIET or (name == "pass_ended" and facts.get("status") == DONE)
 
 
 def _plain(value: Any) -> Any:

@@ -66,9 +66,9 @@ class Site:
         """A command's JSON."""
         return self.run(*words, "--output", "json", code=code).json
 
-    def up(self, *words: str, ready: bool = True) -> Daemon:
+    def up(self, *words: str, ready: bool = True, verbose: bool = True) -> Daemon:
         """A daemon in the folder, ready or not yet."""
-        daemon = Daemon(self, len(self._running), words)
+        daemon = Daemon(self, len(self._running), (*(["--verbose"] if verbose else []), *words))
         self._running.append(daemon)
         if ready:
             daemon.wait_ready()
@@ -87,7 +87,7 @@ class Daemon:
         self.ready_file = site.folder / f"ready{number}"
         self.log = site.folder / f"daemon{number}.log"
         self.log.touch()
-        argv = ("up", "--log", "json", "--verbose", "--ready-file", str(self.ready_file), *words)
+        argv = ("up", "--log", "json", "--ready-file", str(self.ready_file), *words)
         self.process = start_command(*argv, cwd=site.folder, out=self.log, env={**os.environ, **site.env})
 
     def wait_ready(self) -> None:
