@@ -18,7 +18,7 @@ from emq_archive.reports import CycleReport, Outbox, Shipped
 from emq_archive.source import StreamSource
 from emq_archive.upkeep.prune import prune
 from emq_archive.write.facts import StreamFacts
-from emq_archive.write.pace import Allowance, reading_ends
+from emq_archive.write.pace import BURST, MANY, Allowance, reading_ends
 from emq_archive.write.ship import LogShipper
 from emq_archive.write.trimming import Trimming, told
 from emq_archive.write.watermark import Watermark
@@ -26,12 +26,6 @@ from emq_ops.protocol.errors import DamagedError, EmqError, ServerError
 from emq_ops.protocol.fence import Fence
 
 Progress = Callable[[int, int], None]
-
-BURST = 20
-"""Ships for the sake of a trim alone that may come at once; one more every `ship_after`. So a stream of light traffic
-with a small `keep` does not become a segment a cycle."""
-MANY = 1000
-"""Where so many records wait, a trim ships them at once all the same."""
 
 
 class Driver:

@@ -27,6 +27,7 @@ WHY = {
     "victims": "beyond what the policy keeps",
     "removed": "deleted",
     "archived": "newly in the archive",
+    "waiting": "archived, and to go with the next segment",
     "survived": "no longer dead, or dead again, when their turn came",
     "malformed": "members of the dead set that are no job ids, left alone",
     "left": "still dead, as kept",
@@ -42,7 +43,7 @@ WHY = {
 _WHY_COUNTED = {name: why for one in PASSES for name, why in one.counted.items()}
 _DONE = {
     "sweep": ("recovered", "exempted", "forced", "dead", "ghosts", "found_dead", "replayed"),
-    "trim": ("victims", "removed", "skipped_count", "archived", "survived", "found_dead", "malformed"),
+    "trim": ("victims", "removed", "skipped_count", "archived", "waiting", "survived", "found_dead", "malformed"),
     "fold": ("folded", "shipped", "trimmed", "reborn", "erased"),
 }
 _STANDING = {"sweep": (), "trim": ("left",), "fold": ("unshipped", "lag_records")}

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from emq_archive.driver import BURST, Driver
+from emq_archive.driver import Driver
 from emq_archive.model import Policy, Writer
 from emq_archive.source import StreamSource
+from emq_archive.write.pace import BURST
 from emq_ops.protocol.server import Server
 from tests.archive.folding import STATE, Host
 from tests.archive.making import START_MS

@@ -15,6 +15,7 @@ from emq_archive.model import Policy, Writer
 from emq_archive.ports import Remote
 from emq_archive.remote import open_remote
 from emq_archive.write.dead import DeadArchive
+from emq_archive.write.pace import Allowance
 from emq_ops.protocol import ids
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.scripts import load
@@ -130,6 +131,28 @@ def test_local_alone_is_enough_where_the_policy_says_so(queue: Queue, kept: Kept
     receipt = kept.archive(trim_after="local").archive([job], {}, now_ms=NOW)
     assert (set(receipt.proven), receipt.shipped) == ({job}, 0)
     assert not (kept.root / "bucket").exists()
+
+
+def test_trims_of_a_few_jobs_each_share_segments(queue: Queue, kept: Kept) -> None:
+    """A simulated hour in which a job dies each 10 s and each is trimmed at once."""
+    every, ship_after, burst = 10_000, 60_000, 3
+    ships = Allowance(burst, ship_after)
+    waiting: list[str] = []
+    most = 0
+    for n in range(60):
+        archive = kept.archive(ship_after_ms=ship_after)
+        archive.ships = ships
+        receipt = archive.archive([*waiting, make_dead(queue)], {}, now_ms=NOW + n * every)
+        assert receipt.failed == {}
+        assert set(receipt.proven).isdisjoint(receipt.waiting)
+        waiting = receipt.waiting
+        most = max(most, len(waiting))
+    assert len(Bucket.folder(kept.root / "bucket").segments("mail", "dead")) <= burst + 60 * every // ship_after
+    assert 1 <= most <= ship_after // every + 1
+    # Whoever asks by hand waits for nothing.
+    last = kept.archive(ship_after_ms=ship_after).archive(waiting, {}, now_ms=NOW + 60 * every)
+    assert (sorted(last.proven), last.waiting) == (sorted(waiting), [])
+    assert len(kept.records()) == 60
 
 
 def test_many_and_large_ones_go_in_bounded_pages(queue: Queue, kept: Kept) -> None:

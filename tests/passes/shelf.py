@@ -21,6 +21,7 @@ class Archived:
 class Receipt:
     proven: dict[str, Archived] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
+    waiting: list[str] = field(default_factory=list)
     gone: list[str] = field(default_factory=list)
     folded: int = 0
 

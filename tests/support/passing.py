@@ -123,7 +123,9 @@ class ShelfStores(Stores):
     def configured(self) -> bool:
         return self._archiver is not None
 
-    def dead_archive(self, q: Queue, policy: DeadPolicy, fence: Fence, ledger: Ledger) -> DeadArchiver:
+    def dead_archive(
+        self, q: Queue, policy: DeadPolicy, fence: Fence, ledger: Ledger, *, paced: bool = False
+    ) -> DeadArchiver:
         assert self._archiver is not None
         return self._archiver(fence) if callable(self._archiver) else self._archiver
 

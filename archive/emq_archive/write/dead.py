@@ -16,6 +16,7 @@ from emq_archive.local.store import SqlStore
 from emq_archive.model import FIRST_ID, LAST_ID, Pair, Policy, StreamId, StreamRef, Writer, next_id
 from emq_archive.ports import Remote
 from emq_archive.upkeep.prune import prune
+from emq_archive.write.pace import MANY, Allowance
 from emq_archive.write.ship import LogShipper
 from emq_ops.protocol import deadline, ids
 from emq_ops.protocol.errors import BadInputError
@@ -40,12 +41,14 @@ class ArchivedDead(NamedTuple):
 
 @dataclass(slots=True)
 class DeadReceipt:
-    """`proven`: the jobs that may be trimmed, by id. `failed`: those that may not, and why. `gone`: no longer dead.
-    Counts: `folded` new records, `known` archived before, `shipped` and `segments` of this call; `lsn`, `head` of the
-    log that it rests on (0 and None with ``trim_after: local``)."""
+    """`proven`: the jobs that may be trimmed, by id. `failed`: those that may not, and why. `waiting`: those that may
+    once the next segment is shipped. `gone`: no longer dead. Counts: `folded` new records, `known` archived before,
+    `shipped` and `segments` of this call; `lsn`, `head` of the log that it rests on (0 and None with ``trim_after:
+    local``)."""
 
     proven: dict[str, ArchivedDead] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
+    waiting: list[str] = field(default_factory=list)
     gone: list[str] = field(default_factory=list)
     folded: int = 0
     known: int = 0
@@ -56,10 +59,20 @@ class DeadReceipt:
 
 
 class DeadArchive:
-    """Archives dead jobs of one queue as stream ``dead``. One thread."""
+    """Archives dead jobs of one queue as stream ``dead``. One thread. `ships`: how often a trim alone may ship; None:
+    each does, and what waits goes at once."""
 
-    def __init__(self, queue: Queue, local: SqlStore, remote: Remote, policy: Policy, writer: Writer) -> None:
+    def __init__(
+        self,
+        queue: Queue,
+        local: SqlStore,
+        remote: Remote,
+        policy: Policy,
+        writer: Writer,
+        ships: Allowance | None = None,
+    ) -> None:
         self.queue = queue
+        self.ships = ships
         self.ref = StreamRef.dead(queue.name)
         self.local = local
         self.policy = policy
@@ -67,7 +80,8 @@ class DeadArchive:
 
     def archive(self, jobs: Sequence[str], facts: Mapping[str, Sequence[Pair]], *, now_ms: int) -> DeadReceipt:
         """Archives these jobs and proves it; with ``trim_after: remote`` they are shipped and read back before this
-        returns. `facts`: what is known of a job's death, e.g. ``(b"seen_at", b"1733000000000")`` (unix ms), by id.
+        returns, or wait for the next segment (`ships`). `facts`: what is known of a job's death, by id, e.g.
+        ``(b"seen_at", b"1733000000000")`` (unix ms).
 
         Raises what the stores and the server raise; then nothing is proven, and calling again is harmless. Memory is
         bounded by bytes, not by `jobs`, but the receipt holds names and a digest of each: some thousands a call.
@@ -139,16 +153,20 @@ class DeadArchive:
 
     def _prove(self, found: dict[StreamId, ArchivedDead], receipt: DeadReceipt, now_ms: int) -> None:
         if self.policy.trim_after == "remote" and found:
-            shipped = self.shipper.ship(now_ms=now_ms, force=True)
+            shipped = self.shipper.ship(now_ms=now_ms, force=self._may_ship(now_ms))
             receipt.shipped, receipt.segments = shipped.records, shipped.segments
             receipt.lsn, receipt.head = shipped.lsn, shipped.head
             if receipt.known or self.local.outbox(self.ref).records:
                 # Some were in the archive before: what this process did not read back is read now.
                 proof = self.shipper.prove(next_id(max(found)), start=min(found))
                 bound = proof.bound or FIRST_ID
-                for stream_id in [i for i in found if i >= bound]:
-                    receipt.failed[found.pop(stream_id).job] = "not proven to be in the archive yet"
+                receipt.waiting = [found.pop(stream_id).job for stream_id in [i for i in found if i >= bound]]
         receipt.proven = {job.job: job for job in found.values()}
+
+    def _may_ship(self, now_ms: int) -> bool:
+        """Whether what waits goes now, though the segment is neither full nor old."""
+        records = self.local.outbox(self.ref).records
+        return bool(records) and (self.ships is None or records >= MANY or self.ships.take(now_ms))
 
 
 class _Shape(NamedTuple):

@@ -9,6 +9,12 @@ from emq_ops.protocol import deadline
 READ_SHARE = 0.6
 """Of a cycle's time, how much reading may take: what was read should also be shipped, and trimmed."""
 
+BURST = 20
+"""Ships for the sake of a trim alone that may come at once; one more every `ship_after`. So a stream of light traffic
+with a small `keep` does not become a segment a cycle."""
+MANY = 1000
+"""Where so many records wait, a trim ships them at once all the same."""
+
 
 def reading_ends() -> Callable[[], bool]:
     """Tells whether reading has had its share of the time that the caller gives."""

@@ -12,6 +12,7 @@ from emq_ops.protocol.errors import BadInputError
 if TYPE_CHECKING:
     from emq_archive.local.store import SqlStore
     from emq_archive.ports import Remote
+    from emq_archive.write.pace import Allowance
     from emq_ops.ledger.ledger import Ledger
     from emq_ops.passes.trim.archiver import DeadArchiver
     from emq_ops.policy.models import DeadPolicy
@@ -30,6 +31,8 @@ class Stores:
         self._local: SqlStore | None = None
         self._remote: Remote | None = None
         self._lock = threading.Lock()
+        self.paces: dict[str, Allowance] = {}
+        """Of each queue, how often its dead trims alone may ship."""
 
     @property
     def configured(self) -> bool:
@@ -54,9 +57,13 @@ class Stores:
                 self._remote = self._open_remote()
             return self._remote
 
-    def dead_archive(self, q: Queue, policy: DeadPolicy, fence: Fence, ledger: Ledger) -> DeadArchiver:
-        """The archive of a queue's dead jobs, written under the run's lease. Raises as `local` and `remote`."""
-        made: DeadArchiver = importlib.import_module(_DEAD_ARCHIVE).archiver(self, q, policy, fence, ledger)
+    def dead_archive(
+        self, q: Queue, policy: DeadPolicy, fence: Fence, ledger: Ledger, *, paced: bool = False
+    ) -> DeadArchiver:
+        """The archive of a queue's dead jobs, written under the run's lease; `paced`: trims of a few jobs share
+        segments. Raises as `local` and `remote`."""
+        make = importlib.import_module(_DEAD_ARCHIVE).archiver
+        made: DeadArchiver = make(self, q, policy, fence, ledger, paced=paced)
         return made
 
     def close(self) -> None:

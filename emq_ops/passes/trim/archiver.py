@@ -21,13 +21,15 @@ class ArchivedJob(Protocol):
 
 
 class ArchiveReceipt(Protocol):
-    """`proven`: the jobs that may go, by id. `failed`: those that may not, and why. `gone`: dead no more. `folded`: how
-    many records are new."""
+    """`proven`: the jobs that may go, by id. `failed`: those that may not, and why. `waiting`: those that may later.
+    `gone`: dead no more. `folded`: how many records are new."""
 
     @property
     def proven(self) -> Mapping[str, ArchivedJob]: ...
     @property
     def failed(self) -> Mapping[str, str]: ...
+    @property
+    def waiting(self) -> Sequence[str]: ...
     @property
     def gone(self) -> Sequence[str]: ...
     @property

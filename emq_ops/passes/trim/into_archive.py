@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from emq_archive.model import Writer
 from emq_archive.write.dead import DeadArchive
+from emq_archive.write.pace import BURST, Allowance
 from emq_ops.ledger.ledger import Ledger
 from emq_ops.ledger.ownership import states_of
 from emq_ops.passes.archive.stream import archiving
@@ -15,7 +16,12 @@ from emq_ops.protocol.fence import Fence
 from emq_ops.protocol.queue import Queue
 
 
-def archiver(stores: Stores, q: Queue, policy: DeadPolicy, fence: Fence, ledger: Ledger) -> DeadArchiver:
-    """The archive of the queue's dead jobs, written under `fence`. Raises BadInputError where none is configured."""
+def archiver(
+    stores: Stores, q: Queue, policy: DeadPolicy, fence: Fence, ledger: Ledger, *, paced: bool
+) -> DeadArchiver:
+    """The archive of the queue's dead jobs, written under `fence`; `paced`: trims of a few jobs share segments. Raises
+    BadInputError where none is configured."""
     writer = Writer(fence.state, fence.token, who(), states_of(ledger))
-    return DeadArchive(q, stores.local(), stores.remote(), archiving(policy.archiving), writer)
+    archived = archiving(policy.archiving)
+    ships = stores.paces.setdefault(q.name, Allowance(BURST, archived.ship_after_ms)) if paced else None
+    return DeadArchive(q, stores.local(), stores.remote(), archived, writer, ships)

@@ -11,6 +11,7 @@ from emq_ops.passes.acts.flow_records import FlowRecords, keep_flow_records
 from emq_ops.passes.acts.snapshots import facts_and_fingerprints, renew_snapshots
 from emq_ops.passes.events import SliceTrimmed
 from emq_ops.passes.frame.context import Context
+from emq_ops.passes.lease.holder import DAEMON
 from emq_ops.passes.report import NAMED, name_some
 from emq_ops.passes.trim.archiver import ArchivedJob, DeadArchiver
 from emq_ops.passes.trim.call import call_tail, note_stay
@@ -50,8 +51,9 @@ class Removal:
             else:
                 self._delete(victims, None, keep_flow_records(context.server, context.ledger, self.keys, victims))
             return
+        queue, paced = Queue(context.server, context.queue), context.order.trigger == DAEMON  # others want it now
         archiver = context.services.stores.dead_archive(
-            Queue(context.server, context.queue), self.policy, context.begin(), context.ledger
+            queue, self.policy, context.begin(), context.ledger, paced=paced
         )
         going: Future[None] | None = None
         with ThreadPoolExecutor(max_workers=1, thread_name_prefix="trim") as behind:  # leaving waits for what is going
@@ -90,6 +92,7 @@ class Removal:
         for job, reason in receipt.failed.items():
             self.report.skip(job, f"not archived: {reason}")
         self.report.survived += len(receipt.gone)
+        self.report.waiting += len(receipt.waiting)
         flat = {job: archived for job, archived in receipt.proven.items() if job not in flows}
         renew_snapshots(context.server, context.ledger, self.keys, flat, fingerprints)
         return receipt.proven, flows

@@ -12,7 +12,8 @@ class TrimReport(PassReport):
     """A dead trim. `dead_before` in the dead set when it began; `victims`: how many the policy lets go; `removed` of
     them; `skipped`: named, with the reason; `survived`: no longer dead, or dead again, when their turn came;
     `malformed`: members of the dead set that are no job ids (never touched); `archived`: newly archived records;
-    `bounded_by`: the revision whose plan listed whom this trim may remove.
+    `waiting`: archived, and to go with the next segment; `bounded_by`: the revision whose plan listed whom this trim
+    may remove.
     """
 
     keep: int | None = None
@@ -23,6 +24,7 @@ class TrimReport(PassReport):
     left: int = 0
     survived: int = 0
     archived: int = 0
+    waiting: int = 0
     found_dead: int = 0
     malformed: int = 0
     skipped: list[Skipped] = field(default_factory=list)
@@ -46,6 +48,6 @@ class TrimReport(PassReport):
 
     def counts(self) -> dict[str, int]:
         """The numbers, for the ledger."""
-        numbers = {name: getattr(self, name) for name in ("removed", "survived", "archived", "found_dead")}
+        numbers = {name: getattr(self, name) for name in ("removed", "survived", "archived", "waiting", "found_dead")}
         numbers["skipped"] = self.skipped_count
         return {name: number for name, number in numbers.items() if number}
