@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from emq_archive.local.store import SqlStore
+from emq_archive.model import StreamRef
 from emq_ops.cli import archive_erase, archive_mend, archive_read, archive_rehydrate, archive_upkeep
 from emq_ops.cli.archive_read import ref_of
 from emq_ops.cli.context import CommandContext
+from emq_ops.cli.exits import EXIT_ERROR
 from emq_ops.cli.options import new_app
+from emq_ops.cli.output import say
 from emq_ops.cli.passing import run_by_hand, with_given
 from emq_ops.cli.queues import require_queue
 from emq_ops.cli.values import duration_ms, size_bytes
 from emq_ops.passes.archive.declared import ARCHIVE
+from emq_ops.passes.archive.remote_status import head_of, unknown_here
 from emq_ops.passes.archive.status import status_of
 from emq_ops.passes.frame.order import Order
-from emq_ops.protocol.errors import BadInputError
+from emq_ops.protocol.errors import BadInputError, EmqError
 from emq_ops.protocol.keyspace import queue_name, stream_name
 
 app = new_app("Keep what streams and dead sets let go: fold, look, read, prove, query, bring back.")
@@ -76,17 +81,46 @@ def status(
         str | None, typer.Argument(help="The stream, 'dead' for dead jobs; all of the archive without.")
     ] = None,
 ) -> None:
-    """How far the archive is: both frontiers, lag, what is not shipped, the last commit, sizes."""
+    """How far the archive is: both frontiers, lag, what is not shipped, the last commit, sizes, and whether the store
+    has that commit. Exit 1 where it has not, or holds an archive that the local database knows nothing of."""
     context = CommandContext.of(ctx)
     queue = queue_name(queue)
     with context.server("archive") as server, context.local_for_a_look() as local:
-        refs = [ref_of(queue, stream)] if stream is not None else local.streams()
-        require_queue(context, queue, server, streams=[ref.stream for ref in refs if ref.queue == queue])
-        rows = [status_of(server, local, ref) for ref in refs if ref.queue == queue]
+        refs = [ref_of(queue, stream)] if stream is not None else local.streams(queue)
+        require_queue(context, queue, server, streams=[ref.stream for ref in refs])
+        rows = [status_of(server, local, ref) for ref in refs]
+        told = _beside_the_store(context, local, queue, refs, rows)
     if stream is not None and context.output in ("json", "table"):
         context.emit_one(rows[0])
     else:
         context.emit_rows(rows, STATUS)
+    for line in told:
+        say(f"emq-ops: {line}")
+    if told:
+        raise typer.Exit(EXIT_ERROR)
+
+
+def _beside_the_store(
+    context: CommandContext, local: SqlStore, queue: str, refs: list[StreamRef], rows: list[dict[str, Any]]
+) -> list[str]:
+    """Adds to each row whether the store has the newest commit; a line for each thing that is not as it should be."""
+    told: list[str] = []
+    if context.wiring.archive_remote is None:
+        return told
+    try:
+        with context.remote() as remote:
+            for ref, row in zip(refs, rows, strict=True):
+                row["remote_head"] = head_of(local, remote, ref)
+                if row["remote_head"] == "missing":
+                    told.append(f"{ref}: commit {row['last_lsn']} is not in {remote.url}: emq-ops archive verify")
+            for ref, records in unknown_here(local, remote, queue).items():
+                told.append(
+                    f"{ref}: the remote holds {records} records, and the local database knows nothing of them: "
+                    f"emq-ops archive restore {queue} {ref.stream} (both may be globs)"
+                )
+    except EmqError as fault:
+        told.append(f"the object store can't be looked at: {fault}")
+    return told
 
 
 for _command in (

@@ -15,7 +15,9 @@ import emq_archive.upkeep.restore
 import emq_archive.upkeep.verify
 from emq_archive.live import LiveStream
 from emq_archive.log.commit import time_text
+from emq_archive.log.owners import owners
 from emq_archive.model import DEAD, Record, StreamId, StreamRef, parse_id
+from emq_archive.ports import Remote
 from emq_archive.read.archive import Archive
 from emq_archive.read.query import Query
 from emq_ops.cli.context import CommandContext
@@ -28,6 +30,7 @@ from emq_ops.ledger.ownership import Lineage
 from emq_ops.passes.archive.stream import driver_policy
 from emq_ops.protocol import ids
 from emq_ops.protocol.errors import BadInputError
+from emq_ops.protocol.globs import compiled, is_glob
 from emq_ops.protocol.ids import MAX_STREAM_PART
 from emq_ops.protocol.keyspace import queue_name, stream_name
 from emq_ops.protocol.queue import Queue
@@ -169,26 +172,55 @@ def restore(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Count what would come; restore nothing.")] = False,
 ) -> None:
     """Make the local database anew from the remote alone. Run again, it goes on where it ended. Segments that are lost
-    are named, and the rest comes (exit 1).
+    are named, and the rest comes (exit 1). QUEUE and STREAM may be globs, of what the remote holds.
 
     It changes nothing about whose the archive is: `emq-ops state take-over` does.
     """
     context = CommandContext.of(ctx)
-    ref = ref_of(queue, stream)
-    require_queue(context, ref.queue)
-    with context.local() as local, context.remote() as remote, bar(f"restore {ref}") as progress:
-        done = emq_archive.upkeep.restore.restore(
-            local, remote, ref, now_ms=now_ms(), dry_run=dry_run, progress=progress
-        )
-        if done.state is not None and not dry_run:
-            with context.ledger() as ledger:
-                if done.state not in Lineage(ledger).states:
-                    say(
-                        f"emq-ops: this archive belongs to state {done.state}, and the state here is {ledger.state}: "
-                        f"only to be read from here (if that one is gone: emq-ops state take-over {done.state})"
-                    )
-    context.emit_one(done.as_row())
-    _tell(done.holes)
+    many = is_glob(queue) or is_glob(stream)
+    if not many:
+        require_queue(context, queue_name(queue))
+    rows: list[dict[str, Any]] = []
+    holes: list[str] = []
+    foreign: set[str] = set()
+    with context.local() as local, context.remote() as remote:
+        for ref in _held(remote, queue, stream) if many else [ref_of(queue, stream)]:
+            with bar(f"restore {ref}") as progress:
+                done = emq_archive.upkeep.restore.restore(
+                    local, remote, ref, now_ms=now_ms(), dry_run=dry_run, progress=progress
+                )
+            rows.append(done.as_row())
+            holes += done.holes
+            if done.state is not None and not dry_run:
+                foreign.add(done.state)
+    if foreign:
+        _tell_foreign(context, foreign)
+    if many:
+        context.emit_rows(rows, ("queue", "stream", "segments", "records", "here", "lsn"))
+    else:
+        context.emit_one(rows[0])
+    _tell(holes)
+
+
+def _held(remote: Remote, queue: str, stream: str) -> list[StreamRef]:
+    """What the remote holds that these names or globs take. Raises BadInputError where that is nothing."""
+    by_queue, by_stream = compiled(queue), compiled(stream)
+    found = [
+        one.ref for one in owners(remote) if by_queue.fullmatch(one.ref.queue) and by_stream.fullmatch(one.ref.stream)
+    ]
+    if not found:
+        raise BadInputError(f"the remote holds no archive that '{queue} {stream}' takes", where=remote.url)
+    return sorted(found)
+
+
+def _tell_foreign(context: CommandContext, states: set[str]) -> None:
+    with context.ledger() as ledger:
+        ours = Lineage(ledger).states
+        for state in sorted(states - set(ours)):
+            say(
+                f"emq-ops: this archive belongs to state {state}, and the state here is {ledger.state}: "
+                f"only to be read from here (if that one is gone: emq-ops state take-over {state})"
+            )
 
 
 def job_text(job: str | None) -> str | None:

@@ -75,7 +75,7 @@ _OTHER_NAMES = {"archive"}
 
 def summaries() -> dict[str, str]:
     """Every noun with the first sentence of its help: those of COMMANDS, and passes that have no module there."""
-    passes = {one.name: one.summary for one in PASSES if one.name not in _OTHER_NAMES}
+    passes = {one.name: one.summary for one in PASSES if one.name not in _OTHER_NAMES and not one.of_archive}
     return passes | {noun: text for noun, (_, text) in COMMANDS.items()}
 
 

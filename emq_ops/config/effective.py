@@ -20,6 +20,7 @@ from emq_ops.syntax.tree import MapTree, Scalar, Tree, plain
 
 Items = dict[str, tuple[Position, Tree]]
 _ARCHIVED = frozenset(one.section for one in PASSES if archived(one.policy))
+_UPKEEP = frozenset(one.section for one in PASSES if one.of_archive)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,11 +90,19 @@ class Effective:
         found = BUILT_IN
         for part in path:
             if not isinstance(here, MapTree) or part not in here.items:
-                said = self.archive.get(path[-1]) if path[0] in _ARCHIVED else None
+                said = self.archive.get(path[-1]) if path[0] in _ARCHIVED | _UPKEEP else None
+                usual = self.archive[path[0]][1] if path[0] in _UPKEEP & self.archive.keys() else None
+                if isinstance(usual, MapTree):
+                    said = usual.items.get(path[-1], said)
                 return _place(*said) if said else BUILT_IN
             key, here = here.items[part]
             found = _place(key, here)
         return found
+
+
+def _is_on(value: Any) -> bool:
+    """A switch that says yes, or a reference, which may."""
+    return value is True or isinstance(value, str)
 
 
 def _place(key: Position, value: Tree) -> Position:
@@ -131,7 +140,7 @@ class Layers:
         self._archive: Items = {
             key: item
             for key, item in (archive[1].items.items() if archive and isinstance(archive[1], MapTree) else ())
-            if key in ARCHIVE_FIELDS
+            if key in ARCHIVE_FIELDS or key in _UPKEEP
         }
 
     @property
@@ -219,6 +228,8 @@ class Layers:
         passes: dict[str, Any] = {}
         for one in PASSES:
             at, said = merged.items.get(one.section, (BUILT_IN, None))
+            if one.of_archive:
+                said = self._upkeep(one, said, passes)
             if one.many and isinstance(said, MapTree):
                 parts = {
                     name: self._task(build, one, f"{one.section}.{name}", *item) for name, item in said.items.items()
@@ -236,9 +247,20 @@ class Layers:
         self._check(effective)
         return effective
 
+    def _upkeep(self, one: Pass, said: Tree | None, passes: dict[str, Any]) -> Tree | None:
+        """The section of a pass that sees to the archive: what `archive` says of it for all queues, the queue's own
+        over it; None where nothing of the queue is archived in an object store."""
+        archive = self._loaded.config.archive
+        kept = passes.get("streams") or _is_on((passes.get("dead") or {}).get("archive"))
+        if archive is None or archive.remote is None or not kept:
+            return None
+        usual = self._archive[one.section][1] if one.section in self._archive else MapTree(BUILT_IN, {}, 1)
+        return overlay(usual, said) if isinstance(said, MapTree) else usual
+
     def _task(self, build: Sections, one: Pass, path: str, at: Position, tree: Tree) -> Fields | None:
         """The fields of one pass, over what `archive` says for all that is archived."""
-        items: Items = dict(self._archive) if archived(one.policy) else {}
+        names = ARCHIVE_FIELDS if archived(one.policy) or one.of_archive else ()
+        items: Items = {key: item for key, item in self._archive.items() if key in names and key in keys(one.policy)}
         if "archive" in keys(one.policy):
             items["archive"] = (BUILT_IN, Scalar(BUILT_IN, self._loaded.config.archive is not None))
         return build.task(one.policy, path, at, overlay(MapTree(BUILT_IN, items, 1), tree) if items else tree)

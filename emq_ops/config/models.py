@@ -146,6 +146,7 @@ class ArchiveSection(Section):
     remote: RemoteSection | None = option(Nested(RemoteSection), None)
     sign: str | None = option(SECRET, None, "a key, as ${NAME}: each commit of the log is signed with it, and checked")
     usual: dict[str, Any] = more(lambda: {name: keys(ArchivePolicy)[name].shape for name in ARCHIVE_FIELDS})
+    upkeep: dict[str, Any] = more(lambda: {one.section: shape_of(one) for one in PASSES if one.of_archive})
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,7 +20,7 @@ from emq_ops.config.models import ArchiveSection, RemoteSection, Section, Server
 from emq_ops.config.places import anchored, resolve_url
 from emq_ops.config.policies import checked
 from emq_ops.policy.environment import HOST_ALLOW, Environment
-from emq_ops.policy.options import keys, show, written
+from emq_ops.policy.options import Nested, keys, show, written
 from emq_ops.policy.references import ReferenceFault, has_reference, references, resolve
 from emq_ops.protocol.connection.options import ConnectionOptions
 from emq_ops.protocol.server import Server, connect
@@ -254,8 +254,8 @@ def section_json(loaded: Loaded, path: tuple[str | int, ...], model: Any, marks:
     `marks` gets the places."""
     out: Json = {}
     for key, info in keys(type(model)).items():
-        if key == "note":
-            continue
+        if key == "note" or (isinstance(info.shape, Nested) and info.shape.loose):
+            continue  # what is loose holds for queues, and stands in the section of each
         value = info.of(model)
         here = (*path, key)
         mark, tree = locate(loaded.tree, here)

@@ -32,6 +32,7 @@ from emq_ops.daemon.settings import at_next_start
 from emq_ops.daemon.tasks import PassTask, TaskSet, task_set
 from emq_ops.daemon.timers import Timers
 from emq_ops.daemon.work import PassRunner
+from emq_ops.database.space import give_back
 from emq_ops.deploy.store.revisions import Revision
 from emq_ops.ledger import alerts, interruptions, marks, retention
 from emq_ops.ledger.ledger import Ledger
@@ -274,6 +275,7 @@ class Daemon:
         # Where this host's clock runs ahead, nothing is forgotten before its time.
         now = min(clock.now_ms(), self.server.now_ms(led))
         retention.prune(self.ledger, now, Retention.lasting(self.applied.terms.retain_ms))
+        give_back(self.ledger)
 
     def _end(self) -> None:
         """Everything in hand ends, or is cut off; leases are given up."""

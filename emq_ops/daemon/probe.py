@@ -35,11 +35,14 @@ class Probe:
     def idle(self, tasks: Sequence[PassTask]) -> set[_Key]:
         """The keys of those that have nothing to do. One that can't be told is not idle: its pass will say why."""
         asked = [task for task in tasks if not task.what.rests or self._rest_of(task) is not None]
-        glances = {task.key: task.what.loaded.glance(task.queue, task.target) for task in asked}
+        looks = {task.key: task.what.loaded.glance(task.queue, task.target) for task in asked}
+        glances = {key: glance for key, glance in looks.items() if glance is not None}
         seen = self._look(glances.values())
         self.unanswered = set()
         found: set[_Key] = set()
         for task in asked:
+            if task.key not in glances:
+                continue
             glance = glances[task.key]
             now = seen[glance.script, glance.keys]
             if isinstance(now, UnreachableError):
@@ -78,6 +81,8 @@ class Probe:
         if task.what.observes or not task.what.rests:
             return None
         glance = task.what.loaded.glance(task.queue, task.target)
+        if glance is None:
+            return None
         with contextlib.suppress(EmqError):
             return glance.parse(self.server.run(load(glance.script), list(glance.keys), readonly=True))
         return None

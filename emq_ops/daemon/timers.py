@@ -26,6 +26,8 @@ SPREAD_MS = 2_000
 """The first runs of tasks that never ran are spread over so long, so that a start does not do all at once; over longer
 where they are many: so many ms a task."""
 SPREAD_MS_EACH = 4
+PATIENT_MS = 600_000
+"""Of passes that can wait, at the least over this."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +114,9 @@ class Timers:
         if mark is None:
             if isinstance(task.schedule.trigger, Interval):
                 # Never run: due at once, told within the spread.
-                spread = min(spread_ms, task.schedule.trigger.ms)
+                spread = min(
+                    max(spread_ms, PATIENT_MS) if task.what.of_archive else spread_ms, task.schedule.trigger.ms
+                )
                 delay = replace(task.schedule, jitter_ms=spread).delay(task.text, datetime.fromtimestamp(0, UTC))
                 step = timedelta(milliseconds=task.schedule.trigger.ms)
                 return Entry(task, now + delay - step, now + delay, now + delay)

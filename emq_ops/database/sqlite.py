@@ -25,6 +25,8 @@ from emq_ops.protocol.errors import EmqError
 
 ROOMY_KIB = 65_536
 """What a connection may keep of the file in memory while it changes very many rows."""
+WAL_BYTES = 8 * 1024 * 1024
+"""What the write-ahead log is cut back to once it was moved into the file, however large one transaction made it."""
 
 
 def open_sqlite(url: URL, profile: Profile) -> Engine:
@@ -48,6 +50,8 @@ def open_sqlite(url: URL, profile: Profile) -> Engine:
         raw.isolation_level = None  # we say BEGIN ourselves, see below
         cursor = raw.cursor()
         cursor.execute(f"PRAGMA busy_timeout={busy_ms}")
+        cursor.execute("PRAGMA auto_vacuum=INCREMENTAL")  # of a new file; an old one takes it when it is rewritten
+        cursor.execute(f"PRAGMA journal_size_limit={WAL_BYTES}").fetchall()
         to_wal(cursor, profile.busy)
         cursor.execute("PRAGMA synchronous=FULL")
         cursor.execute("PRAGMA foreign_keys=ON")

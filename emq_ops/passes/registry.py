@@ -7,12 +7,15 @@ from emq_ops.passes.frame.contract import Pass
 from emq_ops.passes.promote.declared import PROMOTE
 from emq_ops.passes.sweep.declared import SWEEP
 from emq_ops.passes.trim.declared import TRIM
+from emq_ops.passes.upkeep.declared import COMPACT, VERIFY
 
 PASSES: tuple[Pass, ...] = (
     SWEEP,
     TRIM,
     ARCHIVE,
     PROMOTE,
+    COMPACT,
+    VERIFY,
 )
 
 

@@ -136,6 +136,21 @@ class Catalog(OutboxRows):
                 return
             at = (found[-1].first, found[-1].lsn)
 
+    def longest_unchecked(self, limit: int) -> list[Segment]:
+        """Live segments, first those that were read and found whole the longest time ago."""
+        order = (sa.func.coalesce(segments.c.checked_ms, 0), segments.c.lsn)
+        with self.store.read() as connection:
+            found = connection.execute(
+                sa.select(segments).where(_MINE).order_by(*order).limit(limit), names_of(self.ref)
+            )
+            return [segment_of(row) for row in found]
+
+    def checked(self, segment: Segment, at_ms: int) -> None:
+        """Its bytes were read, and are whole."""
+        with self.writing() as (connection, row):
+            mine = (segments.c.stream_id == row.id) & (segments.c.lsn == segment.lsn)
+            connection.execute(sa.update(segments).where(mine).values(checked_ms=at_ms))
+
     def view(self, *, everything: bool = False) -> tuple[list[Segment], list[tuple[int, Chunk]]]:
         """At one moment: the live segments, and the outbox (or all that is here) as incarnation and records."""
         with self.reading() as (connection, row):

@@ -34,7 +34,8 @@ def apply_commit(connection: Connection, stream: int, commit: Commit) -> None:
             new = insert(connection, tables.removed).values(stream_id=stream, key=key, removed_ms=commit.at)
             connection.execute(new.on_conflict_do_nothing())
     for segment in commit.add:
-        connection.execute(sa.insert(segments).values(segment_row(segment, stream)))
+        # Whoever commits has read it back.
+        connection.execute(sa.insert(segments).values(**segment_row(segment, stream), checked_ms=commit.at))
         again = (tables.removed.c.stream_id == stream) & (tables.removed.c.key == segment.key)
         connection.execute(sa.delete(tables.removed).where(again))
     mine = (chunks.c.stream_id == stream) & chunks.c.lsn.in_(gone)

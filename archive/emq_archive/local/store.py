@@ -23,6 +23,7 @@ from emq_ops.database.engine import Database, open_database
 from emq_ops.database.migrations import Migrations
 from emq_ops.database.profile import Profile
 from emq_ops.database.scrub import scrub
+from emq_ops.database.space import give_back
 
 streams, chunks, segments = tables.streams, tables.chunks, tables.segments
 _OUTBOX = sa.select(
@@ -82,6 +83,10 @@ class SqlStore(ChunkReader):
         """What was erased leaves free pages and SQLite's write-ahead log too. Returns what could not be done, a
         sentence each."""
         return scrub(self.database, [tables.chunks.name])
+
+    def give_back_space(self) -> None:
+        """Pages that pruning left free go back to the file system, some at a time."""
+        give_back(self.database)
 
     # --- writing
 
@@ -217,10 +222,13 @@ class SqlStore(ChunkReader):
             last_commit_ms=stream.committed_ms,
         )
 
-    def streams(self) -> list[StreamRef]:
-        """What this database has heard of."""
+    def streams(self, queue: str | None = None) -> list[StreamRef]:
+        """What this database has heard of (of one queue)."""
+        wanted = sa.select(streams.c.queue, streams.c.stream, streams.c.kind)
+        if queue is not None:
+            wanted = wanted.where(streams.c.queue == queue)
         with self.read() as connection:
-            found = connection.execute(sa.select(streams.c.queue, streams.c.stream, streams.c.kind)).all()
+            found = connection.execute(wanted).all()
         return sorted(StreamRef(row.queue, row.stream, row.kind) for row in found)
 
     def close(self) -> None:

@@ -74,6 +74,7 @@ segments = sa.Table(
     sa.Column("job_min", sa.Text),
     sa.Column("job_max", sa.Text),
     sa.Column("evt", sa.Text),
+    sa.Column("checked_ms", sa.BigInteger),  # when its bytes were last read and found whole
     sa.Index("archive_segments_by_last", "stream_id", "last"),
 )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from emq_archive.log.commit import Commit, checkpoint_lsn, lsn_of
+from emq_archive.log.commit import checkpoint_lsn, encoded, get_commit, lsn_of
 from emq_archive.model import StreamRef
 from emq_archive.ports import Remote
 
@@ -22,14 +22,15 @@ class LogOwner:
     token: int
 
 
-def owners(remote: Remote) -> Iterator[LogOwner]:
-    """Of every archive that the remote holds. Raises what the store raises, and DamagedArchiveError."""
-    after = _ROOT
-    while keys := remote.list(_ROOT, after=after, limit=1):
+def owners(remote: Remote, queue: str | None = None) -> Iterator[LogOwner]:
+    """Of every archive that the remote holds (of one queue). Raises what the store raises, and DamagedArchiveError."""
+    root = _ROOT if queue is None else f"{_ROOT}{encoded(queue)}/"
+    after = root
+    while keys := remote.list(root, after=after, limit=1):
         folder = "/".join(keys[0].split("/")[:3]) + "/"
         head = _head(remote, folder)
         if head is not None:
-            commit = Commit.of(remote.get(head) or b"", head)
+            _, commit = get_commit(remote, head)
             yield LogOwner(commit.ref, commit.state, commit.token)
         after = folder + "~"  # behind every commit and the checkpoints
 

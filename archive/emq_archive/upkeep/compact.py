@@ -29,7 +29,8 @@ STRAY_MS = 3_600_000
 @dataclass(slots=True)
 class Compacted(Row):
     """`merged` segments became `segments`; `expired` segments with `records` records were let go; `deleted` objects
-    were past their grace, `waiting` are not; `dry_run`: nothing was changed."""
+    were past their grace, `waiting` are not; `dry_run`: nothing was changed; `read` bytes; `more`: there is more to
+    merge."""
 
     queue: str
     stream: str
@@ -41,6 +42,16 @@ class Compacted(Row):
     waiting: int = 0
     lsn: int = 0
     dry_run: bool = False
+    read: int = 0
+    more: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Of one call: only segments smaller than `below` are merged, and about `most` bytes are read."""
+
+    below: int
+    most: int
 
 
 def compact(
@@ -49,16 +60,27 @@ def compact(
     now_ms: int,
     grace_ms: int | None = None,
     dry_run: bool = False,
+    limits: Limits | None = None,
     progress: Progress | None = None,
 ) -> Compacted:
     """Merges the small segments of each day into segments of at most ``policy.segment_bytes``, then deletes objects
-    that have been out of the archive for longer than the grace. Killed anywhere, it can be run again."""
+    that have been out of the archive for longer than the grace. Killed anywhere, it can be run again.
+
+    With `limits` nothing is asked of the store where this host knows of nothing to do, and what is left over at their
+    end is for the next call (``more``)."""
     done = Compacted(shipper.ref.queue, shipper.ref.stream, dry_run=dry_run)
+    if limits is not None and not (_small(shipper, limits) or shipper.catalog.removed()):
+        return done
     shipper.log.sync()
-    groups = list(_groups(list(shipper.catalog.segments()), shipper.policy.segment_bytes))
+    groups = _small(shipper, limits)
     for number, group in enumerate(groups, 1):
         if progress is not None:
             progress(number, len(groups))
+        size = sum(segment.bytes for segment in group)
+        if limits is not None and done.read and done.read + size > limits.most:
+            done.more = True
+            break
+        done.read += size
         done.merged += len(group)
         done.segments += 1
         if not dry_run:
@@ -149,6 +171,13 @@ def _let_go(shipper: LogShipper, old: Sequence[Segment], head: StreamId | None) 
             continue  # what it held is nowhere else: if it still is in the stream, it is archived anew
         ends += (max(head, segment.first), segment.last)
     return LetGo(min(ends), max(ends), b"".join(sorted(found))) if found else None
+
+
+def _small(shipper: LogShipper, limits: Limits | None) -> list[list[Segment]]:
+    """What is to be merged, each into one."""
+    below = limits.below if limits is not None else None
+    live = [segment for segment in shipper.catalog.segments() if below is None or segment.bytes < below]
+    return list(_groups(live, shipper.policy.segment_bytes))
 
 
 def _groups(segments: Sequence[Segment], most: int) -> Iterator[list[Segment]]:

@@ -35,9 +35,9 @@ class Work:
         """Returns what a run would do now. Changes nothing."""
         raise NotImplementedError
 
-    def glance(self, queue: str, target: str) -> Glance:
-        """Returns the look that `due` takes its facts from."""
-        raise NotImplementedError
+    def glance(self, queue: str, target: str) -> Glance | None:
+        """Returns the look that `due` takes its facts from; None where only a run can tell."""
+        return None
 
     def due(self, facts: Facts) -> bool:
         """Returns whether a run would find something to do."""
@@ -74,7 +74,9 @@ class Pass:
     `observes`: whether a run starts from a look at the queue's jobs and notices interruptions. `needs_stores`: whether
     a run with this policy may wait for the archive's stores; `runs`: whether the daemon runs it with this policy;
     `rests`: whether a run is due wherever it is not known how the last one left things; `counted`: what the numbers of
-    its report mean, where no table of the command line knows them.
+    its report mean, where no table of the command line knows them; `of_archive`: it is on wherever a queue is archived,
+    `archive:` may say its section for all queues, its first run comes within its interval, and by hand there are verbs
+    below ``archive`` instead of a command and a module.
     """
 
     name: str
@@ -89,6 +91,7 @@ class Pass:
     needs_stores: Callable[[Any], bool] = _needs_no_stores
     runs: Callable[[Any], bool] = _runs
     counted: Mapping[str, str] = field(default_factory=dict)
+    of_archive: bool = False
 
     @property
     def loaded(self) -> Work:

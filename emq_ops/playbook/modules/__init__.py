@@ -17,7 +17,7 @@ MODULES: dict[str, Module] = {
     for module in (
         recover.Sweep(),
         recover.Reap(),
-        *(module_of(what) for what in PASSES if what not in OF_THEIR_OWN),
+        *(module_of(what) for what in PASSES if what not in OF_THEIR_OWN and not what.of_archive),
         archive.TrimDead(),
         archive.ArchiveStreams(),
         dead.Audit(),

@@ -23,7 +23,11 @@ from tests.support.valkey import Valkey
 CONFIG = """
 server: {{url: "unix://{socket}"}}
 state: {{url: "sqlite:///state.db"}}
-archive: {{local: "sqlite:///archive.db", remote: {{url: "file:bucket"}}}}
+archive:
+  local: "sqlite:///archive.db"
+  remote: {{url: "file:bucket"}}
+  compact: {{enabled: false}}
+  verify: {{enabled: false}}
 daemon: {{lease: 3s}}
 queues:
   orders:
@@ -46,7 +50,7 @@ COMMANDS = {
     "promote": ("promote", "orders"),
 }
 MODULES = {"sweep": "sweep", "trim": "trim_dead", "archive": "archive", "promote": "promote"}
-NAMES = [one.name for one in PASSES]
+NAMES = [one.name for one in PASSES if not one.of_archive]
 
 
 def test_every_pass_has_its_doors_here() -> None:
