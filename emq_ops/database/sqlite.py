@@ -50,7 +50,8 @@ def open_sqlite(url: URL, profile: Profile) -> Engine:
         raw.isolation_level = None  # we say BEGIN ourselves, see below
         cursor = raw.cursor()
         cursor.execute(f"PRAGMA busy_timeout={busy_ms}")
-        cursor.execute("PRAGMA auto_vacuum=INCREMENTAL")  # of a new file; an old one takes it when it is rewritten
+        if not cursor.execute("PRAGMA page_count").fetchone()[0]:  # an old file takes it when it is rewritten
+            cursor.execute("PRAGMA auto_vacuum=INCREMENTAL")
         cursor.execute(f"PRAGMA journal_size_limit={WAL_BYTES}").fetchall()
         to_wal(cursor, profile.busy)
         cursor.execute("PRAGMA synchronous=FULL")

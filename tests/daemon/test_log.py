@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from emq_ops.daemon.digest import Digest, Summary
-from emq_ops.daemon.log import Log
+from emq_ops.daemon.log import EventLog
 from emq_ops.passes.events import Event, PassEnded
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import Server
@@ -39,7 +39,7 @@ def test_passes_that_do_their_work_are_one_line_a_minute(tmp_path: Path, valkey:
 
 
 def test_what_failed_keeps_a_line_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
-    log, told_of = Log("json"), list[Event]()
+    log, told_of = EventLog("json"), list[Event]()
     digest = Digest(lambda event: (log(event), told_of.append(event)))  # type: ignore[func-returns-value]
     for status in ("done", "done", "failed", "stopped"):
         event = PassEnded("orders", "RUN1", kind="sweep", status=status, counts={"recovered": 2})
