@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from emq_ops.ledger.ledger import Ledger, open_ledger
+from emq_ops.protocol.masking import forget
 from emq_ops.protocol.server import Server, connect
 from tests.support.cluster import Cluster, ask
 from tests.support.postgres import Postgres
@@ -54,6 +55,12 @@ def minutes(item: pytest.Item) -> float:
     """What the mark of a soak test says that it takes."""
     mark = item.get_closest_marker("soak")
     return float(mark.kwargs.get("minutes", 0)) if mark else 0.0
+
+
+@pytest.fixture(autouse=True)
+def no_secrets() -> None:
+    """What one test's secrets are, are words of the next."""
+    forget()
 
 
 @pytest.fixture(scope="session")

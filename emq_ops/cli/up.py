@@ -41,8 +41,10 @@ from emq_ops.ledger.alerts import unsettled
 from emq_ops.passes.events import Event
 from emq_ops.passes.frame.context import Services
 from emq_ops.passes.frame.stores import Stores
+from emq_ops.policy.references import names_of
 from emq_ops.protocol import deadline
 from emq_ops.protocol.errors import BadInputError, EmqError
+from emq_ops.protocol.masking import remember
 
 app = new_app()
 COLUMNS = ("queue", "task", "status", "late_ms", "error")
@@ -216,6 +218,7 @@ def _http(daemon: Daemon, where: Wiring, log: EventLog) -> HttpServer | None:
     listen = where.value("http.listen", str(section["listen"]))
     token = where.value("http.token", str(section["token"])) if section.get("token") else None
     require_token(listen, token)
+    remember(token or "", *names_of(str(section.get("token") or "")))
     rows = lambda: task_rows(daemon.server, daemon.ledger, daemon.revision, where.env)  # noqa: E731 - asked for by pages
     hosts = section.get("hosts") or []
     access = Access(token, section.get("metrics") == "open", tuple([hosts] if isinstance(hosts, str) else hosts))

@@ -8,7 +8,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import quote, unquote
 
-from emq_ops.policy.references import has_reference, resolve
+from emq_ops.policy.references import names_of, resolve
+from emq_ops.policy.secrets import url_password
+from emq_ops.protocol.masking import remember
 
 _FILE = re.compile(r"(?P<head>sqlite:///|file:(?://(?=/))?|unix://)(?P<path>[^?#]*)(?P<tail>.*)", re.DOTALL)
 _QUOTED = {ord(sign): f"%{ord(sign):02X}" for sign in "%?#"}
@@ -33,8 +35,6 @@ def anchored(url: str, base: Path) -> str:
 
 def resolve_url(url: str, env: Mapping[str, str]) -> str:
     """`url` resolved; a user, a password, a query value may be any text: they are percent-encoded."""
-    if not has_reference(url):
-        return resolve(url, env)
     user = re.match(r"[A-Za-z][A-Za-z0-9+.-]*://((?:\$\{[^}]*\}|[^/?#])*)@", url, re.DOTALL)
     spans = [user.span(1)] if user else []
     if (query := url.find("?")) >= 0:
@@ -46,7 +46,12 @@ def resolve_url(url: str, env: Mapping[str, str]) -> str:
             continue
         value = resolve(token[0], env)
         inside = any(low <= token.start() < high for low, high in spans)
+        if inside:
+            remember(value, *names_of(token[0]))
         out += [resolve(url[at : token.start()], env), quote(value, safe="") if inside else value]
         at = token.end()
     out.append(resolve(url[at:], env))
-    return "".join(out)
+    found = "".join(out)
+    if (password := url_password(found)) is not None:
+        remember(unquote(password))
+    return found

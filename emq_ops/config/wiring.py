@@ -16,17 +16,25 @@ from urllib.parse import parse_qsl, urlsplit
 from emq_ops.config.checks import Found, database_faults, remote_faults, server_faults
 from emq_ops.config.explain import dotted, locate
 from emq_ops.config.loader import Loaded
-from emq_ops.config.models import ArchiveSection, RemoteSection, Section, ServerSection, StateSection
+from emq_ops.config.models import ArchiveSection, HttpSection, RemoteSection, Section, ServerSection, StateSection
 from emq_ops.config.places import anchored, resolve_url
 from emq_ops.config.policies import checked
 from emq_ops.policy.environment import HOST_ALLOW, Environment
+from emq_ops.policy.kinds import SECRET
 from emq_ops.policy.options import Nested, keys, show, written
-from emq_ops.policy.references import ReferenceFault, has_reference, references, resolve
+from emq_ops.policy.references import ReferenceFault, has_reference, names_of, references, resolve
 from emq_ops.protocol.connection.options import ConnectionOptions
+from emq_ops.protocol.masking import remember
 from emq_ops.protocol.server import Server, connect
 from emq_ops.syntax.errors import Position, SourceError, shown
 
 Json = dict[str, Any]
+_SECRETS = {
+    name
+    for model in (ServerSection, RemoteSection, ArchiveSection, HttpSection)
+    for name, key in keys(model).items()
+    if key.shape is SECRET
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +123,12 @@ class Wiring:
 
     def _optional(self, section: Json, path: str, name: str) -> str | None:
         raw = section.get(name)
-        return None if raw is None else self.value(f"{path}.{name}", str(raw))
+        if raw is None:
+            return None
+        found = self.value(f"{path}.{name}", str(raw))
+        if name in _SECRETS:
+            remember(found, *names_of(str(raw)))
+        return found
 
     def _file(self, section: Json, path: str, name: str) -> str | None:
         found = self._optional(section, path, name)

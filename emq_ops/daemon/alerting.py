@@ -10,6 +10,8 @@ from typing import Any
 from emq_ops.config.messenger import messenger_of
 from emq_ops.config.places import resolve_url
 from emq_ops.passes.events import Alerted, Emit, Event
+from emq_ops.policy.references import references
+from emq_ops.protocol.masking import remember
 
 
 class Alerting:
@@ -36,6 +38,11 @@ class Alerting:
             except queue.Full:
                 self._failed(event)
 
+    def _resolved(self, url: str) -> str:
+        for token in references(url):  # tokens stand anywhere in it
+            remember(self._env.get(token.name, ""), token.name)
+        return resolve_url(url, self._env)
+
     def _work(self) -> None:
         while True:
             event = self._waiting.get()
@@ -43,7 +50,7 @@ class Alerting:
                 if kinds and event.kind not in kinds:
                     continue
                 try:
-                    messenger = messenger_of(resolve_url(url, self._env))
+                    messenger = messenger_of(self._resolved(url))
                     taken = messenger is not None and messenger.notify(
                         title=f"emq-ops: {event.kind} on {event.queue}", body=event.text
                     )

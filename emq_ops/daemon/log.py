@@ -58,7 +58,7 @@ class EventLog:
 
     def say(self, text: str, **facts: Any) -> None:
         """A word that is no event."""
-        self._logger.info(text, **facts)
+        self._logger.info(one_line(text), **{name: _plain(value) for name, value in facts.items()})
 
 
 def _ordinary(name: str, facts: dict[str, Any]) -> bool:
@@ -70,4 +70,8 @@ def _ordinary(name: str, facts: dict[str, Any]) -> bool:
 
 def _plain(value: Any) -> Any:
     """Texts of strangers can't steer a terminal or break a line."""
+    if isinstance(value, dict):
+        return {_plain(name): _plain(below) for name, below in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(below) for below in value]
     return one_line(value) if isinstance(value, str) else value

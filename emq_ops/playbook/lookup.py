@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from emq_ops.syntax.expressions import EvaluationError
+from emq_ops.syntax.taint import secret
 
 ENV_PREFIX = "EMQ_PLAY_"
 """Variables of the environment that every playbook may read; others must be allowed by name."""
@@ -31,6 +32,6 @@ def make_lookup(allowed: Mapping[str, str | None]) -> Callable[..., Any]:
         value = allowed.get(name)
         if value is None and "default" not in other:
             raise EvaluationError(f"'{name}' is not set in the environment", undefined=True)
-        return other["default"] if value is None else value
+        return other["default"] if value is None else secret(value, name)
 
     return lookup

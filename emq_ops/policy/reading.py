@@ -11,10 +11,11 @@ from dataclasses import MISSING, dataclass
 from typing import Any, Literal, TypeVar
 
 from emq_ops.policy.environment import resolves
-from emq_ops.policy.kinds import FieldType, Refused
+from emq_ops.policy.kinds import SECRET, FieldType, Refused
 from emq_ops.policy.options import Key, Listed, Nested, Shape, build, keys
-from emq_ops.policy.references import ForbiddenReference, ReferenceFault, has_reference, resolve
+from emq_ops.policy.references import ForbiddenReference, ReferenceFault, has_reference, names_of, resolve
 from emq_ops.protocol.errors import BadInputError
+from emq_ops.protocol.masking import remember
 
 T = TypeVar("T")
 Path = tuple[str | int, ...]
@@ -102,7 +103,12 @@ class Reader:
         try:
             if kind.text or not has_reference(value):
                 taken = kind.take(value)
-                return resolve(taken, self._env) if self._use and kind.text and sort == "value" else taken
+                if not (self._use and kind.text and sort == "value"):
+                    return taken
+                found = resolve(taken, self._env)
+                if kind is SECRET:
+                    remember(found, *names_of(taken))
+                return found
             text = resolve(value, self._env)
         except ReferenceFault as problem:
             if problem.name is None:

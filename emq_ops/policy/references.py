@@ -106,6 +106,12 @@ def resolve(text: str, env: Mapping[str, str]) -> str:
     return "".join(out)
 
 
+def names_of(text: str) -> list[str]:
+    """The name of the variable of which `text` is nothing but a reference; nothing for any other text."""
+    found = references(text)
+    return [found[0].name] if len(found) == 1 and text.startswith("${") and text.endswith("}") else []
+
+
 def unset(text: str, env: Mapping[str, str]) -> list[str]:
     """The names in `text` that have neither a value nor a default."""
     return [r.name for r in references(text) if r.default is None and r.name not in env]

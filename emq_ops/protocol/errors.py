@@ -6,9 +6,12 @@ turns an error into an exit code.
 
 from __future__ import annotations
 
+from emq_ops.protocol.masking import masked
+
 
 def one_line(text: str) -> str:
-    """`text` with control characters escaped, so that it stays one line and can't steer a terminal."""
+    """`text` with control characters escaped, so that it stays one line and can't steer a terminal; secrets masked."""
+    text = masked(text)
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)

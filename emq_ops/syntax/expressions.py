@@ -19,7 +19,7 @@ from jinja2.parser import Parser
 from jinja2.runtime import Context
 
 from emq_ops.policy.words import did_you_mean, nearest
-from emq_ops.syntax import filters
+from emq_ops.syntax import filters, taint
 from emq_ops.syntax.budget import MAX_VALUE, TooLarge
 from emq_ops.syntax.errors import Position, SourceError, kind_of
 from emq_ops.syntax.sandbox import GLOBALS, Counting, Sandbox, plain, text_of
@@ -90,7 +90,7 @@ class Compiled:
             budget.spend(len(texts[-1]) + 16)
             if size > MAX_VALUE:
                 raise TooLarge(f"a value larger than {MAX_VALUE >> 20} MiB")
-        return "".join(texts)
+        return taint.joined(texts)
 
 
 def _described(fault: BaseException) -> str:

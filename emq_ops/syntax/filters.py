@@ -32,6 +32,12 @@ _TESTS = (
     "integer", "iterable", "le", "lessthan", "lower", "lt", "mapping", "ne", "none", "number", "odd", "sequence",
     "string", "true", "undefined", "upper", "==", "!=", "<", "<=", ">", ">=",
 )  # fmt: skip
+CHOOSING = frozenset((
+    "batch", "combine", "count", "d", "default", "dictsort", "difference", "first", "flatten", "groupby", "intersect",
+    "items", "last", "length", "list", "map", "max", "min", "reject", "rejectattr", "reverse", "select", "selectattr",
+    "slice", "sort", "sum", "union", "unique", "wordcount",
+))  # fmt: skip
+"""Filters whose results are what they were given, or say no more than how many."""
 REGEX_SECONDS = 1.0
 """How long a regular expression may take."""
 

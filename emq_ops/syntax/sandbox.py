@@ -23,7 +23,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.visitor import NodeTransformer
 
 from emq_ops.policy.words import did_you_mean
-from emq_ops.syntax import filters
+from emq_ops.syntax import filters, taint
 from emq_ops.syntax.budget import EACH, MAX_VALUE, EvaluationBudget, TooLarge, weigh
 from emq_ops.syntax.errors import kind_of
 from emq_ops.syntax.literals import with_literals
@@ -53,9 +53,9 @@ def plain(value: Any) -> Any:
         if part is None or isinstance(part, bool | int | float):
             return part
         if isinstance(part, str):
-            return str(part)
+            return found(part)
         if isinstance(part, Mapping):
-            return {str(walk(k, depth + 1)): walk(v, depth + 1) for k, v in part.items()}
+            return {_key(walk(k, depth + 1)): walk(v, depth + 1) for k, v in part.items()}
         if isinstance(part, Iterable) and not isinstance(part, bytes):
             return [walk(v, depth + 1) for v in part]
         raise ValueError(f"a {type(part).__name__} is not a value")
@@ -66,7 +66,32 @@ def plain(value: Any) -> Any:
 def text_of(value: Any) -> str:
     """How a value stands inside a text: as it would in YAML."""
     value = plain(value)
-    return str(value) if isinstance(value, str | float) else json.dumps(value, ensure_ascii=False)
+    if isinstance(value, str):
+        return value
+    text = str(value) if isinstance(value, float) else json.dumps(value, ensure_ascii=False)
+    if not taint.is_tainted(value):
+        return text
+    return taint.Tainted(text, json.dumps(_marked(value), ensure_ascii=False))
+
+
+def _marked(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {_marked(key): _marked(below) for key, below in value.items()}
+    if isinstance(value, list):
+        return [_marked(below) for below in value]
+    return taint.marked(value) if isinstance(value, str) else value
+
+
+def found(text: str) -> str:
+    """A text as it is used. Raises ValueError for one that a resumed run has no more: it was made of a secret."""
+    name = taint.lost(text) if taint.OPEN in text else None
+    if name is not None:
+        raise ValueError(f"it was made of ${{{name}}}, which no run stores: begin the playbook anew")
+    return text if isinstance(text, taint.Tainted) else str(text)
+
+
+def _key(value: Any) -> str:
+    return value if isinstance(value, str) else str(value)
 
 
 class _CodeGenerator(NativeCodeGenerator):
@@ -121,9 +146,24 @@ class Sandbox(NativeEnvironment, ImmutableSandboxedEnvironment):
                 given = (list(given[0]), *given[1:])
             self.budget.read(*given, *named.values())
             self.budget.make(filters.outcome(name, given, named))
-            return call(*args[:first], *given, **named)
+            made = call(*args[:first], *given, **named)
+            return self._tainted(name, made, given, named)
 
         return counted
+
+    def _tainted(self, name: str, made: Any, given: Any, named: Mapping[str, Any]) -> Any:
+        """What a filter made, tainted as what it was given is. Those that only choose among what they are given hand on
+        the same texts; a text that is chosen from is no longer the same."""
+        value = given[0] if given else None
+        if isinstance(made, bool | Iterator) or (name in filters.CHOOSING and not isinstance(value, str)):
+            return made
+        if name == "join" and isinstance(value, list | tuple) and len(given) < 3 and not named.get("attribute"):
+            between = given[1] if len(given) > 1 else named.get("d", "")
+            parts = [part if isinstance(part, str) else str(part) for part in value]
+            return taint.joined(parts, between) if taint.is_tainted(parts, between) else made
+        if made is value:
+            return made
+        return taint.made_of(made, *given, *named.values())
 
     def _each(self, value: Any) -> Iterator[Any]:
         """The turns of a loop."""
@@ -134,14 +174,16 @@ class Sandbox(NativeEnvironment, ImmutableSandboxedEnvironment):
     def _joined(self, parts: list[Any]) -> str:
         """The operator ``~``."""
         self.budget.read(parts)
-        texts = [str(part) for part in parts]
+        texts = [found(part) if isinstance(part, str) else str(part) for part in parts]
         self.budget.make(sum(len(text) for text in texts))
-        return "".join(texts)
+        return taint.joined(texts)
 
     def _read(self, value: Any) -> Any:
         """An operand of a comparison."""
         if isinstance(value, str | list | dict | tuple):
             self.budget.read(value)
+        if isinstance(value, str):
+            found(value)
         return value
 
     def range(self, *bounds: int) -> Any:
@@ -187,12 +229,15 @@ class Sandbox(NativeEnvironment, ImmutableSandboxedEnvironment):
         """Our two functions and the methods that `getattr` handed out."""
         if obj in self.globals.values() or getattr(obj, "__name__", "") == "lookup":
             return True
-        return type(getattr(obj, "__self__", None)) in filters.METHODS
+        owner = getattr(obj, "__self__", None)
+        return isinstance(owner, taint.Tainted) or type(owner) in filters.METHODS
 
     def call(self, context: Any, obj: Any, /, *args: Any, **named: Any) -> Any:
         """A call of a function or method."""
         self.budget.read(getattr(obj, "__self__", None), *args, *named.values())
-        return super().call(context, obj, *args, **named)
+        made = super().call(context, obj, *args, **named)
+        owner = getattr(obj, "__self__", None)
+        return taint.made_of(made, owner) if isinstance(owner, taint.Tainted) else made
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
         """The operators whose result can outgrow their operands, bounded before they run."""
@@ -206,7 +251,10 @@ class Sandbox(NativeEnvironment, ImmutableSandboxedEnvironment):
         if operator in ("*", "+") and sized:
             times = max(0, _as_count(left) or _as_count(right)) if operator == "*" else 1
             self.budget.make(times * sum(len(s) if isinstance(s, str) else weigh(s, MAX_VALUE) for s in sized))
-        return super().call_binop(context, operator, left, right)
+        if operator == "+" and isinstance(left, str) and isinstance(right, str):
+            return taint.joined((found(left), found(right)))
+        made = super().call_binop(context, operator, left, right)
+        return taint.made_of(made, left, right) if isinstance(made, str) else made
 
 
 def _as_count(value: Any) -> int:

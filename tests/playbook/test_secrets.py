@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
 
 import pytest
 
 from emq_ops.playbook.asks import Asks
 from emq_ops.playbook.errors import PlaybookError
+from emq_ops.playbook.lookup import make_lookup
 from emq_ops.playbook.secrets import Secrets
+from emq_ops.syntax.expressions import Compiler
 from tests.playbook.bench import Bench
 
 ENV = {"EMQ_PLAY_TOKEN": "s3cr3t-token", "EMQ_PLAY_SHORT": "ab"}
@@ -60,4 +64,40 @@ def test_there_and_back() -> None:
     value = {"abcdef": ["x abcdef abcd", 1, None, ("abcd",)]}
     assert secrets.shown(value) == {"${B}": ["x ${B} ${A}", 1, None, ("${A}",)]}
     assert secrets.resolved(secrets.stored(value)) == value
-    assert Secrets({}).shown(value) is value
+    assert Secrets({"E": "s3cr3t"}).resolved(secrets.stored("x abcd")) == "x \ue0f0A\ue0f1"
+
+
+TRANSFORMED = (
+    "{{ k | upper }}", "{{ k.upper() }}", "{{ k[0] }}", "{{ k[2:5] }}", "{{ k | first }}", "{{ k | list | join('-') }}",
+    "{% for c in k %}{{ c }} {% endfor %}", "{{ k | replace('-', '_') }}", "{{ k | regex_search('t.k.n') }}",
+    "{{ [k] | map('upper') | first }}", "{{ k | map('upper') | join }}", "{{ {'a': k} | tojson }}", "{{ k ~ k[0] }}",
+    "{{ k + 'x' }}", "{{ k * 2 }}", "{{ k.split('-') }}", "{{ (k ~ '') | title }}", "{{ {'a': k[1:]}['a'] }}",
+    "{{ k | truncate(6, true, '') }}", "{{ [k, 'b'] | to_json | from_json }}", "{{ (k, 'b') | min }}",
+    "{{ [k[3]] | sort | last }}", "{{ k | reverse }}", "{{ k | default('x') | indent }}", "{{ k | batch(2) | list }}",
+    "{{ dict | default({k: k | lower}) | dictsort }}",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("template", TRANSFORMED)
+def test_what_is_made_of_a_secret_is_neither_shown_nor_stored(template: str) -> None:
+    text = Secrets({"K": ENV["EMQ_PLAY_TOKEN"]})
+    lookup = make_lookup({"K": ENV["EMQ_PLAY_TOKEN"]})
+    value = Compiler().template(template).run({"k": lookup("env", "K")})
+    for form in (text.shown, text.stored):
+        said = json.dumps(form({"msg": value}), ensure_ascii=False).removeprefix('{"msg": ').lower()
+        for piece in ("s3c", "cr3", "3t", "tok", "ken", "ek", "n3k"):
+            assert piece not in said, said
+        bare = re.sub(r"\$\{.*?\}|\ue0f0.*?\ue0f1", "", said)
+        assert not set(bare) & set("scr3token"), said
+
+
+def test_what_was_made_of_a_secret_is_not_brought_back_as_something_else(bench: Bench) -> None:
+    bench.put("orders", {"pending": ["A"]})
+    made = "set_fact: {made: \"{{ lookup('env', 'EMQ_PLAY_TOKEN') | upper }}\", token: "
+    book = BOOK.replace("with {{ token }}", "with {{ made }}").replace("set_fact: {token: ", made)
+    book += '    - {name: late, debug: "{{ made }}"}\n'
+    ended = bench.play(book, environ=ENV, asks=Asks(confirm=lambda _prediction: False))
+    assert bench.message("said") == "with ${EMQ_PLAY_TOKEN}"
+    again = bench.resume(ended.run, environ=ENV)
+    assert again.status == "bad_input"
+    assert "made of ${EMQ_PLAY_TOKEN}, which no run stores" in again.reason
