@@ -117,8 +117,9 @@ def remote(remote_url: str) -> Iterator[Remote]:
     opened.close()
 
 
-DIAGONAL = {("sqlite", "directory"), ("postgres", "s3")}
-"""Tests run on these pairs in `make test`, and on the two others in `make soak`: each backend is under every test."""
+DIAGONAL = [("sqlite", "directory"), ("postgres", "s3")]
+"""The pairs of `make test`, so that each backend is under each test, but for those marked `alike`: what they send to
+PostgreSQL and S3 is sent by others, so there they are on the first pair. `make soak` runs the rest."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -126,8 +127,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         callspec = getattr(item, "callspec", None)
         if callspec is None or not item.nodeid.startswith("tests/archive/"):
             continue
-        pair = (callspec.params.get("backend"), callspec.params.get("remote_url"))
-        if None not in pair and pair not in DIAGONAL:
+        pair = callspec.params.get("pair") or [callspec.params.get(name) for name in ("backend", "remote_url")]
+        usual = DIAGONAL[:1] if item.get_closest_marker("alike") else DIAGONAL
+        if not any(all(one in (None, other) for one, other in zip(pair, some, strict=True)) for some in usual):
             item.add_marker(pytest.mark.soak)
 
 

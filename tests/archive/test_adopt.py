@@ -118,6 +118,7 @@ def test_the_head_of_a_long_log_takes_as_many_requests_as_that_of_a_short_one(tm
         assert counting.requests == 2
 
 
+@pytest.mark.alike
 def test_a_host_that_was_away_catches_up_by_a_checkpoint(new_local: Callable[[], SqlStore], tmp_path: Path) -> None:
     remote = open_remote(f"file:{tmp_path}/bucket")
     one, two, three = new_local(), new_local(), new_local()

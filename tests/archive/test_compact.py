@@ -44,6 +44,7 @@ from tests.archive.test_ship import TOP, as_seen, seen
 # --- compact and expire
 
 
+@pytest.mark.alike
 def test_small_segments_are_merged_and_old_objects_wait_out_their_grace(
     local: SqlStore, new_local: Callable[[], SqlStore], remote: Remote
 ) -> None:
@@ -73,6 +74,7 @@ def test_small_segments_are_merged_and_old_objects_wait_out_their_grace(
 
 
 @pytest.mark.parametrize(("verb", "prefix", "when"), [("create", "log/", "before"), ("create", "log/", "after")])
+@pytest.mark.alike
 def test_a_compaction_killed_half_way_loses_nothing(
     local: SqlStore, remote: Remote, verb: str, prefix: str, when: str
 ) -> None:
@@ -98,6 +100,7 @@ def test_late_and_overlapping_segments_are_merged_in_order(local: SqlStore, remo
     assert seen(remote) == as_seen(entries)
 
 
+@pytest.mark.alike
 def test_incarnations_are_not_merged_into_one(local: SqlStore, remote: Remote) -> None:
     ship = shipper(local, remote)
     for value in ("1", "2", "1", "2"):
@@ -109,6 +112,7 @@ def test_incarnations_are_not_merged_into_one(local: SqlStore, remote: Remote) -
     assert verify(local, remote, REF).good
 
 
+@pytest.mark.alike
 def test_nothing_expires_by_itself(local: SqlStore, remote: Remote) -> None:
     entries = archived(local, remote, pages=6, step_ms=DAY_MS // 25)
     ship = shipper(local, remote)
@@ -197,6 +201,7 @@ def test_only_records_up_to_the_bound_are_erased(local: SqlStore, remote: Remote
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.alike
 def test_an_erasure_killed_half_way_is_done_by_the_next(
     local: SqlStore, new_local: Callable[[], SqlStore], remote: Remote, when: str
 ) -> None:
@@ -242,6 +247,7 @@ class Beside:
 
 
 @pytest.mark.parametrize("verb", ["erase", "compact", "expire"])
+@pytest.mark.alike
 def test_what_others_commit_meanwhile_is_not_deleted(
     local: SqlStore, new_local: Callable[[], SqlStore], remote: Remote, verb: str
 ) -> None:
@@ -263,6 +269,7 @@ def test_what_others_commit_meanwhile_is_not_deleted(
 
 
 @pytest.mark.parametrize("verb", ["erase", "compact"])
+@pytest.mark.alike
 def test_what_others_are_about_to_commit_is_not_deleted(
     local: SqlStore, new_local: Callable[[], SqlStore], remote: Remote, verb: str
 ) -> None:
@@ -286,6 +293,7 @@ def test_what_others_are_about_to_commit_is_not_deleted(
     assert seen(remote) == as_seen(entries + more)
 
 
+@pytest.mark.alike
 def test_an_erased_job_is_found_where_another_merged_it_meanwhile(
     local: SqlStore, new_local: Callable[[], SqlStore], remote: Remote
 ) -> None:

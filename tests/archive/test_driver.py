@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
@@ -19,6 +20,7 @@ from emq_archive.reports import CycleReport
 from emq_ops.protocol import ids
 from emq_ops.protocol.deadline import deadline
 from emq_ops.protocol.server import Server, connect
+from tests.archive.conftest import LOCALS, REMOTES, database
 from tests.archive.folding import STATE, Host
 from tests.support.oracle import Bucket
 from tests.support.proxy import Match, RespProxy, anything, named, scripted
@@ -30,21 +32,24 @@ READING = named("XRANGE")
 TRIMMING = scripted("stream_trim")
 
 
-PAIRS = [
-    pytest.param(("sqlite", "directory"), id="sqlite-directory"),
-    pytest.param(("postgresql", "s3"), id="postgresql-s3"),
-    pytest.param(("sqlite", "s3"), id="sqlite-s3", marks=pytest.mark.soak),
-    pytest.param(("postgresql", "directory"), id="postgresql-directory", marks=pytest.mark.soak),
-]
+@pytest.fixture(params=itertools.product(LOCALS, REMOTES), ids="-".join)
+def pair(request: pytest.FixtureRequest) -> tuple[str, str]:
+    """Each pair of backends."""
+    found: tuple[str, str] = request.param
+    return found
 
 
-@pytest.fixture(params=PAIRS)
+@pytest.fixture
 def host(
-    server: Server, tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+    pair: tuple[str, str],
+    server: Server,
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Host]:
     """A driver's host on each pair of backends."""
-    local, remote = request.param
-    local_url = f"sqlite:///{tmp_path}/a.db" if local == "sqlite" else request.getfixturevalue("postgres").fresh()
+    local, remote = pair
+    local_url = f"sqlite:///{tmp_path}/a.db" if local == "sqlite" else database(request)
     remote_url, bucket = f"file:{tmp_path}/bucket", Bucket.folder(tmp_path / "bucket")
     if remote == "s3":
         s3: S3Server = request.getfixturevalue("s3")
@@ -55,6 +60,8 @@ def host(
     made = Host(server, local_url, remote_url, bucket)
     yield made
     made.close()
+    if local != "sqlite":
+        request.getfixturevalue("left").append(local_url)
 
 
 @contextlib.contextmanager
@@ -77,6 +84,7 @@ def held(valkey: Valkey, host: Host, at: Match, **policy: Any) -> Iterator[list[
             host.queue.server = direct
 
 
+@pytest.mark.alike
 def test_everything_goes_where_it_belongs(host: Host) -> None:
     host.add(*(f"{i}-0" for i in range(1, 101)))
     report = host.anew(keep=10).cycle(force=True)
@@ -92,6 +100,7 @@ def test_everything_goes_where_it_belongs(host: Host) -> None:
     assert host.archived() == host.sent
 
 
+@pytest.mark.alike
 def test_every_byte_survives(host: Host) -> None:
     host.put("1-1", "tag", "a", "tag", "b", "note", "x")
     host.put("1-2", b"\xff\x00name", b"\x80value", "", "", "empty", "")
@@ -126,6 +135,7 @@ def test_c01_trims_are_exact(valkey: Valkey, server: Server, host: Host) -> None
     assert len(host.archived()) == 30_250
 
 
+@pytest.mark.alike
 def test_c05_the_bound_is_the_next_id(valkey: Valkey, host: Host) -> None:
     """C05: five of six committed; a sixth appended before the trim; a last id with the highest sequence."""
     host.add(*(f"100-{i}" for i in range(5)))
@@ -138,6 +148,7 @@ def test_c05_the_bound_is_the_next_id(valkey: Valkey, host: Host) -> None:
     assert host.archived() == host.sent
 
 
+@pytest.mark.alike
 def test_c06_groups_are_respected(host: Host) -> None:
     """C06: audit has read and acked all; billing read 4 and acked 2: floor 3-0."""
     host.add(*(f"{i}-0" for i in range(1, 11)))
@@ -151,6 +162,7 @@ def test_c06_groups_are_respected(host: Host) -> None:
     assert host.anew(keep=0, groups="ignore").cycle(force=True).trimmed == 8
 
 
+@pytest.mark.alike
 def test_c10_at_the_memory_limit(host: Host) -> None:
     """C10: archived and trimmed; the watermark that can't be written is reported, and written later."""
     evt = ids.mint("EVT")
@@ -168,6 +180,7 @@ def test_c10_at_the_memory_limit(host: Host) -> None:
     assert host.server.read("GET", host.queue.keys.watermark("completions")) == evt.encode()
 
 
+@pytest.mark.alike
 def test_ages_by_stream_time(host: Host) -> None:
     now = host.server.now_ms("mail")
     old, young = [f"{now - 60_000 - i}-0" for i in (3, 2, 1)], [f"{now - 1000 + i}-0" for i in range(5)]
@@ -180,6 +193,7 @@ def test_ages_by_stream_time(host: Host) -> None:
     assert host.left() == []
 
 
+@pytest.mark.alike
 def test_keep_is_exact_whatever_was_deleted(host: Host) -> None:
     host.add(*(f"{i}-0" for i in range(1, 2001)))
     host.anew(keep=500).cycle(force=True)
@@ -191,6 +205,7 @@ def test_keep_is_exact_whatever_was_deleted(host: Host) -> None:
     assert len(host.left()) == 500
 
 
+@pytest.mark.alike
 def test_without_a_policy_nothing_is_trimmed(host: Host) -> None:
     host.add("1-0", "2-0")
     report = host.driver.cycle(force=True)
@@ -204,6 +219,7 @@ def test_an_empty_stream_and_none(host: Host) -> None:
     assert host.driver.cycle(force=True).folded == 0
 
 
+@pytest.mark.alike
 def test_made_anew_with_lower_ids(host: Host) -> None:
     host.add(*(f"{i}-0" for i in range(100, 110)))
     host.anew(keep=2).cycle(force=True)
@@ -238,6 +254,7 @@ def test_deleted_between_reading_and_trimming(valkey: Valkey, host: Host) -> Non
     assert reports[0].refused == ["not trimmed: the stream was deleted since it was read"]
 
 
+@pytest.mark.alike
 def test_somebody_else_trims(valkey: Valkey, host: Host) -> None:
     host.add(*(f"{i}-0" for i in range(1, 21)))
     with held(valkey, host, TRIMMING, keep=5) as reports:
@@ -246,6 +263,7 @@ def test_somebody_else_trims(valkey: Valkey, host: Host) -> None:
     assert "its head moved from 1-0 to 8-0" in reports[0].notes[0]
 
 
+@pytest.mark.alike
 def test_what_can_not_be_stored_stays_alone(host: Host) -> None:
     host.add("1-0", "2-0")
     host.put("3-0", "big", b"x" * 5000)
@@ -260,6 +278,7 @@ def test_what_can_not_be_stored_stays_alone(host: Host) -> None:
     assert host.archived() == host.sent
 
 
+@pytest.mark.alike
 def test_what_can_not_be_stored_stays_under_another_lease_too(host: Host) -> None:
     host.put("1-0", "big", b"x" * 5000)
     host.add("2-0", "3-0")
@@ -282,6 +301,7 @@ def test_trim_after_local(host: Host) -> None:
     assert host.rows() == host.sent
 
 
+@pytest.mark.alike
 def test_shipped_when_old_when_full_or_when_needed(host: Host) -> None:
     host.add("1-0", "2-0")
     assert host.anew().cycle().shipped == 0
@@ -302,6 +322,7 @@ def test_not_more_than_max_removals_nor_beyond_a_plan(host: Host) -> None:
     assert driver.cycle(force=True, max_removals=5).trimmed == 5
 
 
+@pytest.mark.alike
 def test_a_deadline_that_passed(host: Host) -> None:
     host.add("1-0", "2-0")
     with pytest.raises(DeadlineError), deadline(0):
@@ -360,6 +381,7 @@ def test_an_allowance() -> None:
     assert sum(day.take(at) for at in range(0, 86_400_000, 5_000)) <= 1_440 + BURST
 
 
+@pytest.mark.alike
 def test_shipped_rows_leave_the_local_database_when_the_policy_says_so(host: Host) -> None:
     host.anew(keep=3, local_keep_ms=0)
     host.add(*(f"{i}-0" for i in range(1, 11)))

@@ -34,9 +34,10 @@ def folder(root: Path) -> Remote:
     return open_remote(f"file:{root}")
 
 
-@pytest.mark.parametrize(
-    "lost", ["**/*", "log/**/*.json", "log/**/*1.json", "log/**/*4.json", "queue*/**/*.parquet"], ids=str
-)
+SOME = [pytest.param(name, marks=pytest.mark.alike) for name in ("log/**/*.json", "log/**/*1.json", "log/**/*4.json")]
+
+
+@pytest.mark.parametrize("lost", ["**/*", "queue*/**/*.parquet", *SOME], ids=str)
 def test_local_rows_are_shipped_again(new_local: Callable[[], SqlStore], folder: Remote, root: Path, lost: str) -> None:
     """Whatever is gone: all of it, the log, one of its commits, its head, the segments."""
     local, other = new_local(), new_local()
@@ -65,6 +66,7 @@ def test_local_rows_are_shipped_again(new_local: Callable[[], SqlStore], folder:
     assert verify(local, folder, REF).faults == []
 
 
+@pytest.mark.alike
 def test_nothing_is_shipped_into_another_log(local: SqlStore, folder: Remote, root: Path) -> None:
     archived(local, folder)
     with pytest.raises(ForeignStateError):
@@ -75,6 +77,7 @@ def test_nothing_is_shipped_into_another_log(local: SqlStore, folder: Remote, ro
         reship(shipper(local, folder), now_ms=START_MS)
 
 
+@pytest.mark.alike
 def test_one_segment_lost_for_ever(new_local: Callable[[], SqlStore], folder: Remote, root: Path) -> None:
     """The rest is restored, read and asked; the hole is named, until its loss is accepted in the log."""
     first = new_local()
@@ -115,6 +118,7 @@ def test_one_segment_lost_for_ever(new_local: Callable[[], SqlStore], folder: Re
     assert plain(Archive(new_local(), folder, REF).read()) == entries
 
 
+@pytest.mark.alike
 def test_a_rewritten_history_is_found_out_though_a_commit_was_added(
     local: SqlStore, folder: Remote, root: Path, new_local: Callable[[], SqlStore]
 ) -> None:
@@ -149,6 +153,7 @@ HOSTILE = [b"[" * 200_000, b"{" * 200_000, b'{"format":1,"lsn":1,"add":7}', b"[]
 
 
 @pytest.mark.parametrize("body", HOSTILE, ids=lambda body: repr(body[:12]))
+@pytest.mark.alike
 def test_a_hostile_commit_is_named(local: SqlStore, folder: Remote, body: bytes) -> None:
     folder.create(commit_key(REF, 1), body)
     for remote in (folder, open_remote(folder.url, sign="k1")):
@@ -158,6 +163,7 @@ def test_a_hostile_commit_is_named(local: SqlStore, folder: Remote, body: bytes)
 
 
 @pytest.mark.parametrize("body", [*HOSTILE, b"0" * 900], ids=lambda body: repr(body[:12]))
+@pytest.mark.alike
 def test_a_hostile_checkpoint_is_named(
     local: SqlStore, folder: Remote, body: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -170,6 +176,7 @@ def test_a_hostile_checkpoint_is_named(
         shipper(local, folder).log.read()
 
 
+@pytest.mark.alike
 def test_an_object_that_is_too_large_is_not_read(
     new_local: Callable[[], SqlStore], remote: Remote, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -179,6 +186,7 @@ def test_an_object_that_is_too_large_is_not_read(
         shipper(new_local(), remote).log.read()
 
 
+@pytest.mark.alike
 def test_a_signed_log_is_believed_by_its_signature_alone(new_local: Callable[[], SqlStore], root: Path) -> None:
     """A key is taken up by whoever knows the log; from then on nobody without it can go on, or make up another."""
     url = f"file:{root}"
@@ -206,6 +214,7 @@ def test_a_signed_log_is_believed_by_its_signature_alone(new_local: Callable[[],
     assert "not signed" in verify(local, secretly, REF).faults[0]
 
 
+@pytest.mark.alike
 def test_a_checkpoint_that_was_made_up_is_not_believed(new_local: Callable[[], SqlStore], root: Path) -> None:
     secretly = open_remote(f"file:{root}", sign="k1")
     local = new_local()

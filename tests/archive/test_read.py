@@ -37,6 +37,7 @@ def live(queue: Queue, entries: list[RawEntry]) -> LiveStream:
     return LiveStream(queue, REF.stream)
 
 
+@pytest.mark.alike
 def test_from_the_remote_alone(local: SqlStore, new_local: Callable[[], SqlStore], remote: Remote) -> None:
     entries = settled(300)
     add(local, entries)
@@ -51,6 +52,7 @@ def test_from_the_remote_alone(local: SqlStore, new_local: Callable[[], SqlStore
     assert archive.looked.groups == before  # the filter says that it is nowhere
 
 
+@pytest.mark.alike
 def test_local_remote_and_live_are_one_sequence(
     local: SqlStore, new_local: Callable[[], SqlStore], remote: Remote, queue: Queue
 ) -> None:
@@ -93,6 +95,7 @@ class Moving(LiveStream):
         return found, upto
 
 
+@pytest.mark.alike
 def test_what_leaves_the_stream_while_it_is_read_is_found_in_the_archive(
     local: SqlStore, new_local: Callable[[], SqlStore], remote: Remote, queue: Queue
 ) -> None:
@@ -116,6 +119,7 @@ def test_an_empty_or_missing_stream_reads_as_the_archive(local: SqlStore, queue:
     assert plain(Archive(local, None, REF, live=LiveStream(queue, REF.stream)).read()) == entries
 
 
+@pytest.mark.alike
 def test_dead_jobs_are_found_by_their_id(local: SqlStore, new_local: Callable[[], SqlStore], remote: Remote) -> None:
     ref = StreamRef.dead("mail")
     jobs = [job_of(raw) for raw in settled(30)]
@@ -132,6 +136,7 @@ def test_live_records_are_redacted_too(local: SqlStore, queue: Queue) -> None:
     assert plain(archive.read()) == settled(3)
 
 
+@pytest.mark.alike
 def test_a_damaged_segment_is_named(local: SqlStore, new_local: Callable[[], SqlStore], remote: Remote) -> None:
     add(local, settled(50))
     shipper(local, remote).ship(now_ms=START_MS, force=True)
@@ -148,6 +153,7 @@ def test_a_damaged_segment_is_named(local: SqlStore, new_local: Callable[[], Sql
 # --- SQL
 
 
+@pytest.mark.alike
 def test_one_view_over_local_remote_and_live(
     local: SqlStore, new_local: Callable[[], SqlStore], remote: Remote, queue: Queue
 ) -> None:
@@ -173,6 +179,7 @@ def test_one_view_over_local_remote_and_live(
             list(query.run("SELECT * FROM read_text('/etc/hostname')")[1])
 
 
+@pytest.mark.alike
 def test_a_query_for_one_job_reads_few_row_groups(local: SqlStore, remote: Remote) -> None:
     """Jobs in an order that statistics can't use: the filters do it."""
     jobs = [job_of(raw) for raw in settled(4000)]

@@ -60,6 +60,7 @@ def test_a_page_becomes_a_segment_and_is_proven(local: SqlStore, remote: Remote)
     assert local.outbox(REF).records == 0
 
 
+@pytest.mark.alike
 def test_full_segments_ship_before_they_are_old(local: SqlStore, remote: Remote) -> None:
     entries = settled(900)
     ship = shipper(local, remote, segment_bytes=20_000)
@@ -74,6 +75,7 @@ def test_full_segments_ship_before_they_are_old(local: SqlStore, remote: Remote)
     assert seen(remote) == as_seen(entries)
 
 
+@pytest.mark.alike
 def test_one_utc_day_a_segment(local: SqlStore, remote: Remote) -> None:
     entries = settled(30, step_ms=DAY_MS // 8)
     add(local, entries)
@@ -99,6 +101,7 @@ def test_c04_and_c13_in_parquet(local: SqlStore, remote: Remote) -> None:
     assert [(f["name"], f["value"]) for f in row["fields"]] == [(b"tag", b"a"), (b"tag", b"b"), (b"note", b"x")]
 
 
+@pytest.mark.alike
 def test_two_hosts_with_databases_of_their_own_double_nothing(
     new_local: Callable[[], SqlStore], remote: Remote
 ) -> None:
@@ -121,6 +124,7 @@ def test_two_hosts_with_databases_of_their_own_double_nothing(
     assert seen(remote) == as_seen(entries)
 
 
+@pytest.mark.alike
 def test_a_stream_made_anew_opens_an_incarnation_in_the_log(new_local: Callable[[], SqlStore], remote: Remote) -> None:
     one, two = new_local(), new_local()
     before = [entry("1-0", "a", "1"), entry("2-0", "a", "2")]
@@ -149,6 +153,7 @@ def test_a_commit_that_was_not_noted_here_is_found_again(local: SqlStore, remote
     assert seen(remote) == as_seen(entries)
 
 
+@pytest.mark.alike
 def test_a_segment_without_a_commit_is_written_again_under_its_name(local: SqlStore, remote: Remote) -> None:
     entries = settled(50)
     add(local, entries)
@@ -161,6 +166,7 @@ def test_a_segment_without_a_commit_is_written_again_under_its_name(local: SqlSt
     assert seen(remote) == as_seen(entries)
 
 
+@pytest.mark.alike
 def test_an_object_with_other_bytes_under_a_segments_name_is_passed_by(local: SqlStore, remote: Remote) -> None:
     entries = settled(50)
     add(local, entries)
@@ -197,6 +203,7 @@ def test_racing_writers_go_on_from_each_others_heads(new_local: Callable[[], Sql
     assert seen(open_remote(f"file:{tmp_path}/raced")) == as_seen(entries)
 
 
+@pytest.mark.alike
 def test_another_state_and_a_higher_token_are_refused(new_local: Callable[[], SqlStore], remote: Remote) -> None:
     one, two = new_local(), new_local()
     add(one, settled(5))
@@ -218,6 +225,7 @@ def test_a_lost_reply_of_a_commit_is_ours_by_its_nonce_and_bytes(local: SqlStore
     assert seen(remote) == as_seen(entries)
 
 
+@pytest.mark.alike
 def test_another_writers_commit_is_not_taken_for_ours(new_local: Callable[[], SqlStore], remote: Remote) -> None:
     one, two = new_local(), new_local()
     add(one, settled(5))
@@ -259,6 +267,7 @@ def test_nothing_is_proven_on_top_of_a_damaged_archive(local: SqlStore, remote: 
 
 @pytest.mark.parametrize("fresh", [False, True], ids=["the same process", "another one"])
 @pytest.mark.parametrize("harm", ["missing", "other bytes"])
+@pytest.mark.alike
 def test_nothing_is_built_on_a_head_that_was_changed(local: SqlStore, remote: Remote, harm: str, fresh: bool) -> None:
     entries = settled(50)
     ship = shipper(local, remote)
@@ -295,6 +304,7 @@ def test_a_cycle_with_nothing_due_asks_the_remote_nothing(local: SqlStore, remot
     assert ship.prove(parse_id(settled(50)[-1][0])).lsn == 1
 
 
+@pytest.mark.alike
 def test_only_the_segments_of_what_may_go_are_read_again(local: SqlStore, remote: Remote) -> None:
     entries = settled(100)
     ship = shipper(local, remote)
@@ -310,6 +320,7 @@ def test_only_the_segments_of_what_may_go_are_read_again(local: SqlStore, remote
         anew.prove(parse_id(entries[65][0]), start=parse_id(entries[30][0]))
 
 
+@pytest.mark.alike
 def test_the_bound_stops_at_what_is_not_shipped(local: SqlStore, remote: Remote) -> None:
     entries = settled(40)
     add(local, entries[10:])
@@ -329,6 +340,7 @@ def test_trimming_after_local_asks_the_remote_nothing(local: SqlStore) -> None:
     assert (receipt.bound, receipt.lsn, receipt.trim_after) == (TOP, None, "local")
 
 
+@pytest.mark.alike
 def test_redacted_fields_reach_no_object(local: SqlStore, new_local: Callable[[], SqlStore], remote: Remote) -> None:
     entries = settled(20, email="ada@example.org", card="4111-1111")
     policy = Policy(redact=Redact(drop=("card",), hash=("email",), salt="pepper"))
@@ -347,6 +359,7 @@ def test_redacted_fields_reach_no_object(local: SqlStore, new_local: Callable[[]
     assert shipper(other, remote).ship(now_ms=START_MS, force=True).found == 20
 
 
+@pytest.mark.alike
 def test_awkward_names_and_streams_called_dead(local: SqlStore, remote: Remote) -> None:
     refs = [StreamRef("q 1/ü%~*?", "s:é"), StreamRef("x" * 200, "y"), StreamRef("mail", "dead"), StreamRef.dead("mail")]
     for ref in refs:
@@ -359,6 +372,7 @@ def test_awkward_names_and_streams_called_dead(local: SqlStore, remote: Remote) 
     assert {key.split("/")[1] for key in remote.list("queue=mail/")} == {"stream=dead", "stream=%64ead"}
 
 
+@pytest.mark.alike
 def test_the_manifest_lists_the_committed_files_and_no_others(local: SqlStore, remote: Remote) -> None:
     add(local, settled(5))
     ship = shipper(local, remote)

@@ -32,6 +32,7 @@ from tests.archive.test_ship import TOP
 # --- verify
 
 
+@pytest.mark.alike
 def test_a_whole_archive_has_no_fault(local: SqlStore, remote: Remote) -> None:
     archived(local, remote)
     found = verify(local, remote, REF)
@@ -65,6 +66,7 @@ def test_every_fault_is_named_and_stops_the_trim_until_it_is_mended(local: SqlSt
     assert shipper(local, remote).prove(TOP).bound == TOP
 
 
+@pytest.mark.alike
 def test_a_chain_that_was_rewritten_is_noticed(local: SqlStore, remote: Remote) -> None:
     archived(local, remote)
     body = remote.get(commit_key(REF, 2)) or b""
@@ -72,6 +74,7 @@ def test_a_chain_that_was_rewritten_is_noticed(local: SqlStore, remote: Remote) 
     assert [fault.split(":")[0] for fault in verify(local, remote, REF).faults] == [commit_key(REF, 3)]
 
 
+@pytest.mark.alike
 def test_commits_missing_at_the_end_are_noticed_by_whoever_saw_them(local: SqlStore, remote: Remote) -> None:
     archived(local, remote)
     remote.delete([commit_key(REF, 4)])
@@ -80,6 +83,7 @@ def test_commits_missing_at_the_end_are_noticed_by_whoever_saw_them(local: SqlSt
         shipper(local, remote).log.sync()
 
 
+@pytest.mark.alike
 def test_a_commit_that_is_no_json_is_named(local: SqlStore, remote: Remote) -> None:
     archived(local, remote)
     remote.put(commit_key(REF, 4), b"{half")
@@ -90,6 +94,7 @@ def test_a_commit_that_is_no_json_is_named(local: SqlStore, remote: Remote) -> N
 # --- restore
 
 
+@pytest.mark.alike
 def test_an_empty_database_is_restored_from_the_remote_alone(
     local: SqlStore, new_local: Callable[[], SqlStore], remote: Remote
 ) -> None:
@@ -109,6 +114,7 @@ def test_an_empty_database_is_restored_from_the_remote_alone(
     assert shipper(anew, remote).ship(now_ms=START_MS, force=True).records == 5
 
 
+@pytest.mark.alike
 def test_a_restore_that_was_cut_goes_on(local: SqlStore, new_local: Callable[[], SqlStore], remote: Remote) -> None:
     entries = archived(local, remote)
     anew = new_local()
@@ -120,6 +126,7 @@ def test_a_restore_that_was_cut_goes_on(local: SqlStore, new_local: Callable[[],
     assert plain(anew.records(REF)) == entries
 
 
+@pytest.mark.alike
 def test_restoring_over_rows_that_wait_doubles_nothing(
     local: SqlStore, new_local: Callable[[], SqlStore], remote: Remote
 ) -> None:
