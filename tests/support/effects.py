@@ -21,8 +21,8 @@ _AUDITED = ("os.link", "os.rename", "os.remove", "os.mkdir", "os.rmdir")
 
 
 class Effects:
-    """`kill`: ``[kind, "before" | "after", k]`` (see `kills.Moment`). Kinds: those of `watch`, and ``file``: a file
-    opened for writing, linked, moved, removed; a folder made; either of them brought to the disk (fsync).
+    """`kill`: ``[kind, "before" | "after", k]`` (see `kills.Moment`). Kinds: those of `watch`, ``file``: a file
+    opened for writing, linked, moved, removed; a folder made; ``sync``: either of them brought to the disk (fsync).
 
     `seen` counts each kind. `audited` counts the files' effects as the interpreter itself tells of them (it tells of no
     fsync), so that a new way to touch a file does not go unseen: `check` compares.
@@ -72,10 +72,11 @@ class Effects:
         def call(*args: Any, **more: Any) -> Any:
             if not any(map(self._ours, args)):
                 return real(*args, **more)
-            self._before("file")
-            self._told += name != "fsync"
+            kind = "sync" if name == "fsync" else "file"
+            self._before(kind)
+            self._told += kind == "file"
             done = real(*args, **more)
-            self._after("file")
+            self._after(kind)
             return done
 
         return call

@@ -13,7 +13,7 @@ import pytest
 from emq_ops.protocol.server import Server
 from tests.faults.archive.world import Locals, Store, World, folder_store, s3_store
 from tests.support.http_proxy import HttpProxy
-from tests.support.kills import Moment, moments
+from tests.support.kills import Moment
 from tests.support.postgres import Postgres
 from tests.support.s3 import S3Server
 from tests.support.valkey import Valkey
@@ -37,15 +37,13 @@ class Bench:
         world.fill()
         return world
 
-    def moments(self, zygote: Zygote, *, each_once: bool = False) -> list[Moment]:
-        """Every moment of a cycle at which a process can be killed: before and after each effect. `each_once`:
-        files and commits only after each (and before the first): before one is after whichever came before it."""
+    def moments(self, zygote: Zygote, *, whole: bool = False) -> list[Moment]:
+        """Those of one cycle at which a process can be killed."""
         self.world().run(zygote, "a")  # from here on the server knows the scripts, and the database is made
         survey = self.world()
-        counts = survey.count(zygote, "a")
+        found = survey.moments(zygote, "a", whole=whole)
         survey.converged("a")
-        own = ("file", "commit") if each_once else ()
-        return [(what, when, at) for what, when, at in moments(counts) if when == "after" or what not in own or at == 1]
+        return found
 
     def try_all(self, chosen: list[Moment], zygote: Zygote) -> None:
         for number, moment in enumerate(chosen):
@@ -81,8 +79,8 @@ def make(valkey: Valkey, server: Server, tmp_path: Path, request: pytest.Fixture
 
 def test_every_moment(make: Make, zygote: Zygote) -> None:
     bench = make("sqlite", "directory")
-    every = bench.moments(zygote, each_once=True)
-    assert {what for what, _, _ in every} == {"request", "commit", "file"}
+    every = bench.moments(zygote)
+    assert {what for what, _, _ in every} == {"write", "commit", "file"}
     bench.try_all(every, zygote)
 
 
@@ -93,9 +91,9 @@ def test_some_moments_of_each_kind_on_the_other_backends(make: Make, zygote: Zyg
     bench, chance = make("postgresql", "s3"), random.Random(SEED)
     every = bench.moments(zygote)
     kinds = {what for what, _, _ in every}
-    assert kinds == {"request", "commit", "http"}
+    assert kinds == {"write", "commit", "http"}
     for kind in sorted(kinds):
-        bench.try_all(chance.sample([moment for moment in every if moment[0] == kind], 4), zygote)
+        bench.try_all(chance.sample([moment for moment in every if moment[0] == kind], 3), zygote)
 
 
 @pytest.mark.soak(minutes=4)
@@ -104,6 +102,6 @@ def test_some_moments_of_each_kind_on_the_other_backends(make: Make, zygote: Zyg
 def test_the_other_moments(local: str, remote: str, make: Make, zygote: Zygote) -> None:
     bench = make(local, remote)
     bench.policy = {"segment_bytes": 1000}  # several segments in one cycle
-    every = bench.moments(zygote)
+    every = bench.moments(zygote, whole=True)
     print(f"\n{local} and {remote}: killed at {len(every)} moments")
     bench.try_all(every, zygote)

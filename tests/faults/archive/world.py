@@ -9,7 +9,7 @@ from typing import Any
 from emq_ops.protocol.keyspace import keys_of
 from emq_ops.protocol.server import Server
 from tests.support.http_proxy import HttpProxy
-from tests.support.kills import Moment, kill_at
+from tests.support.kills import Moment, kill_at, moments
 from tests.support.oracle import Bucket, Seen, local_records
 from tests.support.postgres import Postgres
 from tests.support.proxy import Proxy, Request, RespProxy, anything
@@ -114,16 +114,18 @@ class World:
         assert told["errors"] == []
         return told
 
-    def count(self, zygote: Zygote, host: str) -> dict[str, int]:
-        """How many effects of each kind one cycle has: requests to Valkey, requests to S3, commits, files."""
+    def moments(self, zygote: Zygote, host: str, *, whole: bool) -> list[Moment]:
+        """The moments at which a cycle can be killed: at requests to Valkey and S3, commits, files (see `kills`)."""
         with RespProxy(self.url) as proxy:
             if self.store.http is not None:
                 self.store.http.forget()
             told = self.run(zygote, host, proxy.url)
-            counts = {"request": proxy.count(asked), **told["effects"]}
+            counts = dict(told["effects"])
+            if whole:
+                counts["request"] = proxy.count(asked)
             if self.store.http is not None:
                 counts["http"] = self.store.http.count(anything)
-        return {what: n for what, n in counts.items() if n}
+            return moments(counts, None if whole else proxy, whole=whole)
 
     def kill(self, zygote: Zygote, host: str, moment: Moment) -> None:
         """A run that is killed at that moment."""
@@ -131,7 +133,7 @@ class World:
             proxies: dict[str, Proxy] = {"request": resp}
             if self.store.http is not None:
                 proxies["http"] = self.store.http
-            match = asked if moment[0] == "request" else anything
+            match = asked if moment[0] == "request" else None
             child = kill_at(moment, zygote, CYCLES, proxies, match, **self.spec(host, resp.url))
         assert child.wait() < 0, "it was not killed"
 

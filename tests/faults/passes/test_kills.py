@@ -18,9 +18,9 @@ from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import Server
 from tests.faults.passes.run_pass import QUEUE, one_pass
 from tests.support.keyspace import dump
-from tests.support.kills import kill_at, moments
+from tests.support.kills import WHOLE, kill_at, moments
 from tests.support.passing import add, kill_row, swept, take
-from tests.support.proxy import RespProxy, anything, scripted
+from tests.support.proxy import RespProxy, scripted
 from tests.support.valkey import Valkey
 from tests.support.zygote import Zygote
 
@@ -102,8 +102,9 @@ class Scenario:
     [("sweep", counted), ("sweep", exempted), ("trim", trimmed)],
     ids=lambda v: getattr(v, "__name__", v),
 )
+@WHOLE
 def test_killed_anywhere_the_next_pass_ends_in_the_same_state(
-    what: str, prepare: Any, server: Server, valkey: Valkey, zygote: Zygote, tmp_path: Path
+    whole: bool, what: str, prepare: Any, server: Server, valkey: Valkey, zygote: Zygote, tmp_path: Path
 ) -> None:
     scenario = Scenario(server, tmp_path, prepare)
     with RespProxy(valkey.url) as proxy:
@@ -112,11 +113,10 @@ def test_killed_anywhere_the_next_pass_ends_in_the_same_state(
         state = scenario.fresh("undisturbed")
         proxy.forget()
         counts = zygote.start(PASS, what=what, url=proxy.url, state=state).result()
-        counts["request"] = proxy.count(anything)
+        kills, died = moments(counts, proxy, whole=whole), 0
         with open_ledger(state) as ledger:
             one_pass(what, server, ledger)  # a pass that has nothing left to do changes nothing
             end = _state_of(server, ledger)
-        kills, died = moments(counts), 0
         for number, moment in enumerate(kills):
             state = scenario.fresh(str(number))
             died += kill_at(moment, zygote, PASS, {"request": proxy}, what=what, url=proxy.url, state=state).wait() != 0

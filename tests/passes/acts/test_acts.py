@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import time
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ import pytest
 
 from emq_ops.ledger import acts, deaths, runs
 from emq_ops.ledger.ledger import Ledger, open_ledger
-from emq_ops.passes.acts.act import act, resume
+from emq_ops.passes.acts.act import act
 from emq_ops.passes.acts.options import ActOptions
 from emq_ops.passes.acts.report import preview
 from emq_ops.passes.acts.selection import DeadSelection, EmptySelectionError
@@ -20,54 +19,14 @@ from emq_ops.passes.acts.undo import rehydrate_jobs, undo_run
 from emq_ops.passes.frame.refusal import ProtectedError
 from emq_ops.passes.lease.owner import ForeignQueueError
 from emq_ops.passes.lease.queue_lease import QueueLease
-from emq_ops.passes.observe.reconcile import reconcile
 from emq_ops.protocol import ids
 from emq_ops.protocol.errors import BadInputError
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import Server
 from emq_ops.protocol.transitions import claims, enqueue, jobs, recover, settle
+from tests.passes.acts.seeding import LONG_MS, die, see, seed
 from tests.support.invariants import violations
 from tests.support.keyspace import dump, load_live
-from tests.support.kills import kill_at, moments
-from tests.support.passing import context_of
-from tests.support.proxy import RespProxy, anything
-from tests.support.valkey import Valkey
-from tests.support.zygote import Zygote
-
-ACT = "tests.passes.acts.run_act"
-LONG_MS = 3_600_000
-
-
-def die(q: Queue, error: bytes = b"HTTP 503", group: str | None = None, payload: bytes = b"{}") -> str:
-    job = ids.mint()
-    enqueue.enqueue(q, job, payload, group=group)
-    claim = claims.claim_lane(q, LONG_MS) if group else claims.claim(q, LONG_MS)
-    assert claim is not None
-    settle.retry(q, job, claim.token, settle.Failure(error, delay_ms=0, max_attempts=1))
-    return job
-
-
-def seed(q: Queue, count: int = 10) -> list[str]:
-    """Dead jobs of every kind: flat, in a lane, with logs, with bytes, a flow parent with its books, stalled twice."""
-    group = ids.mint("GRP")
-    lanes = [group if n % 3 == 0 else None for n in range(count)]
-    dead = [die(q, b"boom \xff\x00 %d" % n, lane, b"\x00\xffpayload %d" % n) for n, lane in enumerate(lanes)]
-    for job in dead[::2]:
-        jobs.add_log(q, job, b"first \xff")
-        jobs.add_log(q, job, b"second")
-    parent = q.keys.row(dead[1])
-    q.server.write("HSET", parent, "stalled", "2", "lease_epoch", "ab12")
-    q.server.write("SET", q.keys.book(dead[1], "dependencies"), "0")
-    q.server.write("HSET", q.keys.book(dead[1], "failed"), "JOB0STBBIRAKHo", "why \xff")
-    q.server.write("HSET", q.keys.book(dead[1], "processed"), "JOB0STBBIRAKHp", "r", "JOB0STBBIRAKHq", "s")
-    return dead
-
-
-def see(server: Server, ledger: Ledger, queue: str = "orders") -> None:
-    """The ledger learns of the deaths."""
-    leadership = QueueLease(server, ledger, queue)
-    reconcile(context_of(server, queue, ledger, leadership.acquire()), server.now_ms(queue))
-    leadership.release()
 
 
 def without_lease(keyspace: dict[str, Any]) -> dict[str, Any]:
@@ -268,107 +227,6 @@ def test_acts_while_the_queue_works(server: Server, ledger: Ledger) -> None:
         died += recover.sweep(q).dead
     assert sorted(died) == sorted(report.done_jobs)
     assert act(server, acts.REMOVE, choose(server, "orders", DeadSelection(causes=("stalled",))), ledger).done == 30
-
-
-@pytest.mark.parametrize("kind", [acts.REMOVE, acts.REQUEUE])
-def test_killed_anywhere_an_act_is_resumed_to_the_same_end(
-    kind: str, server: Server, valkey: Valkey, zygote: Zygote, tmp_path: Path
-) -> None:
-    _kill_everywhere(kind, server, valkey, zygote, tmp_path, undoing=False)
-
-
-def test_killed_anywhere_an_undo_goes_on_to_the_same_end(
-    server: Server, valkey: Valkey, zygote: Zygote, tmp_path: Path
-) -> None:
-    _kill_everywhere(acts.REMOVE, server, valkey, zygote, tmp_path, undoing=True)
-
-
-def _kill_everywhere(
-    kind: str, server: Server, valkey: Valkey, zygote: Zygote, tmp_path: Path, *, undoing: bool
-) -> None:
-    seed(Queue(server, "orders"), 4)
-    whole, run = dump(server), ""
-    template = tmp_path / "template.db"
-    with open_ledger(f"sqlite:///{template}") as ledger:
-        if kind == acts.REMOVE:  # a requeue records the deaths itself
-            see(server, ledger)
-            server.write("UNLINK", Queue(server, "orders").keys.lease)
-        if undoing:
-            run = (
-                act(
-                    server, kind, choose(server, "orders", DeadSelection(), ledger), ledger, ActOptions(rate=100_000)
-                ).run
-                or ""
-            )
-    commands = _as_commands(server)
-
-    def fresh(name: str) -> str:
-        """The keyspace and the ledger as they were."""
-        for key in set(server.scan()):
-            server.write("UNLINK", key)
-        for command in commands:
-            server.write(*command)
-        shutil.copy(template, tmp_path / f"{name}.db")
-        return f"sqlite:///{tmp_path}/{name}.db"
-
-    def spec(state: str) -> dict[str, Any]:
-        return {"what": "undo" if undoing else "act", "kind": kind, "url": proxy.url, "state": state, "run": run}
-
-    with RespProxy(valkey.url) as proxy:
-        state = fresh("undisturbed")
-        proxy.forget()
-        counts = zygote.start(ACT, **spec(state)).result()
-        counts["request"] = proxy.count(anything)
-        end = dump(server)
-        assert (end == whole) == undoing
-        kills, killed = moments(counts), 0
-        for number, moment in enumerate(kills):
-            state = fresh(str(number))
-            killed += kill_at(moment, zygote, ACT, {"request": proxy}, **spec(state)).wait() != 0
-            with open_ledger(state) as ledger:
-                _finish(server, ledger, kind, run)
-                assert dump(server) == end, moment
-                if undoing:
-                    assert {i.undone_by is not None for i, _ in acts.removed(ledger, run)} == set()
-                    continue
-                [done] = [r for r in runs.latest(ledger, kind=kind) if r.status == runs.DONE]
-                assert done.counts == {"selected": 4, "done": 4}, moment
-                if kind == acts.REMOVE:
-                    undo_run(server, done.id, ledger)
-                    assert dump(server) == whole, moment
-        assert killed > 0.9 * len(kills)
-
-
-def _finish(server: Server, ledger: Ledger, kind: str, undone: str) -> None:
-    """What an operator types after a kill."""
-    if undone:
-        undo_run(server, undone, ledger)
-        return
-    open_runs = [run for run in runs.latest(ledger, kind=kind) if run.status != runs.DONE]
-    for run in open_runs:
-        if run.slices:
-            resume(server, run.id, ledger)
-        else:
-            with pytest.raises(BadInputError, match="killed while it was planned"):
-                resume(server, run.id, ledger)
-    if not any(run.status == runs.DONE for run in runs.latest(ledger, kind=kind)):
-        act(server, kind, choose(server, "orders", DeadSelection()), ledger)
-
-
-def _as_commands(server: Server) -> list[tuple[Any, ...]]:
-    """Commands that make the keyspace as it is."""
-    out: list[tuple[Any, ...]] = []
-    for key, content in dump(server).items():
-        kind, value = next(iter(content.items()))
-        if kind == "hash":
-            out.append(("HSET", key, *[x for pair in value.items() for x in pair]))
-        elif kind == "zset":
-            out.append(("ZADD", key, *[x for m, s in value.items() for x in (s, m)]))
-        elif kind == "list":
-            out.append(("RPUSH", key, *value))
-        elif kind == "string":
-            out.append(("SET", key, value))
-    return out
 
 
 def test_an_undo_that_was_cut_off_tells_what_all_its_lives_brought_back(server: Server, ledger: Ledger) -> None:
