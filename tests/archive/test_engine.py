@@ -137,7 +137,7 @@ def test_c12_a_commit_between_reading_and_writing_does_no_harm(tmp_path: Path) -
         assert plain(one.records(REF)) == entries
 
 
-@pytest.mark.parametrize(("writers", "rounds"), [(1, 1000), (3, 60)])
+@pytest.mark.parametrize(("writers", "rounds"), [(1, 200), (3, 60), pytest.param(1, 1000, marks=pytest.mark.soak)])
 def test_c12_archive_and_status_side_by_side(tmp_path: Path, writers: int, rounds: int) -> None:
     url = f"sqlite:///{tmp_path}/a.db"
     entries = settled(rounds)

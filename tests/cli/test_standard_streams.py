@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -29,7 +30,13 @@ def shell(folder: Path, valkey: Valkey, line: str) -> subprocess.CompletedProces
     )
 
 
-@pytest.mark.parametrize("where", [">&-", "> /dev/full", ">&- <&-"])
+@pytest.fixture(autouse=True)
+def state_db(tmp_path: Path, empty_state: Path) -> None:
+    """There already: each command is a whole Python, and would have to import what makes it."""
+    shutil.copy(empty_state, tmp_path / "state.db")
+
+
+@pytest.mark.parametrize("where", ["> /dev/full", ">&- <&-", pytest.param(">&-", marks=pytest.mark.soak)])
 def test_the_work_is_done_once(server: Server, valkey: Valkey, tmp_path: Path, where: str) -> None:
     q = Queue(server, "mail")
     kill_row(q, 3)

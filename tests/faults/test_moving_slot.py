@@ -333,8 +333,9 @@ def test_an_atomic_move_is_nothing_to_wait_for(half: Half, hasty: Server) -> Non
 
 def test_a_scan_finds_every_key_though_its_slot_moves_behind_it(half: Half, patient: Server) -> None:
     first = half.cluster.nodes[0]
-    for number in range(2000):  # more than one page, on the node that is scanned first
-        ask(first, "SET", f"emq:{{{_on(half.cluster, 0)}}}:de:{number}", "x")
+    base = f"emq:{{{_on(half.cluster, 0)}}}:de:"
+    with first.client() as client:  # more than one page, on the node that is scanned first
+        client.mset({f"{base}{number}": "x" for number in range(2000)})
     wanted = half.rows()
     move = half.move
     move.target = first

@@ -165,7 +165,7 @@ STATE.upgrade(database)
 """
 
 
-@pytest.mark.parametrize("step", [1, 2, 9, 25])
+@pytest.mark.parametrize("step", [2, 25, *(pytest.param(step, marks=pytest.mark.soak) for step in (1, 9))])
 def test_c21_a_migration_killed_in_the_middle_leaves_nothing(url: str, step: int) -> None:
     done = subprocess.run([sys.executable, "-c", KILLED_MIGRATION, url, str(step)], check=False, env=dict(os.environ))
     assert done.returncode == -signal.SIGKILL

@@ -101,7 +101,7 @@ def test_killed_anywhere(
     _kill(book, server, valkey, zygote, tmp_path, empty_state, sample=6)
 
 
-@pytest.mark.soak(minutes=1)
+@pytest.mark.soak(minutes=2)
 @pytest.mark.parametrize("book", [RUNBOOK, PASSES, FAILING], ids=["runbook", "passes", "retry"])
 def test_killed_everywhere(
     book: str, server: Server, valkey: Valkey, zygote: Zygote, tmp_path: Path, empty_state: Path

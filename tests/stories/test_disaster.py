@@ -65,7 +65,12 @@ STEPS = {
 }
 
 
-@pytest.mark.parametrize("order", [p for p in permutations(STEPS) if p.index("take over") < p.index("apply")][::3])
+ORDERS = [p for p in permutations(STEPS) if p.index("take over") < p.index("apply")]
+
+
+@pytest.mark.parametrize(
+    "order", [ORDERS[0], ORDERS[-3], *(pytest.param(p, marks=pytest.mark.soak) for p in ORDERS[3:-3:3])]
+)
 def test_the_box_is_gone_and_another_goes_on(at: Callable[[str], Site], server: Server, order: tuple[str, ...]) -> None:
     q = Queue(server, "orders")
     lost = at("lost")

@@ -21,7 +21,7 @@ Moment = tuple[str, str, int]
 REQUESTS: dict[str, Match] = {"write": writes, "request": anything}
 """Kinds that a proxy before Valkey counts."""
 WHOLE = pytest.mark.parametrize(
-    "whole", [pytest.param(False, id="once"), pytest.param(True, id="whole", marks=pytest.mark.soak)]
+    "whole", [pytest.param(False, id="once"), pytest.param(True, id="whole", marks=pytest.mark.soak(minutes=1))]
 )
 
 

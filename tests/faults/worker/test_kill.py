@@ -93,7 +93,7 @@ def open_jobs(q: Queue, wanted: dict[str, str]) -> bool:
     return any(reads.job_state(q, job) not in ended for job in wanted)
 
 
-@pytest.mark.parametrize("kind", ["kill_before", "kill_after"])
+@pytest.mark.parametrize("kind", [pytest.param("kill_before", marks=pytest.mark.soak), "kill_after"])
 def test_killed_at_every_request(server: Server, proxy: RespProxy, zygote: Zygote, kind: str) -> None:
     """Each round kills the worker at its next request, until it gets through all jobs unharmed."""
     q = Queue(server, "orders")
