@@ -21,8 +21,9 @@ class Remote(Protocol):
     def location(self, key: str) -> str:
         """Where engines find an object: ``s3://...`` or ``file:///...``."""
 
-    def probe(self) -> None:
-        """Proves once a process that creating twice is refused; StoreRefusedError says what to do otherwise."""
+    def probe(self, *, leave: bool = True) -> None:
+        """Proves once a process that creating twice is refused; StoreRefusedError says what to do otherwise. Without
+        `leave` it is proven anew, by an object that is gone afterwards."""
 
     def create(self, key: str, body: bytes | Path) -> Literal["created", "exists"]:
         """Writes a new object (from bytes or from a file), durable when this returns.

@@ -8,6 +8,7 @@ import typer
 
 from emq_ops.cli.context import CommandContext
 from emq_ops.cli.deploying import carry_out, deployment_of
+from emq_ops.cli.looking import look, require_folder
 from emq_ops.cli.options import new_app
 from emq_ops.cli.values import file_of
 from emq_ops.deploy.deployment import require_set
@@ -27,6 +28,7 @@ def apply(
     allow_loss: bool = typer.Option(False, "--allow-loss", help="Also what could lose data."),
     why: str = typer.Option("", "--why", metavar="TEXT", help="A word for the history."),
     yes: bool = typer.Option(False, "--yes", "-y", help="Don't ask."),
+    offline: bool = typer.Option(False, "--offline", help="Without a look at the archive's database and store."),
     dry_run: bool = typer.Option(False, "--dry-run", help="Show the plan and stop."),
 ) -> None:
     """Show the plan, ask, and do it: settings on the server, then one revision."""
@@ -38,10 +40,12 @@ def apply(
         raise BadInputError("--revert with a saved plan", fix="give --revert to `emq-ops plan --save`")
     loaded = context.require_config()
     require_set(loaded)
-    with deployment_of(context, "apply") as opened:
+    require_folder(context.wiring.state_url, context.wiring.base)
+    with deployment_of(context, "apply", look=dry_run) as opened:
+        held = look(opened, context, offline=offline, tell=lambda _line: None)
         if file is not None:
             proposal, yes = opened.load(file_of(file), loaded), True
         else:
-            proposal = opened.propose(loaded, revert or [])
+            proposal = opened.propose(loaded, revert or [], store=held)
         code = carry_out(opened, proposal, context, yes=yes, dry_run=dry_run, allow_loss=allow_loss, why=why)
     raise typer.Exit(code)

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import typer
 
 from emq_ops.cli.context import CommandContext
+from emq_ops.cli.looking import ledger_for_a_look
 from emq_ops.cli.output import emit_rows, plain, say
 from emq_ops.config.wiring import Wiring
 from emq_ops.deploy import render
@@ -38,13 +39,17 @@ def server_wiring(context: CommandContext, applied: Revision | None) -> Wiring:
 
 
 @contextlib.contextmanager
-def deployment_of(context: CommandContext, verb: str) -> Iterator[Deployment]:
-    """Opens server and state. Where no file and no ``--url`` says which server, the revision in force does."""
-    with (
-        context.ledger() as ledger,
-        server_wiring(context, revisions.current(ledger)).connect(verb) as server,
-    ):
-        yield Deployment(server, ledger, context.wiring)
+def deployment_of(context: CommandContext, verb: str, *, look: bool = False) -> Iterator[Deployment]:
+    """Opens server and state. Where no file and no ``--url`` says which server, the revision in force does. `look`: no
+    state is made where there is none yet."""
+    wiring = context.wiring
+    with contextlib.ExitStack() as stack:
+        if look:
+            ledger, made = stack.enter_context(ledger_for_a_look(wiring.state_url, wiring.base))
+        else:
+            ledger, made = stack.enter_context(context.ledger()), True
+        server = stack.enter_context(server_wiring(context, revisions.current(ledger)).connect(verb))
+        yield Deployment(server, ledger, wiring, made=made)
 
 
 def wants_colour() -> bool:
@@ -127,6 +132,10 @@ def carry_out(
         if not ask("Apply this?", yes):
             say("emq-ops: nothing was changed")
             return 1
+        if context.wiring.archive_remote is not None:
+            from emq_ops.cli.looking_archive import prove_store
+
+            prove_store(context)
     applied = session.apply(proposal, allow_loss=allow_loss, why=why, watch=watch)
     return _told(applied, made, context)
 

@@ -18,7 +18,7 @@ app = new_app()
 def drift(ctx: typer.Context) -> None:
     """Say where the live server is not what was applied. Exit 0: nowhere, 2: somewhere."""
     context = CommandContext.of(ctx)
-    with deployment_of(context, "drift") as session:
+    with deployment_of(context, "drift", look=True) as session:
         found = session.drift()
         applied = session.current()
     as_text = context.output in ("table", "csv")

@@ -8,10 +8,12 @@ import typer
 
 from emq_ops.cli.context import CommandContext
 from emq_ops.cli.deploying import deployment_of, show_plan
-from emq_ops.cli.exits import EXIT_CHANGES, EXIT_ERROR
+from emq_ops.cli.exits import EXIT_CHANGES
+from emq_ops.cli.looking import look
 from emq_ops.cli.options import new_app
 from emq_ops.cli.output import say
 from emq_ops.cli.values import file_of
+from emq_ops.deploy.apply import check
 from emq_ops.deploy.deployment import require_set
 
 app = new_app()
@@ -24,19 +26,21 @@ def plan(
     revert: Annotated[
         list[str] | None, typer.Option("--revert", metavar="NAME", help="Put drift back; or `all`.")
     ] = None,
+    offline: bool = typer.Option(False, "--offline", help="Without a look at the archive's database and store."),
     markdown: bool = typer.Option(False, "--markdown", help="For a pull request."),
 ) -> None:
     """Compare the config with what is applied and with the live server. Exit 0: nothing to do, 2: changes."""
     context = CommandContext.of(ctx)
     loaded = context.require_config()
     require_set(loaded)
-    with deployment_of(context, "plan") as opened:
-        proposal = opened.propose(loaded, revert or [])
+    with deployment_of(context, "plan", look=True) as opened:
+        held = look(opened, context, offline=offline)
+        proposal = opened.propose(loaded, revert or [], store=held)
         show_plan(proposal.plan, context.output, markdown=markdown)
         if save is not None:
             opened.save(proposal, file_of(save))
             say(f"emq-ops: saved; `emq-ops apply {save}` does exactly this")
     if proposal.plan.refusals:
-        raise typer.Exit(EXIT_ERROR)
+        check(proposal.plan, allow_loss=True)
     if proposal.plan.steps or proposal.plan.drift:
         raise typer.Exit(EXIT_CHANGES)

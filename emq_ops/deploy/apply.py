@@ -48,7 +48,8 @@ class Applied:
 def check(plan: Plan, *, allow_loss: bool) -> None:
     """Raises PlanRefusedError for a plan that must not be applied."""
     if plan.refusals:
-        raise PlanRefusedError(plan.refusals[0])
+        first, *others = plan.refusals
+        raise PlanRefusedError(first.what + (f" (and {len(others)} more)" if others else ""), fix=first.fix)
     if plan.losses and not allow_loss:
         more = f" (and {len(plan.losses) - 1} more)" if len(plan.losses) > 1 else ""
         raise PlanRefusedError(f"data could be lost: {plan.losses[0]}{more}", fix="--allow-loss, if that is meant")

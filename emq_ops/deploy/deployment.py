@@ -28,11 +28,13 @@ from emq_ops.syntax.errors import SourceError
 
 
 class Deployment:
-    """A server and the state that owns its queues. `env`: where references are looked up."""
+    """A server and the state that owns its queues. `env`: where references are looked up; `made`: whether the state is
+    there: to look at a plan makes none."""
 
-    def __init__(self, server: Server, ledger: Ledger, wiring: Wiring) -> None:
+    def __init__(self, server: Server, ledger: Ledger, wiring: Wiring, *, made: bool = True) -> None:
         self.server, self.ledger, self.env = server, ledger, wiring.env
         self.where = server.where
+        self.made = made
         self._current: Revision | None = None
 
     @cached_property
@@ -76,13 +78,17 @@ class Deployment:
         return document, [s for s in layers.patterns if not layers.takes_any(s, queues)]
 
     def propose(
-        self, loaded: Loaded, revert: Sequence[str] = (), *, as_of: Mapping[str, int] | None = None
+        self, loaded: Loaded, revert: Sequence[str] = (), *, as_of: Mapping[str, int] | None = None, store: str = ""
     ) -> Proposal:
-        """The plan from what is in force, and live, to `loaded`. Raises SourceError where a variable is not set."""
+        """The plan from what is in force, and live, to `loaded`. `store`: what the object store holds of the streams
+        archived so far, in words. Raises SourceError where a variable is not set."""
         require_set(loaded)
         document, unmatched = self.desired(loaded)
         files = [{"path": str(source.path), "sha256": source.sha256} for source in loaded.sources]
         made = self._plan(document, "apply", tuple(revert), unmatched, as_of=as_of)
+        for step in made.steps:
+            if step.moves and store:
+                step.notes.append(store)
         return Proposal(made, document, files, tuple(revert), unmatched)
 
     def propose_document(self, document: Document, kind: str) -> Proposal:
@@ -156,7 +162,7 @@ class Deployment:
 
     def save(self, proposal: Proposal, path: Path) -> None:
         """Keeps the proposal in a file."""
-        saved.save(path, proposal, server=self.where, state=self.ledger.state)
+        saved.save(path, proposal, server=self.where, state=self.ledger.state if self.made else "")
 
     def load(self, path: Path, loaded: Loaded) -> Proposal:
         """A saved plan as a proposal, checked against the world as it is. Raises StaleError with what moved."""

@@ -136,6 +136,10 @@ class Document:
         found: dict[str, Json] = self.data["queues"]
         return found
 
+    def without_digests(self) -> Document:
+        """The same, without what was noted of references."""
+        return Document({name: value for name, value in self.data.items() if name != "resolved"})
+
     @property
     def noted(self) -> bool:
         """Whether the apply of this revision left a note beside the settings of each queue."""

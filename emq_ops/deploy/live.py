@@ -57,7 +57,7 @@ def read_live(
     if ledger is not None:
         leases = {queue: facts.lease for queue, facts in live.queues.items() if facts.lease is not None}
         for queue, fault in foreign_queues(ledger, leases).items():
-            live.queues[queue].foreign = fault.what
+            live.queues[queue].foreign = fault
     _read_streams(server, wants, live, env)
     _read_dead(server, ledger, wants, live, env, as_of or {})
     _read_left(server, wants, live)

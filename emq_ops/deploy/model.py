@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import Any, Literal
 
 from emq_ops.deploy.document import Document
-from emq_ops.passes.lease.owner import LeaseInfo
+from emq_ops.passes.lease.owner import ForeignQueueError, LeaseInfo
 
 Op = Literal["create", "update", "delete", "revert", "repair", "restore"]
 SIGNS: dict[str, str] = {"create": "+", "update": "~", "delete": "-", "revert": "~", "repair": "~", "restore": "~"}
@@ -44,7 +44,8 @@ class Write:
 @dataclass(slots=True)
 class Step:
     """One change of one resource. `address` names it; `write` is None where only the record changes; `effect` what it
-    will do, as far as that can be known; `loss` why data could be lost; `notes` what the operator should know."""
+    will do, as far as that can be known; `loss` why data could be lost; `notes` what the operator should know; `moves`:
+    the archive goes on in another place."""
 
     number: int
     op: Op
@@ -56,6 +57,7 @@ class Step:
     effect: dict[str, Any] = field(default_factory=dict)
     loss: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    moves: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +86,17 @@ class Interrupted:
 
 
 @dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a plan must not be applied, and the way out (None: it stands in `what`)."""
+
+    what: str
+    fix: str | None = None
+
+    def __str__(self) -> str:
+        return self.what + (f" ({self.fix})" if self.fix else "")
+
+
+@dataclass(frozen=True, slots=True)
 class Note:
     """What an apply noted on a queue: by which state, as which revision, and a digest of the settings."""
 
@@ -94,13 +107,13 @@ class Note:
 
 @dataclass(slots=True)
 class Plan:
-    """`refusals` keep it from being applied at all; `warnings` do not. `base`: the applied revision that it starts
-    from, None: none yet. `made_ms`: host's clock."""
+    """`refusals` (each with its way out) keep it from being applied at all; `warnings` do not. `base`: the applied
+    revision that it starts from, None: none yet. `made_ms`: host's clock."""
 
     steps: list[Step]
     drift: list[Drift]
     warnings: list[str]
-    refusals: list[str]
+    refusals: list[Refusal]
     interrupted: Interrupted | None = None
     kind: str = "apply"
     base: int | None = None
@@ -171,7 +184,7 @@ class LiveQueue:
     lost: dict[str, Any] | None = None
     """The settings (path, value) that a server that lost its data was set back to; None: it did not."""
     lease: LeaseInfo | None = None
-    foreign: str = ""
+    foreign: ForeignQueueError | None = None
     dead: DeadFacts | None = None
     streams: dict[str, StreamBacklog] = field(default_factory=dict)
     rivals: dict[str, str] = field(default_factory=dict)

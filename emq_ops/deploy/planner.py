@@ -10,7 +10,7 @@ from emq_ops.deploy import loss, settings
 from emq_ops.deploy.document import GLOBALS, Document
 from emq_ops.deploy.effects import dead_effect, stalled_effect, stream_effect
 from emq_ops.deploy.fields import changed, op_of, past_of, plain_of
-from emq_ops.deploy.model import Drift, Field, LiveQueue, LiveServer, Op, Plan, Step, Write
+from emq_ops.deploy.model import Drift, Field, LiveQueue, LiveServer, Op, Plan, Refusal, Step, Write
 from emq_ops.deploy.render import value
 from emq_ops.deploy.variables import Digests, Past, canonical
 from emq_ops.passes.registry import PASSES
@@ -49,6 +49,7 @@ def plan(
     work.globs()
     for name in GLOBALS if applied is not None else ():  # on the first apply they are no change of anything
         work.section(name)
+    work.refuse_foreign()
     work.check_reverts()
     steps = work.steps
     for number, step in enumerate(steps, 1):
@@ -85,7 +86,8 @@ class _Planner:
         self.steps: list[Step] = []
         self.drift: list[Drift] = []
         self.warnings: list[str] = []
-        self.refusals: list[str] = []
+        self.refusals: list[Refusal] = []
+        self._foreign: dict[str, list[str]] = {}
         self._flat = settings.Flattened()
         self._diffs: dict[tuple[int, int], list[Field]] = {}
         self._left = live.left
@@ -97,10 +99,10 @@ class _Planner:
         after, before = self.desired.queues.get(queue), self.applied.queues.get(queue)
         facts = self.live.of(queue)
         self.warnings += [f"{queue}: {said}; `emq-ops doctor` explains" for said in facts.damage]
-        if facts.foreign:
-            self.refusals.append(f"{queue}: {facts.foreign}")
+        if facts.foreign is not None:
+            self._foreign.setdefault(facts.foreign.what, []).append(queue)
         if self.kind == "destroy" and before and not after and before.get("protect"):
-            self.refusals.append(f"{queue}: protected; apply it with protect: false first")
+            self.refusals.append(Refusal(f"{queue}: protected", "apply it with protect: false first"))
         if after != before:
             self._policies(queue, before or {}, after or {}, facts)
         self._settings(queue, before or {}, after or {}, facts)
@@ -291,10 +293,18 @@ class _Planner:
         if name == "archive" and self.kind != "destroy":
             step.loss = loss.of_archive(before, after)
             if before and after and (before.get("remote") or {}).get("url") != (after.get("remote") or {}).get("url"):
-                step.notes.append("records archived so far stay where they are; the new place starts empty")
+                step.notes.append("records archived so far stay where they are")
+                step.moves = True
         if name in _AT_START and self.kind != "destroy":
             step.notes.append("a daemon that runs takes this over at its next start")
         self.steps.append(step)
+
+    def refuse_foreign(self) -> None:
+        """One refusal for the queues of one other state."""
+        for what, queues in self._foreign.items():
+            fault = self.live.of(queues[0]).foreign
+            more = f" and {len(queues) - 3} more" if len(queues) > 3 else ""
+            self.refusals.append(Refusal(f"{', '.join(queues[:3])}{more}: {what}", fault.fix if fault else None))
 
     def check_reverts(self) -> None:
         """Every name given to revert must have meant something."""

@@ -110,7 +110,7 @@ def _text_lines(plan: Plan) -> Iterator[str]:
     for warning in plan.warnings:
         yield f"warning: {one_line(warning)}"
     for refusal in plan.refusals:
-        yield f"refused: {one_line(refusal)}"
+        yield f"refused: {one_line(str(refusal))}"
     yield summary(plan)
     if plan.losses:
         yield "Data could be lost: it takes --allow-loss to apply this."
@@ -185,7 +185,7 @@ def as_json(plan: Plan) -> dict[str, Any]:
             for d in plan.drift
         ],
         "warnings": plan.warnings,
-        "refusals": plan.refusals,
+        "refusals": [str(refusal) for refusal in plan.refusals],
         "losses": plan.losses,
     }
 
@@ -226,7 +226,7 @@ def markdown(plan: Plan) -> str:
         lines.append(f"| `!` | {_md(d.address)} | applied {_md(value(d.applied))}, live {_md(value(d.live))} | drift |")
     lines += [""] if plan.steps or plan.drift else []
     lines += [f"- warning: {_md(text)}" for text in plan.warnings]
-    lines += [f"- **refused:** {_md(text)}" for text in plan.refusals]
+    lines += [f"- **refused:** {_md(str(refusal))}" for refusal in plan.refusals]
     if plan.losses:
         lines.append("- **Data could be lost: it takes `--allow-loss` to apply this.**")
     ids = [(step.address, step.effect["ids"]) for step in plan.steps if step.effect.get("ids")]

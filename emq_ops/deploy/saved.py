@@ -32,7 +32,7 @@ class StaleError(EmqError):
 @dataclass(frozen=True, slots=True)
 class Saved:
     """A saved plan. `files`: path and SHA-256 of each config file; `facts`: what each step rests on, by address;
-    `state`: whom it is for."""
+    `state`: whom it is for, empty where its state was not made yet."""
 
     kind: str
     base: int | None
@@ -115,17 +115,24 @@ def compare(saved: Saved, now: Proposal, state: str) -> None:
     """Raises StaleError where what is proposed `now` rests on other facts than the saved one. A trim that would remove
     fewer of the listed jobs is no other fact; one that would remove a job that is not listed is."""
     moved: list[str] = []
-    if saved.state != state:
+    if saved.state not in (state, ""):
         moved.append(f"it was made for state {saved.state}, this is {state}")
     if saved.base != now.plan.base:
         moved.append(f"it starts from revision {_revision(saved.base)}, now {_revision(now.plan.base)} is in force")
     if [f["sha256"] for f in saved.files] != [f["sha256"] for f in now.files]:
         moved.append("the YAML was edited")
-    elif saved.document.sha256 != now.document.sha256:
+    elif not _alike(saved, now.document):
         moved.append("what the YAML says came out differently (queues that a glob takes, or the environment)")
     moved += moved_facts(saved.facts, facts_of(now.plan))
     if moved:
         raise StaleError(moved)
+
+
+def _alike(saved: Saved, document: Document) -> bool:
+    if saved.state:
+        return saved.document.sha256 == document.sha256
+    # Digests of what references gave are made with the state's key, and it had none.
+    return saved.document.without_digests().sha256 == document.without_digests().sha256
 
 
 def _revision(number: int | None) -> str:

@@ -14,8 +14,11 @@ from emq_ops.deploy.document import Document
 from emq_ops.deploy.model import SIGNS, DeadFacts, Interrupted, LiveQueue, LiveServer, Plan, Step, StreamBacklog
 from emq_ops.deploy.planner import PlanOptions, plan
 from emq_ops.deploy.render import value
+from emq_ops.passes.lease.holder import Holder
+from emq_ops.passes.lease.owner import ForeignQueueError
 from emq_ops.protocol.errors import BadInputError
 
+HOLDER = Holder("daemon", "b", "m", 7, "1", nonce="n")
 DATA = Path(__file__).parent / "data"
 CASES: list[dict[str, Any]] = YAML(typ="safe", pure=True).load((DATA / "plans.yaml").read_text())
 
@@ -35,7 +38,7 @@ def live_of(case: dict[str, Any]) -> LiveServer:
     for queue, facts in (case.get("live") or {}).items():
         found = LiveQueue(
             settings=facts.get("settings", {}),
-            foreign=facts.get("foreign", ""),
+            foreign=ForeignQueueError(queue, "ours", facts["foreign"], HOLDER) if "foreign" in facts else None,
             rivals=facts.get("rivals", {}),
             damage=facts.get("damage", []),
         )
@@ -89,7 +92,7 @@ def test_plan(case: dict[str, Any], tmp_path: Path) -> None:
     for step, want in zip(steps, expected.values(), strict=True):
         assert seen(step, want) == want
     assert [f"{d.address}: {value(d.applied)}, live {value(d.live)}" for d in got.drift] == case.get("drift", [])
-    assert got.refusals == case.get("refusals", [])
+    assert [str(refusal) for refusal in got.refusals] == case.get("refusals", [])
     assert [step.number for step in got.steps] == list(range(1, len(got.steps) + 1))
 
 

@@ -49,9 +49,10 @@ class DirectoryRemote:
         """Where engines find an object: as its name is, nothing encoded, since they do not decode."""
         return f"file://{self._path(key).absolute().as_posix()}"
 
-    def probe(self) -> None:
-        """Proves that ``link()`` works and refuses an existing name; sweeps temporary files of killed processes."""
-        if self._probed:
+    def probe(self, *, leave: bool = True) -> None:
+        """Proves that ``link()`` works and refuses an existing name; sweeps temporary files of killed processes. Its
+        own never stay."""
+        if self._probed and leave:
             return
         key = f"{_TEMP}/probe-{uuid.uuid4().hex}"
         try:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import uuid
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -50,12 +51,16 @@ class S3Remote(S3Client):
         """Where engines find an object."""
         return f"s3://{self.options.bucket}/{self.key_in_bucket(key)}"
 
-    def probe(self) -> None:
+    def probe(self, *, leave: bool = True) -> None:
         """See `ports.Remote.probe`: one request once the probe's object stands, three before."""
-        if self._probed:
+        if self._probed and leave:
             return
-        if self.create(_PROBE, b"emq-ops\n") == "created":
-            again = self.create(_PROBE, b"emq-ops\n")
+        key = _PROBE if leave else f"{_PROBE}-{uuid.uuid4().hex}"
+        if self.create(key, b"emq-ops\n") == "created":
+            again = self.create(key, b"emq-ops\n")
+            if not leave:
+                with contextlib.suppress(StoreRefusedError):  # without the right to delete a few bytes stay
+                    self.delete([key])
             if again != "exists":
                 raise StoreRefusedError(
                     "this store takes a create-only write (If-None-Match: *) of an object that is there",
