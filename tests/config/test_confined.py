@@ -90,7 +90,16 @@ def test_hosts_that_are_not_allowed_are_not_asked(tmp_path: Path, collector: Col
     for state in (f"postgresql://u@{there}/d", f"postgresql:///d?host={there.split(':')[0]}&port={collector.port}"):
         assert "may not be asked" in here.run("history", "--state", state, code=4).err
     store = f"s3://b/p?endpoint=http://{there}"
-    there_too = ("archive", "verify", "orders", "completions", "--remote", store, "--local", "sqlite:///a.db")
+    there_too = (
+        "archive",
+        "verify",
+        "orders",
+        "completions",
+        "--remote",
+        store,
+        "--local",
+        f"sqlite:///{tmp_path}/a.db",
+    )
     assert "may not be asked" in here.run(*there_too, code=4).err
     assert collector.connections == 0
     here.env["EMQ_OPS_HOST_ALLOW"] = "127.0.0.1"
