@@ -4,6 +4,9 @@ Each queue begins with one record, which is folded at once and shipped a minute 
 cost is told apart. From then on all queues are idle, and the daemon's share of a core is that of looking. Lateness is
 how late a run began; it is read from the ledger's marks. Last, the same queues beside one whose object store hangs.
 Run it on a quiet machine; every number is of one run.
+
+With ``--queues N``: that many queues instead, each with three tasks every 30 s, for ``--seconds``: leases lost, the
+longest that a task waited for its run, the share of a core, and what the daemon said that it can't keep up with.
 """
 
 from __future__ import annotations
@@ -11,6 +14,8 @@ from __future__ import annotations
 import argparse
 import contextlib
 import io
+import itertools
+import json
 import os
 import signal
 import socket
@@ -19,6 +24,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from pathlib import Path
 
 from emq_ops.cli.main import main as run_command
@@ -39,6 +45,16 @@ queues:
     dead: {{every: 10m, keep: 1000}}
     streams: {{completions: {{every: 5s, keep: 1000}}}}
 """
+MANY = """
+server: {{url: "unix://{socket}"}}
+state: {{url: "sqlite:///state.db"}}
+archive: {{local: "sqlite:///archive.db", remote: {{url: "file:bucket"}}}}
+queues:
+  "q-*":
+    stalled: {{every: 30s}}
+    dead: {{every: 30s, keep: 1000}}
+    streams: {{completions: {{every: 30s, keep: 1000}}}}
+"""
 BESIDE = """
 server: {{url: "unix://{socket}"}}
 state: {{url: "sqlite:///state.db"}}
@@ -49,6 +65,7 @@ queues:
 """
 HUNG = '{{url: "s3://bucket/x", endpoint: "http://127.0.0.1:{port}", region: auto, timeout: 60s}}'
 KEYS = {"AWS_ACCESS_KEY_ID": "nobody", "AWS_SECRET_ACCESS_KEY": "nothing"}
+TASKS = ("stalled", "dead", "stream:completions")
 TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -130,14 +147,90 @@ def beside(server: Server, socket_path: Path, remote: str, left: int) -> list[in
         return lateness(folder, without="other")
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--queues", type=int, default=1000)
-    parser.add_argument("--seconds", type=float, default=60)
-    args = parser.parse_args()
+def waits(folder: Path, runs: dict[tuple[str, str], set[int]]) -> None:
+    """Adds to `runs` when each task's last run began, unix ms."""
+    with open_ledger(f"sqlite:///{folder}/state.db") as ledger:
+        for key, mark in marks.load(ledger).items():
+            if mark.started_ms and mark.task in TASKS:
+                runs.setdefault(key, set()).add(mark.started_ms)
+
+
+def longest_waits(runs: dict[tuple[str, str], set[int]], count: int, since_ms: int, until_ms: int) -> list[float]:
+    """The longest that each of `count` tasks went without a run, seconds, in order. What was not yet written at
+    `until_ms` is no wait."""
+    found = [(until_ms - since_ms) / 1000] * (count - len(runs))
+    for begun in runs.values():
+        instants = [since_ms, *sorted(begun)]
+        found.append(max(after - before for before, after in itertools.pairwise(instants)) / 1000)
+    return sorted(found)
+
+
+def many(queues: int, seconds: float, *, records: bool) -> None:
     with Valkey() as valkey, connect(valkey.url) as server, tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        seed(server, args.queues)
+        for n in range(queues):
+            server.write("ZADD", Queue(server, f"q-{n:04}").keys.pending, 0, ids.mint())
+        if records:
+            seed(server, queues)
+        (folder / "config.yaml").write_text(MANY.format(socket=valkey.socket))
+        apply(folder)
+        loads, begun_ms, began = [os.getloadavg()[0]], int(time.time() * 1000), time.perf_counter()
+        daemon = start(folder)
+        ready = time.perf_counter() - began
+        runs: dict[tuple[str, str], set[int]] = {}
+        shares: list[float] = []
+        while (at := time.perf_counter()) < began + seconds:
+            spent = cpu_seconds(daemon.pid)
+            time.sleep(5)
+            waits(folder, runs)
+            shares.append((cpu_seconds(daemon.pid) - spent) / (time.perf_counter() - at))
+            loads.append(os.getloadavg()[0])
+        until_ms, peak, total = int(time.time() * 1000), memory_mib(daemon.pid), cpu_seconds(daemon.pid)
+        daemon.send_signal(signal.SIGTERM)
+        ended = time.perf_counter()
+        code = daemon.wait(60)
+        ended = time.perf_counter() - ended
+        waits(folder, runs)
+        events = Counter(json.loads(line)["event"] for line in (folder / "log").read_text().splitlines() if line)
+        found = longest_waits(runs, 3 * queues, begun_ms, until_ms)
+        late = sum(wait > 40 for wait in found)
+        print(f"queues          {queues}, tasks {len(found)}, over {seconds:.0f} s")
+        print(f"load            {min(loads):.1f} to {max(loads):.1f}, on {os.cpu_count()} cores")
+        print(f"start to ready  {ready:8.2f} s")
+        print(f"leases lost     {events['lease_lost']:8}   (0)")
+        print(
+            f"longest wait    p50 {statistics.median(found):.1f} s, p99 {found[int(len(found) * 0.99)]:.1f} s, ", end=""
+        )
+        never = sum(key not in runs for key in all_tasks(queues))
+        print(f"most {found[-1]:.1f} s; {late} of over 40 s, {never} never run")
+        print(
+            f"CPU             {total / seconds:8.1%} of a core over all, by 5 s: {' '.join(f'{x:.0%}' for x in shares)}"
+        )
+        print(f"memory          {peak:8.0f} MiB at the peak")
+        print(f"SIGTERM to end  {ended:8.2f} s, exit {code}")
+        print(f"events          {dict(events.most_common(12))}")
+
+
+def all_tasks(queues: int) -> list[tuple[str, str]]:
+    return [(f"q-{n:04}", name) for n in range(queues) for name in TASKS]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--queues", type=int)
+    parser.add_argument("--seconds", type=float)
+    parser.add_argument("--records", action="store_true", help="with --queues: each has a record to fold and ship")
+    args = parser.parse_args()
+    if args.queues is not None:
+        many(args.queues, args.seconds or 180, records=args.records)
+    else:
+        thousand(args.seconds or 60)
+
+
+def thousand(seconds: float, queues: int = 1000) -> None:
+    with Valkey() as valkey, connect(valkey.url) as server, tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        seed(server, queues)
         (folder / "config.yaml").write_text(CONFIG.format(socket=valkey.socket, stalled="30s"))
         apply(folder)
         started = time.perf_counter()
@@ -146,20 +239,20 @@ def main() -> None:
         with open_ledger(f"sqlite:///{folder}/state.db") as ledger:
             # The first run of every task must be behind it: that is start-up, not idling.
             until = time.perf_counter() + 300
-            while sum(mark.runs > 0 for mark in marks.load(ledger).values()) < 3 * args.queues:
+            while sum(mark.runs > 0 for mark in marks.load(ledger).values()) < 3 * queues:
                 if time.perf_counter() > until:
                     raise SystemExit("not every task ran once within 300 s")
                 time.sleep(1)
             settled, spent = time.perf_counter() - started, cpu_seconds(daemon.pid)
             until = time.perf_counter() + 300
-            while shipped(folder) < args.queues:
+            while shipped(folder) < queues:
                 if time.perf_counter() > until:
                     raise SystemExit("not every queue's record was shipped within 300 s")
                 time.sleep(1)
         shipping = cpu_seconds(daemon.pid) - spent
         time.sleep(15)
         before, at = cpu_seconds(daemon.pid), time.perf_counter()
-        time.sleep(args.seconds)
+        time.sleep(seconds)
         share = (cpu_seconds(daemon.pid) - before) / (time.perf_counter() - at)
         late = lateness(folder)
         faster = CONFIG.format(socket=valkey.socket, stalled="30s") + "  q-0001: {stalled: {every: 500ms}}\n"
@@ -177,20 +270,20 @@ def main() -> None:
         daemon.send_signal(signal.SIGTERM)
         ended = time.perf_counter()
         code = daemon.wait(30)
-        print(f"queues        {args.queues}, tasks {len(late)}")
+        print(f"queues        {queues}, tasks {len(late)}")
         print(f"start to ready {ready:8.2f} s")
         print(f"all ran once   {settled:8.2f} s   (3 first passes a queue, each with its rows in the ledger)")
-        print(f"all shipped    {shipping / args.queues * 1000:8.1f} ms of CPU a queue, with looking meanwhile")
+        print(f"all shipped    {shipping / queues * 1000:8.1f} ms of CPU a queue, with looking meanwhile")
         print(f"lateness       {told(late)}   (p99 at most 1000 ms)")
         print(f"CPU            {share:8.1%} of a core, all idle   (at most 20 %)")
         print(f"memory         {peak:8.0f} MiB at the peak")
         print(f"apply to effect {effect:7.2f} s   (at most 2 s)")
         print(f"SIGTERM to end {time.perf_counter() - ended:8.2f} s, exit {code}")
         server.write("FLUSHALL")  # the leases of the state that is gone
-        seed(server, args.queues)
+        seed(server, queues)
         print(f"beside a store that answers  {told(beside(server, valkey.socket, '{url: file:bucket}', 1))}")
         server.write("FLUSHALL")
-        seed(server, args.queues)
+        seed(server, queues)
         with socket.create_server(("127.0.0.1", 0)) as mute:  # takes connections, and never says a word
             remote = HUNG.format(port=mute.getsockname()[1])
             print(f"beside one that hangs        {told(beside(server, valkey.socket, remote, 10))}")

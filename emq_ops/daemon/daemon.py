@@ -82,7 +82,7 @@ class Daemon:
         self._around = around or Surroundings()
         self.applied = AppliedRevision(ledger, env, make_stores, emit)
         self.ready = ReadyFile(self._around.ready)
-        self._set = TaskSet({}, {})
+        self._set, self._set_of = TaskSet({}, {}), self.revision.document
         self._queues: list[str] = []
         self._told: set[str] = set()
         self._chores = Chores(emit, writes=self._beat)
@@ -181,7 +181,9 @@ class Daemon:
         with contextlib.suppress(EmqError):  # without the server the queues named at apply are known all the same
             live = [] if self.leads.away else self.server.queues()
             live += alerts.unsettled(self.ledger, set(live))
-        self._set = task_set(self.revision.document, live or self._queues, self.env)
+        document = self.revision.document
+        before = self._set if self._set_of is document else None
+        self._set, self._set_of = task_set(document, live or self._queues, self.env, before), document
         for queue, fault in self._set.faults.items():
             if f"{queue}: {fault}" not in self._told:
                 self._told.add(f"{queue}: {fault}")
@@ -227,6 +229,8 @@ class Daemon:
         with contextlib.suppress(EmqError):  # their passes look for themselves, and say what is wrong
             for queue, state in mark_idle_queues(self.server, self.ledger, led).items():
                 self.probe.found_idle(queue, state)
+        fresh = set(led)
+        self.probe.found_unheard([t for t in self._set.tasks.values() if t.queue in fresh], self.services.stores)
 
     def _retime(self, known: dict[tuple[str, str], marks.TaskProgress] | None = None) -> None:
         ours = {key: task for key, task in self._set.tasks.items() if task.queue in self.leads.ours}

@@ -10,6 +10,7 @@ from emq_ops.daemon import clock
 from emq_ops.daemon.tasks import PassTask
 from emq_ops.passes.frame.frame import PassOutcome
 from emq_ops.passes.frame.order import Facts, Glance
+from emq_ops.passes.frame.stores import Stores
 from emq_ops.passes.observe.queue_state import QueueState
 from emq_ops.protocol.errors import EmqError, UnreachableError
 from emq_ops.protocol.scripts import load
@@ -98,6 +99,21 @@ class Probe:
     def found_idle(self, queue: str, state: QueueState) -> None:
         """The queue stands still: none of the passes that observe it has anything to do."""
         self._idle_queues[queue] = state
+
+    def found_unheard(self, tasks: Iterable[PassTask], stores: Stores) -> None:
+        """Those of which our own stores never heard need a glance, and no first run."""
+        of_pass: dict[str, list[PassTask]] = {}
+        for task in tasks:
+            if task.stores:
+                of_pass.setdefault(task.what.name, []).append(task)
+        for ours in of_pass.values():
+            wanted = {(task.queue, task.target): task.policy for task in ours}
+            with contextlib.suppress(EmqError):  # their passes meet the same fault, and say it
+                found = ours[0].what.loaded.unheard(stores, wanted)
+                since = clock.steady()
+                for task in ours:
+                    if (task.queue, task.target) in found:
+                        self._rests[task.key] = found[task.queue, task.target], since
 
     def forget(self, queues: Mapping[str, object] | Sequence[str] | None = None) -> None:
         """What was remembered of these queues (None: of all) proves nothing any more."""

@@ -70,16 +70,20 @@ def _sections(wanted: Mapping[str, Any]) -> Iterator[tuple[Pass, str, Mapping[st
 
 
 def tasks_of_queue(
-    queue: str, wanted: Mapping[str, Any], env: Mapping[str, str]
+    queue: str, wanted: Mapping[str, Any], env: Mapping[str, str], read: dict[str, Any] | None = None
 ) -> tuple[list[PassTask], EmqError | None]:
     """The tasks of one queue of a revision, and why one of them could not be made (a reference that can't be
-    resolved)."""
+    resolved). `read`: the policies that were read before by the same `env`; most queues have the same."""
+    read = {} if read is None else read
     protect = bool(wanted.get("protect"))
     found: list[PassTask] = []
     why: EmqError | None = None
     for what, target, fields in _sections(wanted):
         try:
-            policy = policies.policy(what.policy, fields, env, protect=protect)
+            said = f"{what.name} {protect} {fields!r}"
+            if said not in read:
+                read[said] = policies.policy(what.policy, fields, env, protect=protect)
+            policy = read[said]
         except EmqError as fault:
             why = why or EmqError(f"{what.task(target)}: {fault.what}", where=fault.where, fix=fault.fix)
             continue
@@ -100,17 +104,33 @@ class TaskSet:
     def queues(self) -> list[str]:
         return sorted({task.queue for task in self.tasks.values()})
 
+    @property
+    def made(self) -> dict[str, list[PassTask]]:
+        """The tasks of each queue of which every one could be made."""
+        found: dict[str, list[PassTask]] = {}
+        for task in self.tasks.values():
+            if task.queue not in self.faults:
+                found.setdefault(task.queue, []).append(task)
+        return found
+
     def longest_lease_ms(self, queue: str) -> int:
         """The queue's longest lease as its stalled policy says it."""
         return next((task.lease_ms for task in self.tasks.values() if task.queue == queue), LEASE_MS)
 
 
-def task_set(document: Document, live: Iterable[str], env: Mapping[str, str]) -> TaskSet:
+def task_set(document: Document, live: Iterable[str], env: Mapping[str, str], before: TaskSet | None = None) -> TaskSet:
     """The tasks of a revision on a server that has the queues `live`: those that were named at apply, and those that
-    its globs take and that came since. A task that can't be made does not stop the others."""
+    its globs take and that came since. A task that can't be made does not stop the others. `before`: of the same
+    revision a while ago; what could be made then stays as it was."""
+    made = {} if before is None else before.made
     wanted: dict[str, Mapping[str, Any]] = dict(document.queues)
     faults: dict[str, EmqError] = {}
-    fresh = [queue for queue in live if queue not in wanted]
+    found: dict[str, list[PassTask]] = {}
+    read: dict[str, Any] = {}
+    for queue in live:
+        if queue not in wanted and queue in made:
+            found[queue] = made[queue]
+    fresh = [queue for queue in live if queue not in wanted and queue not in found]
     if fresh and document.data["config"]:
         layers = document.layers(env)
         if layers.patterns:
@@ -123,10 +143,12 @@ def task_set(document: Document, live: Iterable[str], env: Mapping[str, str]) ->
                     faults[queue] = fault
                     continue
                 wanted[queue] = {**effective.passes, "protect": effective.protect}
-    tasks: dict[tuple[str, str], PassTask] = {}
     for queue, below in wanted.items():
-        found, why = tasks_of_queue(queue, below, env)
-        tasks |= {task.key: task for task in found}
+        if queue in made:
+            found[queue] = made[queue]
+            continue
+        found[queue], why = tasks_of_queue(queue, below, env, read)
         if why is not None:
             faults[queue] = why
+    tasks = {task.key: task for of_queue in found.values() for task in of_queue}
     return TaskSet(tasks, faults)

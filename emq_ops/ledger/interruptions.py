@@ -130,11 +130,13 @@ def save_contact(connection: Connection, queue: str, **values: Any) -> None:
         connection.execute(new.on_conflict_do_update(index_elements=[contacts.c.queue], set_=values))
 
 
-def note_token(connection: Connection, queue: str, token: int, before: int) -> None:
-    """Notes that we took the lease with `token`, and that the server had `before` until then."""
-    statement = update(contacts).where(contacts.c.queue == queue)
-    back = case((contacts.c.token > before, True), else_=contacts.c.went_back)
-    connection.execute(statement.values(went_back=back, token=token))
+def note_tokens(connection: Connection, taken: Mapping[str, tuple[int, int]]) -> None:
+    """Notes of many queues with which token we took the lease, and which the server had until then."""
+    statement = update(contacts).where(contacts.c.queue == bindparam("_queue"))
+    back = case((contacts.c.token > bindparam("_before"), True), else_=contacts.c.went_back)
+    rows = [{"_queue": queue, "_token": token, "_before": before} for queue, (token, before) in sorted(taken.items())]
+    if rows:  # in one order everywhere
+        connection.execute(statement.values(went_back=back, token=bindparam("_token")), rows)
 
 
 def save_seen(connection: Connection, seen: Mapping[str, int]) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import delete
 
 from emq_ops.database.records import AsRow, Records
-from emq_ops.database.statements import insert, pages, upsert
+from emq_ops.database.statements import insert, upsert
 from emq_ops.ledger.daemon_schema import daemons, task_marks
 from emq_ops.ledger.ledger import Ledger, host_ms
 
@@ -87,12 +87,12 @@ def save(ledger: Ledger, tasks: Iterable[TaskProgress]) -> None:
     if not rows:
         return
     with ledger.write() as connection:
-        for page in pages(rows, 50):
-            new = insert(connection, task_marks).values(page)
-            values = {c.name: new.excluded[c.name] for c in task_marks.c if c.name not in ("queue", "task")}
-            keys = [task_marks.c.queue, task_marks.c.task]
-            newer = (new.excluded.due_ms >= task_marks.c.due_ms) | (task_marks.c.due_ms > host_ms() + AHEAD_MS)
-            connection.execute(new.on_conflict_do_update(index_elements=keys, set_=values, where=newer))
+        # One statement, compiled once, for each row: many rows in one would be compiled anew each time.
+        new = insert(connection, task_marks)
+        values = {c.name: new.excluded[c.name] for c in task_marks.c if c.name not in ("queue", "task")}
+        keys = [task_marks.c.queue, task_marks.c.task]
+        newer = (new.excluded.due_ms >= task_marks.c.due_ms) | (task_marks.c.due_ms > host_ms() + AHEAD_MS)
+        connection.execute(new.on_conflict_do_update(index_elements=keys, set_=values, where=newer), rows)
 
 
 def forget(ledger: Ledger, gone: Sequence[tuple[str, str]]) -> None:

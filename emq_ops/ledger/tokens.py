@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from sqlalchemy import Connection, case
+from sqlalchemy import case, select
 
-from emq_ops.database.statements import insert
+from emq_ops.database.statements import among, insert
 from emq_ops.ledger.ledger import Ledger
 from emq_ops.ledger.ownership import Stamp, raise_stamp
 from emq_ops.ledger.schema import tokens
@@ -21,9 +21,17 @@ def next_token(ledger: Ledger, queue: str, seen: int = 0) -> int:
 def next_tokens(ledger: Ledger, seen: Mapping[str, int]) -> tuple[dict[str, int], Stamp]:
     """As `next_token`, for many queues in one transaction; `seen`: queue -> the token of its lease. With the stamp for
     their leases."""
+    # In one order everywhere: two daemons that ask for the same queues must not wait for one another.
+    rows = [{"queue": queue, "token": seen[queue] + 1} for queue in sorted(seen)]
     with ledger.write() as connection:
-        # In one order everywhere: two daemons that ask for the same queues must not wait for one another.
-        return {queue: _next(connection, queue, seen[queue]) for queue in sorted(seen)}, raise_stamp(ledger, connection)
+        if rows:
+            new = insert(connection, tokens)
+            known, least = tokens.c.token, new.excluded.token
+            above = {"token": case((known >= least, known + 1), else_=least)}
+            connection.execute(new.on_conflict_do_update(index_elements=[tokens.c.queue], set_=above), rows)
+        wanted = select(tokens.c.queue, tokens.c.token).where(among(connection, tokens.c.queue, sorted(seen)))
+        given = {row.queue: int(row.token) for row in connection.execute(wanted)}
+        return given, raise_stamp(ledger, connection)
 
 
 def raise_to(ledger: Ledger, queue: str, token: int) -> None:
@@ -34,12 +42,3 @@ def raise_to(ledger: Ledger, queue: str, token: int) -> None:
         connection.execute(
             new.on_conflict_do_update(index_elements=[tokens.c.queue], set_={"token": token}, where=higher)
         )
-
-
-def _next(connection: Connection, queue: str, seen: int) -> int:
-    new = insert(connection, tokens).values(queue=queue, token=seen + 1)
-    known = tokens.c.token
-    statement = new.on_conflict_do_update(
-        index_elements=[tokens.c.queue], set_={"token": case((known > seen, known), else_=seen) + 1}
-    )
-    return int(connection.execute(statement.returning(tokens.c.token)).scalar_one())

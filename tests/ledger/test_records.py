@@ -226,7 +226,7 @@ def test_contacts(ledger: Ledger) -> None:
         assert interruptions.contact_of(connection, "mail") is None
         interruptions.save_contact(connection, "mail", run_id="r", replid="p", seen_ms=5, token=4)
         interruptions.save_contact(connection, "mail", swept_ms=9)
-        interruptions.note_token(connection, "mail", 6, before=3)
+        interruptions.note_tokens(connection, {"mail": (6, 3)})
     interruptions.mark_lost(ledger, ["mail", "orders"])
     with ledger.read() as connection:
         found = interruptions.contact_of(connection, "mail")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
 import sqlalchemy as sa
@@ -14,7 +14,7 @@ from emq_archive.local import tables
 from emq_archive.merge import SortedSource, merge, order
 from emq_archive.model import LAST_ID, Record, StreamId, StreamRef
 from emq_ops.database.engine import Database
-from emq_ops.database.statements import insert
+from emq_ops.database.statements import among, insert
 from emq_ops.protocol.deadline import remaining
 
 streams, chunks = tables.streams, tables.chunks
@@ -52,6 +52,12 @@ class ChunkReader:
             connection.execute(insert(connection, streams).values(named).on_conflict_do_nothing())
             found = connection.execute(_ROW_LOCKED, named).one()
         return found
+
+    def known(self, queues: Sequence[str]) -> set[tuple[str, str]]:
+        """Of these queues: each stream that has a row, as (queue, stream)."""
+        with self.read() as connection:
+            wanted = sa.select(streams.c.queue, streams.c.stream).where(among(connection, streams.c.queue, queues))
+            return {(row.queue, row.stream) for row in connection.execute(wanted)}
 
     def runs(
         self, ref: StreamRef, start: StreamId, end: StreamId, *, job: str | None = None, outbox_only: bool = False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from emq_archive.driver import Driver, Progress
@@ -16,6 +17,7 @@ from emq_ops.passes.archive.report import ArchiveReport
 from emq_ops.passes.frame.context import Context
 from emq_ops.passes.frame.contract import Work
 from emq_ops.passes.frame.order import Facts, Glance, Order, Prediction
+from emq_ops.passes.frame.stores import Stores
 from emq_ops.passes.lease.holder import who
 from emq_ops.policy.models import ArchivePolicy, Redaction, StreamPolicy
 from emq_ops.protocol.deadline import deadline
@@ -91,9 +93,10 @@ class StreamArchive:
 
 @dataclass(frozen=True, slots=True)
 class _Rest:
-    """A stream as a cycle left it with nothing more to do. `unshipped`: what is folded waits to be shipped."""
+    """A stream as a cycle left it with nothing more to do. `facts`: None where it was never heard of; `unshipped`: what
+    is folded waits to be shipped."""
 
-    facts: StreamFacts
+    facts: StreamFacts | None
     policy: StreamPolicy
     unshipped: bool
 
@@ -134,12 +137,22 @@ class StreamPass(Work):
         """Whether the stream moved since nothing was left to do, grew old enough to be trimmed, or something that was
         folded waits to be shipped."""
         rest, now, policy = facts.rest, facts.now, facts.policy
-        if rest is None or rest.policy != policy or not _unmoved(rest.facts, now):
+        if rest is None or rest.policy != policy:
+            return True
+        if rest.facts is None:
+            return bool(now.exists)
+        if not _unmoved(rest.facts, now):
             return True
         if rest.unshipped and facts.rest_s >= policy.archiving.ship_after_ms / 1000:
             return True
         age, most = None if now.first is None else now.now_ms - now.first[0], driver_policy(policy).max_age_ms
         return most is not None and age is not None and age > most
+
+    def unheard(self, stores: Stores, wanted: Mapping[tuple[str, str], StreamPolicy]) -> dict[tuple[str, str], _Rest]:
+        """Streams without a row in the local database. What expires by age is looked at by a first run all the same."""
+        mild = {named: policy for named, policy in wanted.items() if policy.archiving.expire_after_ms is None}
+        known = stores.local().known(sorted({queue for queue, _ in mild})) if mild else set()
+        return {named: _Rest(None, policy, False) for named, policy in mild.items() if named not in known}
 
     def rest(self, before: StreamFacts | None, report: ArchiveReport, policy: StreamPolicy) -> _Rest | None:
         """How the stream stood right before a cycle that found nothing to do and left nothing."""

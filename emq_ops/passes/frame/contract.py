@@ -15,6 +15,7 @@ from emq_ops.passes.frame.order import Facts, Glance, Order, Prediction
 if TYPE_CHECKING:
     from emq_ops.ledger.ledger import Ledger
     from emq_ops.passes.frame.context import Context
+    from emq_ops.passes.frame.stores import Stores
 
 Protected = Literal["runs", "as applied", "refused"]
 """What `protect: true` on a queue does to a pass: nothing; it refuses bounds of a caller's own; it refuses the pass."""
@@ -47,6 +48,11 @@ class Work:
         """Returns what to remember of a run that left nothing to do, as `Facts.rest`; else None. `before`: what a
         glance saw right before it."""
         return None
+
+    def unheard(self, stores: Stores, wanted: Mapping[tuple[str, str], Any]) -> dict[tuple[str, str], Any]:
+        """Returns what to remember of those queues and targets (each with its policy) of which nothing was ever stored,
+        as `Facts.rest`: a glance says whether there is anything now, and they need no first run."""
+        return {}
 
     def limits(self, ledger: Ledger, queues: Sequence[str]) -> Any:
         """Returns what `settle_idle` needs from before the glance."""

@@ -162,8 +162,7 @@ class LeaseSet:
                 again.append(queue)
         if taken:
             with self.ledger.write() as connection:
-                for queue, before_token in sorted(taken.items()):  # in one order everywhere
-                    interruptions.note_token(connection, queue, given[queue], before_token)
+                interruptions.note_tokens(connection, {q: (given[q], before) for q, before in taken.items()})
         for queue in taken:
             self.emit(LeaseTaken(queue, token=given[queue], took_over=dead.get(queue)))
         return again

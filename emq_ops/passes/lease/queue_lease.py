@@ -142,6 +142,6 @@ class QueueLease:
         self.fence = Fence(self.keys, self.ledger.state, token, run)
         with self.ledger.write() as connection:
             # A server that has a lower token than it had went back in time; the next look says since when.
-            interruptions.note_token(connection, self.queue, token, before)
+            interruptions.note_tokens(connection, {self.queue: (token, before)})
         self.emit(LeaseTaken(self.queue, token=token, took_over=dead_token or None))
         return self.fence
