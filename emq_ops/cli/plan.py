@@ -15,6 +15,7 @@ from emq_ops.cli.output import say
 from emq_ops.cli.values import file_of
 from emq_ops.deploy.apply import check
 from emq_ops.deploy.deployment import require_set
+from emq_ops.deploy.saved import key_of
 
 app = new_app()
 
@@ -38,7 +39,7 @@ def plan(
         proposal = opened.propose(loaded, revert or [], store=held)
         show_plan(proposal.plan, context.output, markdown=markdown)
         if save is not None:
-            opened.save(proposal, file_of(save))
+            opened.save(proposal, file_of(save), key_of(loaded))
             say(f"emq-ops: saved; `emq-ops apply {save}` does exactly this")
     if proposal.plan.refusals:
         check(proposal.plan, allow_loss=True)

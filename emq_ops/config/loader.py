@@ -108,7 +108,7 @@ def overlay(low: Tree, high: Tree, path: tuple[str, ...] = ()) -> Tree:
     return high
 
 
-_EMPTY_IS_MAPPING = ("server", "state", "archive", "defaults", "queues", "daemon", "http")
+_EMPTY_IS_MAPPING = ("server", "state", "archive", "defaults", "queues", "daemon", "http", "plan")
 
 
 def _fill(tree: Tree) -> MapTree:

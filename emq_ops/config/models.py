@@ -184,6 +184,13 @@ class HttpSection(Section):
 
 
 @dataclass(frozen=True, kw_only=True)
+class PlanSection(Section):
+    """Saved plans."""
+
+    sign: str | None = option(SECRET, None, "a key, as ${NAME}: a saved plan is signed with it, and applied only so")
+
+
+@dataclass(frozen=True, kw_only=True)
 class AlertSection(Section):
     """Where alert events are sent."""
 
@@ -203,5 +210,6 @@ class Config(Section):
     queues: dict[str, QueueEntry] = option(Named(TEXT, Nested(QueueEntry)), {})
     daemon: DaemonSection = option(Nested(DaemonSection), DaemonSection())
     http: HttpSection = option(Nested(HttpSection), HttpSection())
+    plan: PlanSection = option(Nested(PlanSection), PlanSection())
     alerts: tuple[AlertSection, ...] = option(Listed(Nested(AlertSection)), ())
     include: tuple[str, ...] = option(_TEXTS, (), "files read before this one")

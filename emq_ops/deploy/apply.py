@@ -15,7 +15,7 @@ from emq_ops.deploy import last_applied
 from emq_ops.deploy.live_settings import read_setting
 from emq_ops.deploy.model import Plan, Proposal, Step, Write
 from emq_ops.deploy.render import as_json, value
-from emq_ops.deploy.saved import StaleError, facts_of, moved_facts
+from emq_ops.deploy.saved import StaleError, moved_steps, steps_of
 from emq_ops.deploy.store import journal, revisions
 from emq_ops.deploy.store.lock import LockLostError, StateLock
 from emq_ops.deploy.store.revisions import Head
@@ -93,9 +93,7 @@ def _same(shown: Plan, fresh: Plan) -> None:
     moved: list[str] = []
     if shown.base != fresh.base:
         moved.append(f"revision {fresh.base} is in force now")
-    moved += moved_facts(facts_of(shown), facts_of(fresh))
-    if not moved and [s.address for s in shown.steps] != [s.address for s in fresh.steps]:
-        moved.append("the steps are others than those that were shown")
+    moved += moved_steps(steps_of(shown), steps_of(fresh))
     if moved:
         raise StaleError(moved)
 

@@ -160,13 +160,14 @@ class Deployment:
 
         return apply(self.server, self.ledger, proposal, again, allow_loss=allow_loss, why=why, watch=watch)
 
-    def save(self, proposal: Proposal, path: Path) -> None:
-        """Keeps the proposal in a file."""
-        saved.save(path, proposal, server=self.where, state=self.ledger.state if self.made else "")
+    def save(self, proposal: Proposal, path: Path, key: bytes | None = None) -> None:
+        """Keeps the proposal in a file, signed where there is a `key`."""
+        state = self.ledger.state if self.made else ""
+        saved.save(path, proposal, server=self.where, state=state, key=key)
 
     def load(self, path: Path, loaded: Loaded) -> Proposal:
         """A saved plan as a proposal, checked against the world as it is. Raises StaleError with what moved."""
-        kept = saved.read(path)
+        kept = saved.read(path, saved.key_of(loaded))
         if kept.kind != "apply":
             raise BadInputError(f"a saved plan of kind '{kept.kind}'", where=str(path), fix="plan again")
         now = self.propose(loaded, kept.revert, as_of=saved.moments(kept.facts))

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
+import hmac
+import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from emq_ops.deploy.saved import StaleError, read
+from emq_ops.deploy.saved import StaleError, key_of, read
 from emq_ops.ledger import bounds
 from emq_ops.protocol import ids
 from emq_ops.protocol.errors import BadInputError
@@ -140,7 +145,7 @@ def test_growing_older_is_no_news(light_desk: Desk, server: Server, tmp_path: Pa
         (lambda text: text.replace('"keep"', '"keeq"', 1), "the saved plan was edited"),
         (lambda text: text[:-20], "no saved plan"),
         (lambda text: "{}", "no saved plan"),
-        (lambda text: text.replace('"version": 1', '"version": 9', 1), "a saved plan of version 9"),
+        (lambda text: text.replace('"version": 2', '"version": 9', 1), "a saved plan of version 9"),
     ],
 )
 def test_a_file_that_is_no_plan(change: object, says: str, light_desk: Desk, saved: Path) -> None:
@@ -156,3 +161,85 @@ def test_a_plan_of_another_state(light_desk: Desk, saved: Path, server: Server, 
         other = Desk(server, ledger, tmp_path)
         with pytest.raises(StaleError, match="it was made for state"):
             applied(other, saved)
+
+
+def _edited(saved: Path, edit: Callable[[dict[str, Any]], None], key: bytes | None = None) -> None:
+    """A file as somebody writes it who knows how a plain seal is made."""
+    body = json.loads(saved.read_text())
+    body.pop("seal")
+    edit(body)
+    text = json.dumps(body, sort_keys=True, separators=(",", ":")).encode()
+    seal = hashlib.sha256(text).hexdigest() if key is None else hmac.new(key, text, hashlib.sha256).hexdigest()
+    saved.write_text(json.dumps({**body, "seal": seal}))
+
+
+RATED = CONFIG.replace("settings: {", "settings: {rate: 5, ")
+
+
+@pytest.fixture
+def drifted(light_desk: Desk, tmp_path: Path) -> Path:
+    """A plan that changes the trim alone; a live rate was moved to 9 by hand, which it shows and leaves."""
+    assert light_desk.apply(RATED) == 1
+    control.set_rate(Queue(light_desk.server, "mail"), 9)
+    light_desk.session.save(light_desk.propose(RATED.replace("keep: 10", "keep: 20")), tmp_path / "plan.json")
+    return tmp_path / "plan.json"
+
+
+def _rate(desk: Desk) -> object:
+    return desk.server.read("HGET", Queue(desk.server, "mail").keys.meta, "max")
+
+
+def test_a_revert_that_it_does_not_show_is_not_done(light_desk: Desk, drifted: Path) -> None:
+    def add(body: dict[str, Any]) -> None:
+        body["revert"] = ["all"]
+        body.setdefault("facts", {})["mail/rate"] = {"live": 9}  # what the steps rest on, as a plan with reverts has it
+
+    before = _rate(light_desk)
+    _edited(drifted, add)
+    with pytest.raises(StaleError, match="has something to write now"):
+        applied(light_desk, drifted, RATED.replace("keep: 10", "keep: 20"))
+    assert _rate(light_desk) == before
+
+
+@pytest.mark.parametrize("what", ["a step less", "another value", "another order of facts"])
+def test_steps_are_what_it_does(light_desk: Desk, drifted: Path, what: str) -> None:
+    def edit(body: dict[str, Any]) -> None:
+        [step] = [one for one in body["plan"]["steps"] if one["kind"] == "dead"]
+        if what == "a step less":
+            body["plan"]["steps"].remove(step)
+        elif what == "another value":
+            step["fields"][0]["after"] = 10
+        else:
+            body["plan"]["steps"] = {"x": 1}
+
+    _edited(drifted, edit)
+    with pytest.raises((StaleError, BadInputError)):
+        applied(light_desk, drifted, RATED.replace("keep: 10", "keep: 20"))
+
+
+def test_a_signed_plan_is_applied_by_its_key_alone(light_desk: Desk, tmp_path: Path) -> None:
+    light_desk.env["PLAN_KEY"] = "a key of ours"
+    signed = CONFIG + "plan: {sign: '${PLAN_KEY}'}\n"
+    loaded, file = light_desk.config(signed), tmp_path / "plan.json"
+    light_desk.session.save(light_desk.session.propose(loaded), file, key_of(loaded))
+    whole = file.read_text()
+    assert "a key of ours" not in whole
+
+    def harmless(body: dict[str, Any]) -> None:
+        body["plan"]["warnings"] = ["nothing to see"]
+
+    def unsigned(body: dict[str, Any]) -> None:
+        body["signed"] = False
+
+    for edit, said in ((harmless, "was edited, or signed with another key"), (unsigned, "is not signed")):
+        _edited(file, edit)
+        with pytest.raises(BadInputError, match=said):
+            applied(light_desk, file, signed)
+        file.write_text(whole)
+    light_desk.env["PLAN_KEY"] = "a stranger's"
+    with pytest.raises(BadInputError, match="signed with another key"):
+        applied(light_desk, file, signed)
+    with pytest.raises(BadInputError, match="is signed, and there is no key"):
+        applied(light_desk, file)
+    light_desk.env["PLAN_KEY"] = "a key of ours"
+    assert applied(light_desk, file, signed) == 1
