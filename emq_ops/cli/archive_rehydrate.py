@@ -15,7 +15,8 @@ from emq_ops.cli.context import CommandContext
 from emq_ops.cli.exits import EXIT_ERROR
 from emq_ops.cli.output import say
 from emq_ops.cli.queues import require_queue
-from emq_ops.passes.acts.options import RATE, ActOptions
+from emq_ops.passes.acts.declared import RATE
+from emq_ops.passes.acts.options import ActOptions
 from emq_ops.passes.acts.undo import rehydrate_jobs
 from emq_ops.protocol.errors import BadInputError
 from emq_ops.protocol.ids import is_valid

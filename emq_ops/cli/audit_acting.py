@@ -12,12 +12,16 @@ from emq_ops.cli.context import CommandContext
 from emq_ops.cli.output import say
 from emq_ops.ledger import acts, runs
 from emq_ops.ledger.ledger import Ledger
-from emq_ops.passes.acts.act import act, check_protect, preview_resume, resume
+from emq_ops.passes.acts.act import ACTS, act, order_to_act, preview_resume, resume
+from emq_ops.passes.acts.declared import ActPolicy
+from emq_ops.passes.acts.lives import check_allowed, order_of
 from emq_ops.passes.acts.options import ActOptions
-from emq_ops.passes.acts.report import ActReport, preview
-from emq_ops.passes.acts.targets import Targets, note_flow_parents
+from emq_ops.passes.acts.report import ActReport
+from emq_ops.passes.acts.targets import Targets
 from emq_ops.passes.events import Event, PassStarted
-from emq_ops.passes.lease.owner import check_owner
+from emq_ops.passes.frame.context import Services
+from emq_ops.passes.frame.frame import predict_pass
+from emq_ops.passes.frame.refusal import check_protected
 from emq_ops.protocol.errors import BadInputError
 from emq_ops.protocol.server import Server
 
@@ -27,13 +31,13 @@ def protected(context: CommandContext, queue: str) -> bool:
     return context.layers.effective(queue).protect
 
 
-def predict(context: CommandContext, server: Server, kind: str, targets: Sequence[Targets]) -> list[ActReport]:
+def predict(
+    context: CommandContext, server: Server, ledger: Ledger | None, kind: str, targets: Sequence[Targets]
+) -> list[ActReport]:
     """What an act would do, for each queue. Raises ProtectedError where it would be refused."""
-    for one in targets:
-        check_protect(kind, one.queue, protected(context, one.queue))
-        if kind == acts.REMOVE:
-            note_flow_parents(server, one)
-    return [preview(kind, one) for one in targets]
+    services = Services(server, ledger)
+    orders = [order_to_act(one, ActOptions(protect=protected(context, one.queue))) for one in targets]
+    return [predict_pass(services, ACTS[kind], order).report for order in orders]
 
 
 def carry_out(
@@ -41,13 +45,13 @@ def carry_out(
 ) -> list[ActReport]:
     """Acts on each queue. What refuses one of them refuses all, before any is touched; where an act breaks off, what
     was done until then is told, and how to go on."""
+    each = {one.queue: replace(options, protect=protected(context, one.queue)) for one in targets}
     for one in targets:
-        check_protect(kind, one.queue, protected(context, one.queue))
-        check_owner(server, one.queue, ledger)
+        check_allowed(server, ledger, ACTS[kind], order_to_act(one, each[one.queue]))
     reports: list[ActReport] = []
     for one in targets:
         with _explained_if_it_breaks_off(kind, reports) as note:
-            reports.append(act(server, kind, one, ledger, replace(options, emit=note)))
+            reports.append(act(server, kind, one, ledger, replace(each[one.queue], emit=note)))
     return reports
 
 
@@ -78,8 +82,8 @@ def go_on(context: CommandContext, run: str, kind: str | None, *, rate: int | No
             raise BadInputError(f"run {run} is a {found.kind}, no {kind}", fix=f"leave --{kind} out")
         protect = protected(context, found.queue)
         if dry_run:
-            check_protect(found.kind, found.queue, protect)
             report = preview_resume(ledger, run)
+            check_protected(ACTS[found.kind], order_of(found.queue, ActPolicy(protect=protect), ActOptions()))
         else:
             with context.server("audit") as server:
                 report = resume(server, run, ledger, ActOptions(rate=rate, protect=protect))

@@ -19,8 +19,9 @@ from emq_ops.cli.output import counted, emit_rows, say
 from emq_ops.cli.values import duration_ms
 from emq_ops.ledger import acts
 from emq_ops.passes.acts.deadset import DeadJob
+from emq_ops.passes.acts.declared import RATE
 from emq_ops.passes.acts.errortext import text_of
-from emq_ops.passes.acts.options import RATE, ActOptions
+from emq_ops.passes.acts.options import ActOptions
 from emq_ops.passes.acts.report import ActReport
 from emq_ops.passes.acts.selection import DeadSelection
 from emq_ops.passes.acts.targets import Targets
@@ -117,7 +118,7 @@ def dead(
             filters = selection.as_row() | ({"suspects": True} if suspects else {})
             reports = carry_out(context, server, ledger, kind, targets, ActOptions(rate, why=why, filters=filters))
         elif kind is not None:
-            reports = predict(context, server, kind, targets)
+            reports = predict(context, server, ledger, kind, targets)
     try:
         _show_dead(found, reports, html, context, acts_asked=kind is not None)
     finally:

@@ -12,7 +12,8 @@ from emq_ops.cli.exits import EXIT_ERROR
 from emq_ops.cli.options import new_app
 from emq_ops.cli.output import say
 from emq_ops.cli.queues import require_queue
-from emq_ops.passes.acts.options import RATE, ActOptions
+from emq_ops.passes.acts.declared import RATE
+from emq_ops.passes.acts.options import ActOptions
 from emq_ops.passes.acts.undo import preview_rehydrate, rehydrate_jobs
 from emq_ops.protocol.keyspace import queue_name
 

@@ -13,7 +13,8 @@ from emq_ops.cli.exits import EXIT_ERROR
 from emq_ops.cli.options import new_app
 from emq_ops.cli.output import say
 from emq_ops.ledger import runs
-from emq_ops.passes.acts.options import RATE, ActOptions
+from emq_ops.passes.acts.declared import RATE
+from emq_ops.passes.acts.options import ActOptions
 from emq_ops.passes.acts.undo import TRIM, preview_undo, undo_run
 
 app = new_app()

@@ -21,7 +21,7 @@ from emq_ops.protocol.errors import BadInputError, EmqError
 def _task_of(request: Request, lease_ms: int) -> PassTask:
     """The task with the policy that the command gave. Raises BadInputError for a kind that is none."""
     what, row = by_name(request.kind), request.options.get("policy")
-    if what is None or not isinstance(row, dict):
+    if what is None or what.on_demand or not isinstance(row, dict):
         raise BadInputError(f"no pass '{request.kind}'", fix="use the daemon's own version of emq-ops")
     policy = from_row(what.policy, row)
     # The asker waits as long as it likes.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from emq_ops.passes.acts.declared import REHYDRATE, REMOVE, REQUEUE, UNDO
 from emq_ops.passes.archive.declared import ARCHIVE
 from emq_ops.passes.frame.contract import Pass
 from emq_ops.passes.promote.declared import PROMOTE
@@ -9,19 +10,25 @@ from emq_ops.passes.sweep.declared import SWEEP
 from emq_ops.passes.trim.declared import TRIM
 from emq_ops.passes.upkeep.declared import COMPACT, VERIFY
 
-PASSES: tuple[Pass, ...] = (
+EVERY: tuple[Pass, ...] = (
     SWEEP,
     TRIM,
     ARCHIVE,
     PROMOTE,
     COMPACT,
     VERIFY,
+    REQUEUE,
+    REMOVE,
+    UNDO,
+    REHYDRATE,
 )
+PASSES = tuple(one for one in EVERY if not one.on_demand)
+"""Those that recur: they have a section in the YAML, and can be asked of the daemon that leads."""
 
 
 def by_name(name: str) -> Pass | None:
     """The pass called `name` in runs and requests, None where there is none."""
-    return next((one for one in PASSES if one.name == name), None)
+    return next((one for one in EVERY if one.name == name), None)
 
 
 def by_section(section: str) -> Pass | None:

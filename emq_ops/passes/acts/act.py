@@ -2,86 +2,150 @@
 
 What is meant is noted in the ledger before anything is touched. Each slice is one script, which looks again at every
 job and leaves alone whoever changed; what it did stays on the server until the ledger has it, so a kill anywhere loses
-nothing and does nothing twice.
+nothing and does nothing twice. No lease is needed for that, so an act works at once beside a daemon that leads the
+queue.
 """
 
 from __future__ import annotations
-
-import dataclasses
 
 from emq_ops.database.statements import pages
 from emq_ops.ledger import acts, runs
 from emq_ops.ledger.ledger import Ledger, host_ms
 from emq_ops.passes.acts import slices
-from emq_ops.passes.acts.lives import accounted, check_dead, start, take_over
-from emq_ops.passes.acts.options import RATE, SLICE, ActOptions, RateLimiter
-from emq_ops.passes.acts.report import ActReport, begin_report
+from emq_ops.passes.acts.declared import RATE, REMOVE, REQUEUE, SLICE, SelectedPolicy
+from emq_ops.passes.acts.lives import check_dead, look_again, order_of, run_act
+from emq_ops.passes.acts.options import ActOptions, RateLimiter
+from emq_ops.passes.acts.report import ActReport, begin_report, preview
 from emq_ops.passes.acts.selection import DeadSelection, nothing
-from emq_ops.passes.acts.targets import Targets
-from emq_ops.passes.events import Emit, PassStarted
-from emq_ops.passes.frame.refusal import ProtectedError
-from emq_ops.passes.lease.owner import check_owner
+from emq_ops.passes.acts.targets import Targets, note_flow_parents
+from emq_ops.passes.frame.context import Context
+from emq_ops.passes.frame.contract import Work
+from emq_ops.passes.frame.order import Order, Prediction
 from emq_ops.passes.observe.reconcile import PAGE, learn
-from emq_ops.protocol.errors import BadInputError, OutcomeUnknownError
+from emq_ops.protocol.errors import BadInputError
 from emq_ops.protocol.keyspace import keys_of
 from emq_ops.protocol.server import Server
 
-KINDS = (acts.REQUEUE, acts.REMOVE)
-_TRIES = 5
+ACTS = {one.name: one for one in (REQUEUE, REMOVE)}
 _DEFAULTS = ActOptions()
+
+
+class _ActOnDead(Work):
+    """What a requeue and a removal share. `Order.options` has the `targets` of one that begins."""
+
+    kind: str
+
+    def report(self, order: Order) -> ActReport:
+        """What is to be done, and what should be known first."""
+        targets = order.options.get("targets")
+        return ActReport(order.queue, kind=self.kind) if targets is None else begin_report(self.kind, targets)
+
+    def run(self, context: Context) -> None:
+        """Plans, where that was not done; then slice by slice."""
+        context.open(tell=False)
+        if not (context.order.resumes or context.carried.get("planned")):
+            _plan(context)
+            context.carried["planned"] = True
+        context.open()  # told from here on: it can be resumed
+        self._carry_out(context)
+
+    def predict(self, context: Context) -> Prediction:
+        """Who would be acted upon, and who would be left."""
+        targets: Targets = context.order.options["targets"]
+        if self.kind == acts.REMOVE:
+            note_flow_parents(context.server, targets)
+        report = preview(self.kind, targets)
+        count = report.selected - sum(report.left.values())
+        return Prediction(
+            report, tuple(report.done_jobs), removals=count if self.kind == acts.REMOVE else 0, count=count
+        )
+
+    def _carry_out(self, context: Context) -> None:
+        server, ledger, report, run = context.server, context.ledger, context.report, context.run
+        slices.settle_acted(server, ledger, self.kind, context.queue, run)  # the last slice of an earlier life
+        with ledger.read() as connection:
+            totals = acts.totals(connection, run)
+        report.recount(totals)
+        if context.order.resumes:
+            report.selected = sum(totals.values())
+            if report.done and not context.life:
+                report.notes.append(f"{report.done} were done before")
+        keys, limiter, first = keys_of(context.queue), RateLimiter.of(context), True
+        while True:
+            with ledger.read() as connection:
+                items = acts.planned(connection, run, limiter.slice)
+            if not items:
+                return
+            if context.budget.up:
+                report.out_of_time()
+                return
+            limiter.wait(len(items))
+            if not first:
+                look_again(context)
+            first = False
+            slices.send_slice(server, self.kind, keys, run, items)
+            report.add(slices.settle_acted(server, ledger, self.kind, context.queue, run))
+
+
+class RequeueDead(_ActOnDead):
+    """Dead jobs wait again."""
+
+    kind = acts.REQUEUE
+
+
+class RemoveDead(_ActOnDead):
+    """Dead jobs go."""
+
+    kind = acts.REMOVE
+
+
+def _plan(context: Context) -> None:
+    targets: Targets = context.order.options["targets"]
+    ledger, run = context.ledger, context.run
+    # Deaths that no pass recorded: once they are acted upon, nobody else will see them.
+    for page in pages(targets.ids, PAGE):
+        learn(context.server, ledger, keys_of(context.queue), page, run, context.now_ms, context.services.emit)
+    for some in pages(targets.jobs, 2000):
+        with ledger.write() as connection:
+            acts.plan(connection, run, some, host_ms())
+    with ledger.write() as connection:
+        runs.save_counts(connection, run, {"selected": len(targets.jobs)}, slices=1)
+
+
+def order_to_act(targets: Targets, options: ActOptions) -> Order:
+    """A new act on `targets`, as a door asks for it."""
+    policy = SelectedPolicy(options.rate or RATE, options.slice_size, options.why, options.protect, options.filters)
+    return order_of(targets.queue, policy, options, targets=targets)
 
 
 def act(server: Server, kind: str, targets: Targets, ledger: Ledger, options: ActOptions = _DEFAULTS) -> ActReport:
     """Requeues (`acts.REQUEUE`) or takes away (`acts.REMOVE`) exactly those targets that are still as they were. A run
     that ends early is resumed by `resume`.
 
-    Raises BadInputError (kind, rate, no target), ProtectedError (`protect`, and it would remove), ForeignQueueError,
-    and what the server and the ledger raise.
+    Raises BadInputError (kind, rate, no target), ProtectedError (`protect`, and it would remove), OnHoldError,
+    ForeignQueueError, and what the server and the ledger raise.
     """
     _check(kind, options, targets)
-    check_protect(kind, targets.queue, options.protect)
-    check_owner(server, targets.queue, ledger)
-    # The key is `selection` since the first version; what stands under it are the filters.
-    policy = {"selection": dict(options.filters), "rate": options.rate or RATE, "slice": options.slice_size}
-    run = start(ledger, kind, targets.queue, options, policy)
-    _record_deaths(server, ledger, targets, run, options.emit)
-    for page in pages(targets.jobs, 2000):
-        with ledger.write() as connection:
-            acts.plan(connection, run, page, host_ms())
-    with ledger.write() as connection:
-        runs.save_counts(connection, run, {"selected": len(targets.jobs)}, slices=1)
-    options.emit(PassStarted(targets.queue, run, kind=kind))
-    return _carry_out(server, ledger, begin_report(kind, targets, run), options)
-
-
-def _record_deaths(server: Server, ledger: Ledger, targets: Targets, run: str, emit: Emit) -> None:
-    """Deaths that no pass recorded: once they are acted upon, nobody else will see them."""
-    keys, now_ms = keys_of(targets.queue), server.now_ms(targets.queue)
-    for page in pages(targets.ids, PAGE):
-        learn(server, ledger, keys, page, run, now_ms, emit)
+    return run_act(server, ledger, ACTS[kind], order_to_act(targets, options), options)
 
 
 def resume(server: Server, run: str, ledger: Ledger, options: ActOptions = _DEFAULTS) -> ActReport:
     """Goes on with an act that was killed or failed, from where it stood. Raises BadInputError: it is no act, it is
-    over, or the process that runs it still lives; ProtectedError as `act`."""
+    over, or the process that runs it still lives; what `act` raises."""
     found = unended(ledger, run)
-    check_protect(found.kind, found.queue, options.protect)
     if not found.slices:
         with ledger.write() as connection:
             runs.finish(connection, run, runs.FAILED, error="killed while it was planned; nothing was touched")
         raise BadInputError(f"run {run} was killed while it was planned; nothing was touched", fix="start it anew")
-    check_owner(server, found.queue, ledger)
-    take_over(ledger, found)
-    report = ActReport(found.kind, found.queue, run, selected=int(found.counts.get("selected", 0)))
     rate, size = int(found.policy.get("rate", RATE)), int(found.policy.get("slice", SLICE))
-    options = dataclasses.replace(options, rate=options.rate or rate, slice_size=size)
-    return _carry_out(server, ledger, report, options)
+    policy = SelectedPolicy(options.rate or rate, size, protect=options.protect)
+    return run_act(server, ledger, ACTS[found.kind], order_of(found.queue, policy, options, run), options)
 
 
 def unended(ledger: Ledger, run: str) -> runs.Run:
     """An act that can be resumed. Raises BadInputError: it is no act, it is over, or its process may still live."""
     found = runs.get(ledger, run)
-    if found.kind not in KINDS:
+    if found.kind not in ACTS:
         raise BadInputError(f"run {run} is a {found.kind}, not an act", fix="see `emq-ops runs ls`")
     if found.status == runs.DONE:
         raise BadInputError(f"run {run} is done", fix="there is nothing to resume")
@@ -94,47 +158,13 @@ def preview_resume(ledger: Ledger, run: str) -> ActReport:
     found = unended(ledger, run)
     with ledger.read() as connection:
         waiting = acts.totals(connection, run).get(acts.PLANNED, 0)
-    return ActReport(found.kind, found.queue, run, status="dry", selected=waiting if found.slices else 0)
-
-
-def check_protect(kind: str, queue: str, protect: bool) -> None:
-    """Raises ProtectedError where jobs of a protected queue would go."""
-    if protect and kind == acts.REMOVE:
-        raise ProtectedError("protected: nothing is removed from it", where=queue, fix="set protect: false first")
+    return ActReport(found.queue, "dry", run, kind=found.kind, selected=waiting if found.slices else 0)
 
 
 def _check(kind: str, options: ActOptions, targets: Targets) -> None:
-    if kind not in KINDS:
-        raise BadInputError(f"no act is called '{kind}'", fix=f"one of {', '.join(KINDS)}")
+    if kind not in ACTS:
+        raise BadInputError(f"no act is called '{kind}'", fix=f"one of {', '.join(ACTS)}")
     if options.rate is not None and options.rate < 1:
         raise BadInputError(f"rate is {options.rate}", fix="give jobs a second, 1 or more")
     if not targets.jobs:
         raise nothing([targets.queue], DeadSelection())
-
-
-def _carry_out(server: Server, ledger: Ledger, report: ActReport, options: ActOptions) -> ActReport:
-    run = report.run or ""
-    with accounted(ledger, report, options.emit):
-        slices.settle_acted(server, ledger, report.kind, report.queue, run)  # the last slice of an earlier life
-        with ledger.read() as connection:
-            report.add_earlier(acts.totals(connection, run))
-        _slices(server, ledger, report, run, RateLimiter.of(options))
-    return report
-
-
-def _slices(server: Server, ledger: Ledger, report: ActReport, run: str, limiter: RateLimiter) -> None:
-    keys, tries = keys_of(report.queue), 0
-    while True:
-        with ledger.read() as connection:
-            items = acts.planned(connection, run, limiter.slice)
-        if not items:
-            return
-        limiter.wait(len(items))
-        try:
-            slices.send_slice(server, report.kind, keys, run, items)
-        except OutcomeUnknownError:
-            # Whether it was done is known by what it left on the server.
-            tries += 1
-            if tries >= _TRIES:
-                raise
-        report.add(slices.settle_acted(server, ledger, report.kind, report.queue, run))

@@ -1,47 +1,56 @@
-"""The run of an act in the ledger, over the lives of the processes that carry it out."""
+"""Running an act: through the frame like every pass, and taken up again by another process where it ended early."""
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, replace
 from typing import Any
 
 from emq_ops.ledger import runs
 from emq_ops.ledger.ledger import Ledger
+from emq_ops.passes.acts.declared import ActPolicy
 from emq_ops.passes.acts.options import ActOptions
 from emq_ops.passes.acts.report import ActReport
-from emq_ops.passes.events import Emit, PassEnded
-from emq_ops.passes.lease.holder import Holder, who
-from emq_ops.protocol.errors import BadInputError, EmqError
+from emq_ops.passes.frame.context import Context, Services
+from emq_ops.passes.frame.contract import Pass
+from emq_ops.passes.frame.frame import refuse, run_pass
+from emq_ops.passes.frame.order import Order
+from emq_ops.passes.frame.refusal import OnHoldError, ProtectedError, check_hold, check_protected
+from emq_ops.passes.lease.holder import Holder
+from emq_ops.passes.lease.kept import NoLease
+from emq_ops.passes.lease.owner import ForeignQueueError, check_owner
+from emq_ops.protocol.errors import BadInputError
+from emq_ops.protocol.server import Server
 
 
-def start(ledger: Ledger, kind: str, queue: str, options: ActOptions, policy: Mapping[str, Any]) -> str:
-    """A new run. `policy`: what it keeps beside the reason and this process, so that another may go on with it."""
-    kept = {"why": options.why, **policy, "process": _process()}
-    return runs.start(ledger, kind, queue, holder=who(), trigger=options.trigger, policy=kept)
+def order_of(queue: str, policy: ActPolicy, options: ActOptions, resumes: str = "", **more: Any) -> Order:
+    """What a door asks for. `resumes`: the run that goes on; `more`: what the act alone understands."""
+    return Order(queue, policy, trigger=options.trigger, options={"sleep": options.sleep, **more}, resumes=resumes)
 
 
-def take_over(ledger: Ledger, found: runs.Run) -> None:
-    """This process goes on with the run."""
-    runs.resume(ledger, replace(found, holder=who(), policy={**found.policy, "process": _process()}))
+def run_act(server: Server, ledger: Ledger, what: Pass, order: Order, options: ActOptions) -> ActReport:
+    """The report of an act, over all its lives. Raises what the frame raises, OnHoldError among it."""
+    services = Services(server, ledger, emit=options.emit)
+    report: ActReport = run_pass(services, what, order, NoLease(server, order.queue, ledger)).report
+    return report
 
 
-@contextlib.contextmanager
-def accounted(ledger: Ledger, report: ActReport, emit: Emit) -> Iterator[None]:
-    """What is done inside ends `report`'s run: done with its counts, or interrupted by the EmqError that leaves."""
-    run = report.run or ""
+def check_allowed(server: Server, ledger: Ledger, what: Pass, order: Order) -> None:
+    """Raises ProtectedError, ForeignQueueError or OnHoldError where the frame would refuse the act, and records it: for
+    acts on several queues, of which none is begun where one is refused."""
     try:
-        yield
-    except EmqError as fault:
-        with ledger.write() as connection:
-            runs.finish(connection, run, runs.INTERRUPTED, error=str(fault))
-        emit(PassEnded(report.queue, run, kind=report.kind, status=runs.INTERRUPTED, error=str(fault)))
+        check_protected(what, order)
+        check_owner(server, order.queue, ledger)
+        check_hold(ledger, order.queue, server.now_ms(order.queue))
+    except (ProtectedError, ForeignQueueError, OnHoldError) as refusal:
+        refuse(Services(server, ledger), what, order, refusal)
         raise
-    counts = report.counts()
-    with ledger.write() as connection:
-        runs.finish(connection, run, runs.DONE, counts=counts)
-    emit(PassEnded(report.queue, run, kind=report.kind, status=runs.DONE, counts=counts))
+
+
+def look_again(context: Context) -> None:
+    """Between slices, since no lease stands for it: raises OnHoldError where somebody held the queue meanwhile,
+    ForeignQueueError where another state took it over."""
+    server, ledger, queue = context.server, context.ledger, context.queue
+    check_owner(server, queue, ledger)
+    check_hold(ledger, queue, server.now_ms(queue))
 
 
 def check_dead(found: runs.Run) -> None:
@@ -51,8 +60,3 @@ def check_dead(found: runs.Run) -> None:
         raise BadInputError(
             f"run {found.id} is still running, by {found.holder}", fix="wait for it, or end that process"
         )
-
-
-def _process() -> dict[str, Any]:
-    """This process, so that another can tell whether it lives."""
-    return asdict(Holder.me("command"))

@@ -7,12 +7,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from emq_ops.passes.acts.declared import SLICE, ActPolicy
 from emq_ops.passes.events import Emit, nowhere
-
-RATE = 500
-"""Jobs a second unless said otherwise."""
-SLICE = 100
-"""Jobs a script."""
+from emq_ops.passes.frame.context import Context
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +37,10 @@ class RateLimiter:
         self._next = time.monotonic()
 
     @classmethod
-    def of(cls, options: ActOptions) -> RateLimiter:
-        """As the options say."""
-        return cls(options.rate or RATE, options.slice_size, options.sleep)
+    def of(cls, context: Context) -> RateLimiter:
+        """As the run's policy and order say."""
+        policy: ActPolicy = context.policy
+        return cls(policy.rate, policy.slice, context.order.options["sleep"])
 
     def wait(self, jobs: int) -> None:
         """Waits until the jobs that went through before are paid for, then takes `jobs` more."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from emq_ops.ledger import acts
 from emq_ops.passes.acts.targets import Targets
-from emq_ops.passes.report import NAMED, Skipped, name_some
+from emq_ops.passes.report import NAMED, PassReport, Skipped, name_some
 
 WHY_LEFT = {
     "alive": "not dead any more",
@@ -25,26 +25,30 @@ WHY_LEFT = {
 }
 
 
+_ROW = ("kind", "queue", "run", "status", "selected", "done", "last_attempt", "left", "done_jobs", "left_jobs", "notes")
+
+
 @dataclass(slots=True)
-class ActReport:
+class ActReport(PassReport):
     """An act, or an undo, over all its lives. `selected` jobs; `done` of them; `left`: how many of the others, by
     reason (WHY_LEFT); `done_jobs`, `left_jobs`: the first of each by name. `status`: dry, done."""
 
-    kind: str
-    queue: str
-    run: str | None = None
-    status: str = "done"
+    kind: str = ""
     selected: int = 0
     done: int = 0
     last_attempt: int = 0
     left: dict[str, int] = field(default_factory=dict)
     done_jobs: list[str] = field(default_factory=list)
     left_jobs: list[Skipped] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
 
     def as_row(self) -> dict[str, Any]:
         """As a plain dict, for renderers."""
-        return asdict(self)
+        row = asdict(self)
+        return {name: row[name] for name in _ROW}
+
+    def next_life(self) -> None:
+        """What was done and noted stays."""
+        self.more = False
 
     def counts(self) -> dict[str, int]:
         """The numbers, for the ledger."""
@@ -60,20 +64,20 @@ class ActReport:
                 if len(self.left_jobs) < NAMED:
                     self.left_jobs.append(Skipped(job, WHY_LEFT.get(code, code)))
 
-    def add_earlier(self, counts: Mapping[str, int]) -> None:
-        """Adds what earlier lives of the run did, as `counts` of the ledger says it."""
-        done = counts.get(acts.DONE, 0)
-        self.done += done
-        for code, number in counts.items():
-            if code not in ("selected", acts.DONE, acts.PLANNED):
-                self.left[code] = self.left.get(code, 0) + number
-        if done:
-            self.notes.append(f"{done} were done before")
+    def recount(self, totals: Mapping[str, int]) -> None:
+        """Takes what became of the jobs from the ledger, which knows all lives of the run."""
+        self.done = totals.get(acts.DONE, 0)
+        self.left = {code: n for code, n in totals.items() if code not in ("selected", acts.DONE, acts.PLANNED)}
+
+    def out_of_time(self) -> None:
+        """The caller's time ran out with work left."""
+        self.more = True
+        self.notes.append(f"the time ran out; `emq-ops audit dead --resume {self.run}` goes on")
 
 
 def begin_report(kind: str, targets: Targets, run: str | None = None) -> ActReport:
     """A report of `targets` before anything is done to them, with what should be known first."""
-    report = ActReport(kind, targets.queue, run, selected=len(targets.jobs), last_attempt=targets.last_attempt)
+    report = ActReport(targets.queue, kind=kind, run=run, selected=len(targets.jobs), last_attempt=targets.last_attempt)
     if kind == acts.REQUEUE and targets.last_attempt:
         report.notes.append(
             f"{targets.last_attempt} died of an error and keep their attempts: their next error kills them again"

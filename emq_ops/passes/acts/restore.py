@@ -2,58 +2,59 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 
 from emq_ops.ledger import acts, runs
 from emq_ops.ledger.erased import erased_among
 from emq_ops.ledger.ledger import Ledger
 from emq_ops.ledger.snapshot import JobSnapshot
-from emq_ops.passes.acts.lives import accounted
-from emq_ops.passes.acts.options import ActOptions, RateLimiter
+from emq_ops.passes.acts.lives import look_again
+from emq_ops.passes.acts.options import RateLimiter
 from emq_ops.passes.acts.report import ActReport
 from emq_ops.passes.acts.slices import read_acted
 from emq_ops.passes.acts.sources import Page, RestoreSource
-from emq_ops.passes.events import PassStarted
+from emq_ops.passes.frame.context import Context
 from emq_ops.protocol.errors import EmqError, OutcomeUnknownError
 from emq_ops.protocol.keyspace import keys_of
 from emq_ops.protocol.scripts import load
-from emq_ops.protocol.server import Arg, Server
+from emq_ops.protocol.server import Arg
 
 _TRIES = 5
 
 
-@dataclass(slots=True)
 class Restoration:
-    """Jobs of `source` on their way back; `report` is the one of their run. `then` is called with those that are back,
-    a slice at a time."""
+    """Jobs of `source` on their way back, in one life of a run. `then` is called with each that is back."""
 
-    server: Server
-    ledger: Ledger
-    report: ActReport
-    source: RestoreSource
-    options: ActOptions
-    then: Callable[[Sequence[str]], None] = lambda _jobs: None
+    def __init__(self, context: Context, source: RestoreSource, then: Callable[[str], object] | None = None) -> None:
+        self.context, self.source, self._then = context, source, then
+        self.report: ActReport = context.report
+        # What all lives of the run brought back, and with whom something is to be done yet.
+        self._back: set[str] = context.carried.setdefault("back", set())
+        self._owed: list[str] = context.carried.setdefault("owed", [])
 
-    def carry_out(self) -> ActReport:
-        """Brings them back, at the rate of the options. Raises what the server and the ledger raise."""
-        report, limiter = self.report, RateLimiter.of(self.options)
-        self.options.emit(PassStarted(report.queue, report.run or "", kind=report.kind))
-        with accounted(self.ledger, report, self.options.emit):
-            earlier = self._settle()  # the last slice of an earlier life
-            report.selected += report.done
-            for page in self.source.pages(limiter.slice):
-                report.selected += len(page)
-                limiter.wait(len(page))
-                report.add(why_lost(self.ledger, report.queue, page))
-                codes = self._send({job: snapshot for job, snapshot in page.items() if snapshot is not None})
-                self.then([job for job, code in codes.items() if code == acts.DONE])
-            if earlier:
-                self.then([job for job, code in earlier.items() if code == acts.DONE])
-        return report
+    def carry_out(self) -> None:
+        """Brings them back, at the policy's rate. Raises what the server and the ledger raise."""
+        context, report, limiter = self.context, self.report, RateLimiter.of(self.context)
+        report.left.clear()  # those of an earlier life are met again
+        report.left_jobs.clear()
+        self._settle()  # the last slice of an earlier life
+        report.selected = report.done
+        self._follow_up()
+        for number, found in enumerate(self.source.pages(limiter.slice)):
+            page = {job: snapshot for job, snapshot in found.items() if job not in self._back}
+            if context.budget.up:
+                report.out_of_time()
+                return
+            report.selected += len(page)
+            limiter.wait(len(page))
+            if number:
+                look_again(context)
+            report.add(why_lost(context.ledger, report.queue, page))
+            self._send({job: snapshot for job, snapshot in page.items() if snapshot is not None})
+            self._follow_up()
 
-    def _send(self, wanted: Mapping[str, JobSnapshot]) -> dict[str, str]:
-        run, keys, script = self.report.run or "", keys_of(self.report.queue), load("act_restore")
+    def _send(self, wanted: Mapping[str, JobSnapshot]) -> None:
+        run, keys, script = self.context.run, keys_of(self.report.queue), load("act_restore")
         codes: dict[str, str] = {}
         for _ in range(_TRIES):
             calls: list[tuple[list[str], list[Arg]]] = [
@@ -63,30 +64,37 @@ class Restoration:
             ]
             if not calls:
                 break
-            replies = self.server.run_many(script, calls)
+            replies = self.context.server.run_many(script, calls)
             codes |= self._settle(left=True)
             faults = [reply for reply in replies if isinstance(reply, EmqError)]
             hard = [fault for fault in faults if not isinstance(fault, OutcomeUnknownError)]
             if hard:
                 raise hard[0]
-        return codes
 
     def _settle(self, *, left: bool = False) -> dict[str, str]:
         """Puts what was brought back into the ledger, and lets the server forget it; returns job -> code. `left`: also
-        those that were left are counted (those of an earlier life are met again)."""
-        report, run, keys = self.report, self.report.run or "", keys_of(self.report.queue)
+        those that were left are counted."""
+        report, run, keys = self.report, self.context.run, keys_of(self.report.queue)
         codes: dict[str, str] = {}
-        for job, code in read_acted(self.server, keys, run):
+        for job, code in read_acted(self.context.server, keys, run):
             codes.setdefault(job, code)  # sent twice, the second time it existed
         if not codes:
             return codes
-        back = [job for job, code in codes.items() if code == acts.DONE]
-        report.add({job: code for job, code in codes.items() if left or code == acts.DONE})
-        with self.ledger.write() as connection:
+        back = [job for job, code in codes.items() if code == acts.DONE and job not in self._back]
+        with self.context.ledger.write() as connection:
             self.source.note_back(connection, back, run)
-            runs.save_counts(connection, run, {"selected": report.selected, acts.DONE: report.done})
-        self.server.write("UNLINK", keys.acted(run))
+            counts = {"selected": max(report.selected, report.done + len(back)), acts.DONE: report.done + len(back)}
+            runs.save_counts(connection, run, counts)
+        self._back.update(back)
+        self._owed += back
+        report.add({job: code for job, code in codes.items() if job in back or (left and code != acts.DONE)})
+        self.context.server.write("UNLINK", keys.acted(run))
         return codes
+
+    def _follow_up(self) -> None:
+        while self._owed and self._then is not None:
+            self._then(self._owed[0])
+            self._owed.pop(0)
 
 
 def why_lost(ledger: Ledger, queue: str, page: Page) -> dict[str, str]:

@@ -11,12 +11,16 @@ from collections.abc import Sequence
 from emq_ops.ledger import acts, deaths, runs
 from emq_ops.ledger.ledger import Ledger, host_ms
 from emq_ops.ledger.runs import Run
-from emq_ops.passes.acts.lives import check_dead, start, take_over
-from emq_ops.passes.acts.options import SLICE, ActOptions
+from emq_ops.passes.acts.declared import RATE, REHYDRATE, SLICE, UNDO, RehydratePolicy, UndoPolicy
+from emq_ops.passes.acts.lives import check_dead, order_of, run_act
+from emq_ops.passes.acts.options import ActOptions
 from emq_ops.passes.acts.report import ActReport
 from emq_ops.passes.acts.restore import Restoration, why_lost
 from emq_ops.passes.acts.slices import settle_acted
-from emq_ops.passes.acts.sources import FindArchived, NamedJobs, RemovedByAct, RemovedByTrim
+from emq_ops.passes.acts.sources import FindArchived, NamedJobs, RemovedByAct, RemovedByTrim, RestoreSource
+from emq_ops.passes.frame.context import Context
+from emq_ops.passes.frame.contract import Work
+from emq_ops.passes.frame.order import Order, Prediction
 from emq_ops.passes.lease.owner import check_owner
 from emq_ops.passes.report import name_some
 from emq_ops.protocol.errors import BadInputError
@@ -31,24 +35,73 @@ _LOOK_BACK = 1000
 _DEFAULTS = ActOptions()
 
 
+class UndoRun(Work):
+    """What a run took away comes back. `Order.options`: `find`, as `undo_run` has it."""
+
+    def report(self, order: Order) -> ActReport:
+        """An empty report of an undo."""
+        return ActReport(order.queue, kind=acts.UNDO)
+
+    def run(self, context: Context) -> None:
+        """Ends the removal, where that was cut off; then page by page."""
+        context.open()
+        ledger, report, resumes = context.ledger, context.report, context.order.resumes
+        removal = runs.get(ledger, context.policy.undoes)
+        if removal.kind == acts.REMOVE and removal.status != runs.DONE:
+            _end(context.server, ledger, removal)
+        source: RestoreSource = RemovedByAct(ledger, removal)
+        if removal.kind == TRIM:
+            source = RemovedByTrim(ledger, removal, context.order.options["find"])
+        if not context.life:
+            if removal.kind == TRIM:
+                report.notes.append("the next trim takes them again, unless its policy keeps them by then")
+            if resumes and (done := runs.get(ledger, resumes).counts.get(acts.DONE, 0)):
+                report.done = done
+                report.notes.append(f"{done} were done before")
+        Restoration(context, source).carry_out()
+
+    def predict(self, context: Context) -> Prediction:
+        """How many would come back."""
+        report = preview_undo(context.ledger, context.policy.undoes)
+        return Prediction(report, count=report.selected)
+
+
+class RehydrateJobs(Work):
+    """Named jobs come back. `Order.options`: `jobs` and `find`, as `rehydrate_jobs` has them."""
+
+    def report(self, order: Order) -> ActReport:
+        """An empty report of a rehydration."""
+        return ActReport(order.queue, kind=acts.REHYDRATE)
+
+    def run(self, context: Context) -> None:
+        """Page by page; with `requeue` each waits again once it is back."""
+        context.open()
+        options, queue, requeued = context.order.options, context.queue, context.policy.requeue
+        source = NamedJobs(context.ledger, queue, options["jobs"], options["find"], requeued=requeued)
+        q = Queue(context.server, queue)
+        Restoration(context, source, (lambda job: requeue(q, job)) if requeued else None).carry_out()
+
+    def predict(self, context: Context) -> Prediction:
+        """Which would come back."""
+        options = context.order.options
+        report = preview_rehydrate(context.server, context.queue, options["jobs"], context.ledger, find=options["find"])
+        count = report.selected - sum(report.left.values())
+        return Prediction(report, tuple(report.done_jobs), count=count, moves=("removed", "dead"))
+
+
 def undo_run(
     server: Server, run: str, ledger: Ledger, *, find: FindArchived | None = None, options: ActOptions = _DEFAULTS
 ) -> ActReport:
     """Brings back every job that `run` removed and nobody brought back yet. Asked again after a kill, it goes on.
 
     `find` looks in the archive for jobs that the ledger does not hold any more. Raises BadInputError (the run removed
-    nothing, or still runs), ForeignQueueError, and what the server and the ledger raise.
+    nothing, or still runs), OnHoldError, ForeignQueueError, and what the server and the ledger raise.
     """
     removal = _removal(ledger, run)
     check_dead(removal)
-    check_owner(server, removal.queue, ledger)
-    if removal.kind == acts.REMOVE and removal.status != runs.DONE:
-        _end(server, ledger, removal)
-    source = RemovedByAct(ledger, removal) if removal.kind == acts.REMOVE else RemovedByTrim(ledger, removal, find)
-    report = _begin(ledger, removal, options)
-    if removal.kind == TRIM:
-        report.notes.append("the next trim takes them again, unless its policy keeps them by then")
-    return Restoration(server, ledger, report, source, options).carry_out()
+    policy = UndoPolicy(options.rate or RATE, options.slice_size, options.why, undoes=run)
+    order = order_of(removal.queue, policy, options, _cut_off(ledger, removal), find=find)
+    return run_act(server, ledger, UNDO, order, options)
 
 
 def preview_undo(ledger: Ledger, run: str) -> ActReport:
@@ -59,7 +112,7 @@ def preview_undo(ledger: Ledger, run: str) -> ActReport:
     else:
         with ledger.read() as connection:
             number = deaths.count_gone(connection, removal.id)
-    return ActReport(acts.UNDO, removal.queue, status="dry", selected=number)
+    return ActReport(removal.queue, "dry", kind=acts.UNDO, selected=number)
 
 
 def rehydrate_jobs(
@@ -73,28 +126,22 @@ def rehydrate_jobs(
     options: ActOptions = _DEFAULTS,
 ) -> ActReport:
     """Brings back named jobs as they were when they were last removed; with `requeue` they wait again (attempts stay,
-    the stall count goes). Raises BadInputError (no ids, malformed ones), ForeignQueueError, and what the server and the
-    ledger raise. A job that is kept nowhere, or that lives, is ``left``."""
-    wanted = _named(server, queue, jobs, ledger)
-    run = start(ledger, acts.REHYDRATE, queue, options, {"jobs": wanted[:_LOOK_BACK], "requeue": requeue})
-    restoration = Restoration(
-        server,
-        ledger,
-        ActReport(acts.REHYDRATE, queue, run),
-        NamedJobs(ledger, queue, wanted, find, requeued=requeue),
-        options,
+    the stall count goes). Raises BadInputError (no ids, malformed ones), OnHoldError, ForeignQueueError, and what the
+    server and the ledger raise. A job that is kept nowhere, or that lives, is ``left``."""
+    wanted = _named(jobs)
+    policy = RehydratePolicy(
+        options.rate or RATE, options.slice_size, options.why, jobs=tuple(wanted[:_LOOK_BACK]), requeue=requeue
     )
-    if requeue:
-        restoration.then = lambda back: _requeue(Queue(server, queue), back)
-    return restoration.carry_out()
+    return run_act(server, ledger, REHYDRATE, order_of(queue, policy, options, jobs=wanted, find=find), options)
 
 
 def preview_rehydrate(
     server: Server, queue: str, jobs: Sequence[str], ledger: Ledger, *, find: FindArchived | None = None
 ) -> ActReport:
     """What `rehydrate_jobs` would do, as a dry run. Raises as it does."""
-    wanted = _named(server, queue, jobs, ledger)
-    report, keys = ActReport(acts.REHYDRATE, queue, status="dry", selected=len(wanted)), keys_of(queue)
+    wanted = _named(jobs)
+    check_owner(server, queue, ledger)
+    report, keys = ActReport(queue, "dry", kind=acts.REHYDRATE, selected=len(wanted)), keys_of(queue)
     for page in NamedJobs(ledger, queue, wanted, find, requeued=False).pages(SLICE):
         lives = server.read_many([("EXISTS", keys.row(job)) for job in page])
         lost = why_lost(ledger, queue, page)
@@ -104,17 +151,11 @@ def preview_rehydrate(
     return report
 
 
-def _named(server: Server, queue: str, jobs: Sequence[str], ledger: Ledger) -> list[str]:
+def _named(jobs: Sequence[str]) -> list[str]:
     wanted = sorted({job_id(job) for job in jobs})
     if not wanted:
         raise BadInputError("no job is named", fix="give job ids")
-    check_owner(server, queue, ledger)
     return wanted
-
-
-def _requeue(queue: Queue, jobs: Sequence[str]) -> None:
-    for job in jobs:
-        requeue(queue, job)
 
 
 def _removal(ledger: Ledger, run: str) -> Run:
@@ -132,13 +173,10 @@ def _end(server: Server, ledger: Ledger, removal: Run) -> None:
         runs.finish(connection, removal.id, runs.STOPPED, error="undone before it was over")
 
 
-def _begin(ledger: Ledger, removal: Run, options: ActOptions) -> ActReport:
-    """The report of this undo: of the run that was killed before its end, with what it did, else of a new one."""
+def _cut_off(ledger: Ledger, removal: Run) -> str:
+    """The undo of this removal that was killed before its end, '' where there is none."""
     for earlier in runs.latest(ledger, queue=removal.queue, kind=acts.UNDO, limit=_LOOK_BACK):
         if earlier.policy.get("undoes") == removal.id and earlier.status in (runs.RUNNING, runs.INTERRUPTED):
             check_dead(earlier)
-            take_over(ledger, earlier)
-            report = ActReport(acts.UNDO, removal.queue, earlier.id)
-            report.add_earlier({acts.DONE: earlier.counts.get(acts.DONE, 0)})
-            return report
-    return ActReport(acts.UNDO, removal.queue, start(ledger, acts.UNDO, removal.queue, options, {"undoes": removal.id}))
+            return earlier.id
+    return ""

@@ -111,10 +111,14 @@ class Context:
         written before. `tell` False: an event tells it only once the run did something. Raises what the ledger
         raises."""
         if self.fence is None:
-            raise AssertionError("a prediction writes nothing")
-        self.record.open(self.ledger, self.fence, tell=tell)
-        self.report.run = self.record.run
+            raise AssertionError("a prediction writes nothing, and a pass on demand has no lease")
+        self.open(tell=tell)
         return self.fence
+
+    def open(self, *, tell: bool = True) -> None:
+        """As `begin`, for a pass on demand."""
+        self.record.open(self.ledger, 0 if self.fence is None else self.fence.token, tell=tell)
+        self.report.run = self.record.run
 
     def end(self, connection: Connection) -> None:
         """Closes the row in the pass's own last transaction; without it the frame does, in one more."""

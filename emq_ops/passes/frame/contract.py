@@ -83,6 +83,9 @@ class Pass:
     its report mean, where no table of the command line knows them; `of_archive`: it is on wherever a queue is archived,
     `archive:` may say its section for all queues, its first run comes within its interval, and by hand there are verbs
     below ``archive`` instead of a command and a module.
+
+    Without a section it is *on demand*: a person asks for each run. It takes no lease, since its scripts check of every
+    job what they go by, and a run that ends early is taken up again by its id.
     """
 
     name: str
@@ -98,6 +101,11 @@ class Pass:
     runs: Callable[[Any], bool] = _runs
     counted: Mapping[str, str] = field(default_factory=dict)
     of_archive: bool = False
+
+    @property
+    def on_demand(self) -> bool:
+        """Whether it runs only where somebody asks for it."""
+        return not self.section
 
     @property
     def loaded(self) -> Work:

@@ -9,13 +9,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from emq_ops.ledger import holds, tokens
+from emq_ops.ledger import tokens
 from emq_ops.ledger.ledger import Ledger
 from emq_ops.passes.frame.context import Context, Services
 from emq_ops.passes.frame.contract import Pass, Work
 from emq_ops.passes.frame.order import Order, Prediction
 from emq_ops.passes.frame.record import RunRow
-from emq_ops.passes.frame.refusal import OnHoldError, ProtectedError, check_protected
+from emq_ops.passes.frame.refusal import OnHoldError, ProtectedError, check_hold, check_protected
 from emq_ops.passes.lease.holder import DAEMON
 from emq_ops.passes.lease.owner import ForeignQueueError
 from emq_ops.passes.observe.interruptions import notice
@@ -31,8 +31,9 @@ LIVES = 3
 class LeaseSource(Protocol):
     """Where a run has its lease from."""
 
-    def hold(self) -> Fence:
-        """The queue's lease. Raises HeldQueueError, ForeignQueueError, FenceError (it is not ours)."""
+    def hold(self) -> Fence | None:
+        """The queue's lease, None for a pass that takes none. Raises HeldQueueError, ForeignQueueError, FenceError (it
+        is not ours)."""
         ...
 
     def lost(self, fence: Fence) -> bool:
@@ -52,21 +53,21 @@ class PassOutcome:
 
 def run_pass(services: Services, what: Pass, order: Order, lease: LeaseSource) -> PassOutcome:
     """One run of a pass on a queue, within the caller's deadline: all its lives are one report and one row of the
-    ledger. A held queue gives a report that says so (``status`` held).
+    ledger. A held queue gives a report that says so (``status`` held); to a pass on demand it is an OnHoldError.
 
     Raises ProtectedError, HeldQueueError and ForeignQueueError (nothing was begun), FenceError (the lease is lost;
     nothing more was written), and what server, ledger, archive and the pass raise.
     """
     work, ledger = what.loaded, services.state
-    report, record = work.report(order), RunRow(services.emit, what.name, order)
+    report, record = work.report(order), RunRow(services.emit, what.name, order, resumable=what.on_demand)
     carried: dict[str, Any] = {}
-    with _accounted(ledger, order, record, report):
+    with _accounted(ledger, what, order, record, report):
         check_protected(what, order)
         for life in range(LIVES):
             last, fence = life == LIVES - 1, None
             try:
                 fence = lease.hold()
-                report.token = fence.token
+                report.token = 0 if fence is None else fence.token
                 with _life(services, what, order) as server:
                     context = Context(what.name, order, services, server, report, record, fence, life, carried)
                     return _run(what, work, context)
@@ -85,13 +86,15 @@ def run_pass(services: Services, what: Pass, order: Order, lease: LeaseSource) -
 
 
 @contextlib.contextmanager
-def _accounted(ledger: Ledger, order: Order, record: RunRow, report: Any) -> Iterator[None]:
+def _accounted(ledger: Ledger, what: Pass, order: Order, record: RunRow, report: Any) -> Iterator[None]:
     """Whatever ends the run is in its row."""
     try:
         yield
     except OnHoldError as held:
         report.refuse(held.what, held.hold.until_ms)
         record.refuse(ledger, held.what, report)
+        if what.on_demand:
+            raise
     except (ProtectedError, ForeignQueueError) as refusal:
         record.refuse(ledger, refusal.what, report)
         raise
@@ -99,6 +102,9 @@ def _accounted(ledger: Ledger, order: Order, record: RunRow, report: Any) -> Ite
         record.fail(ledger, fault, report)
         if order.failed is not None:
             order.failed(report)
+        raise
+    except BaseException:
+        record.cut(ledger, report)
         raise
 
 
@@ -132,10 +138,7 @@ def _run(what: Pass, work: Work, context: Context) -> PassOutcome:
     if what.observes:
         context.state = observe(server, queue)
     context.now_ms = context.state.now_ms if context.state is not None else server.now_ms(queue)
-    with context.ledger.read() as connection:
-        hold = holds.hold_of(connection, queue, context.now_ms)
-    if hold is not None:
-        raise OnHoldError(hold)
+    check_hold(context.ledger, queue, context.now_ms)
     if context.state is not None:
         context.newest = notice(server, context.ledger, context.state, context.order.lease_ms, context.emit)
     work.run(context)

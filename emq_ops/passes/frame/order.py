@@ -64,8 +64,8 @@ class Order:
     caller's own. `target`: the name below the section where it is a mapping (a stream), else ''. `trigger`: command,
     daemon, playbook, request, once. `only`: ids that bound the run: it may touch fewer, never others. `force`: all that
     may go goes at once. `lease_ms`: the queue's longest job lease. `options`: more that this pass alone understands.
-    `progress`: called with how many of how many; `failed`: called with the report, as far as it came, of a run that
-    ends with a fault.
+    `resumes`: the id of a run that ended early and goes on (passes on demand). `progress`: called with how many of how
+    many; `failed`: called with the report, as far as it came, of a run that ends with a fault.
     """
 
     queue: str
@@ -77,6 +77,7 @@ class Order:
     force: bool = False
     lease_ms: int = 30_000
     options: Mapping[str, Any] = field(default_factory=dict)
+    resumes: str = ""
     progress: Callable[[int, int], None] | None = None
     failed: Callable[[Any], None] | None = None
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from emq_ops.ledger import holds
 from emq_ops.ledger.holds import Hold
+from emq_ops.ledger.ledger import Ledger
 from emq_ops.passes.frame.contract import Pass
 from emq_ops.passes.frame.order import Order
 from emq_ops.protocol.errors import BadInputError, EmqError
@@ -36,3 +38,11 @@ def check_protected(what: Pass, order: Order) -> None:
             where=order.queue,
             fix="take `protect: true` out of the config first",
         )
+
+
+def check_hold(ledger: Ledger, queue: str, now_ms: int) -> None:
+    """Raises OnHoldError where somebody holds the queue. `now_ms`: the server's clock, unix ms."""
+    with ledger.read() as connection:
+        hold = holds.hold_of(connection, queue, now_ms)
+    if hold is not None:
+        raise OnHoldError(hold)

@@ -6,9 +6,12 @@ import contextlib
 import threading
 from types import TracebackType
 
+from emq_ops.ledger.ledger import Ledger
+from emq_ops.passes.lease.owner import check_owner
 from emq_ops.passes.lease.queue_lease import WAIT_SECONDS, QueueLease
 from emq_ops.protocol.errors import EmqError
 from emq_ops.protocol.fence import Fence
+from emq_ops.protocol.server import Server
 
 
 class KeptLease:
@@ -64,4 +67,19 @@ class GivenLease:
 
     def lost(self, _fence: Fence) -> bool:
         """There is no other."""
+        return False
+
+
+class NoLease:
+    """For passes that take none: beside whoever leads the queue, as long as it is this state's."""
+
+    def __init__(self, server: Server, queue: str, ledger: Ledger) -> None:
+        self._server, self._queue, self._ledger = server, queue, ledger
+
+    def hold(self) -> None:
+        """Raises ForeignQueueError."""
+        check_owner(self._server, self._queue, self._ledger)
+
+    def lost(self, _fence: Fence) -> bool:
+        """There is none to lose."""
         return False

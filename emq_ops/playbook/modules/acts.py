@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any, ClassVar
 
 from emq_ops.ledger import acts, runs
@@ -12,7 +10,7 @@ from emq_ops.passes.acts.act import act, resume
 from emq_ops.passes.acts.options import ActOptions
 from emq_ops.passes.acts.report import WHY_LEFT, ActReport, preview
 from emq_ops.passes.acts.targets import Targets, note_flow_parents
-from emq_ops.playbook.context import Stopped, TaskContext
+from emq_ops.playbook.context import TaskContext
 from emq_ops.playbook.foretold import DEAD, PENDING
 from emq_ops.playbook.modules.dead import AT_RATE, FILTERS, LIMIT, NAMED, NAMES, selected
 from emq_ops.playbook.options import TRUE, Option
@@ -68,8 +66,7 @@ class _Act(Module):
     def _fresh(self, ctx: TaskContext, options: dict[str, Any], plan: Decision) -> ActReport:
         targets = Targets(ctx.queue.name, [(job, attempts, stalls) for job, attempts, stalls in plan.data["jobs"]])
         targets.last_attempt = plan.returns["last_attempt"]
-        with self._interruptible(ctx):
-            return act(ctx.ops.server, self.kind, targets, ctx.ops.ledger, self._acting(ctx, options))
+        return act(ctx.ops.server, self.kind, targets, ctx.ops.ledger, self._acting(ctx, options))
 
     def _acting(self, ctx: TaskContext, options: dict[str, Any]) -> ActOptions:
         return ActOptions(
@@ -85,11 +82,10 @@ class _Act(Module):
         """The act that this step began in an earlier life, brought to its end; None where it began none."""
         for run in self._ours(ctx):
             if run.status in (runs.RUNNING, runs.INTERRUPTED) and run.slices:
-                with self._interruptible(ctx):
-                    return resume(ctx.ops.server, run.id, ctx.ops.ledger, self._acting(ctx, options))
+                return resume(ctx.ops.server, run.id, ctx.ops.ledger, self._acting(ctx, options))
             if run.status == runs.DONE:
                 done = run.counts.get(acts.DONE, 0)
-                report = ActReport(self.kind, run.queue, run.id, selected=run.counts["selected"], done=done)
+                report = ActReport(run.queue, run=run.id, kind=self.kind, selected=run.counts["selected"], done=done)
                 report.left = {k: v for k, v in run.counts.items() if k not in ("selected", acts.DONE)}
                 return report
         return None
@@ -102,18 +98,6 @@ class _Act(Module):
         """The acts of this very step, newest first."""
         found = runs.latest(ctx.ops.ledger, queue=ctx.queue.name, kind=self.kind)
         return [run for run in found if run.policy.get("selection") == self._filters(ctx)]
-
-    @contextmanager
-    def _interruptible(self, ctx: TaskContext) -> Iterator[None]:
-        """An act that ends because the run is to end is marked so, and this very process may take it up again."""
-        try:
-            yield
-        except Stopped:
-            for run in self._ours(ctx):
-                if run.status == runs.RUNNING:
-                    with ctx.ops.ledger.write() as connection:
-                        runs.finish(connection, run.id, runs.INTERRUPTED, error="interrupted")
-            raise
 
 
 class Requeue(_Act):

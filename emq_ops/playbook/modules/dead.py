@@ -9,7 +9,8 @@ from typing import Any, ClassVar
 
 from emq_ops.ledger import deaths
 from emq_ops.passes.acts.deadset import DeadJob
-from emq_ops.passes.acts.options import RATE, ActOptions
+from emq_ops.passes.acts.declared import RATE
+from emq_ops.passes.acts.options import ActOptions
 from emq_ops.passes.acts.selection import CAUSES, DeadSelection, select
 from emq_ops.passes.acts.sources import newest_snapshot
 from emq_ops.passes.acts.undo import rehydrate_jobs

@@ -1,0 +1,83 @@
+"""The acts on dead jobs, as every door knows them: passes on demand, without a section of the YAML."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from emq_ops.passes.frame.contract import Pass
+from emq_ops.policy.models import PassPolicy
+
+RATE = 500
+"""Jobs a second unless said otherwise."""
+SLICE = 100
+"""Jobs a script."""
+
+
+@dataclass(frozen=True, slots=True)
+class ActPolicy(PassPolicy):
+    """How an act goes about it: at most `rate` jobs a second, `slice` a script; `why` is recorded with who did it.
+    `protect`: nothing may be removed from the queue. Kept with the run under these names."""
+
+    rate: int = RATE
+    slice: int = SLICE
+    why: str = ""
+    protect: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SelectedPolicy(ActPolicy):
+    """Of a requeue or removal. `selection`: the filters that took the jobs."""
+
+    selection: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class UndoPolicy(ActPolicy):
+    """`undoes`: the run that took the jobs away."""
+
+    undoes: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RehydratePolicy(ActPolicy):
+    """`jobs`: the first of those that are brought back; `requeue`: they wait again afterwards."""
+
+    jobs: tuple[str, ...] = ()
+    requeue: bool = False
+
+
+REQUEUE = Pass(
+    "requeue",
+    "",
+    SelectedPolicy,
+    work="emq_ops.passes.acts.act:RequeueDead",
+    summary="Put selected dead jobs back to wait; attempts stay, the stall count goes.",
+    observes=False,
+)
+REMOVE = Pass(
+    "remove",
+    "",
+    SelectedPolicy,
+    work="emq_ops.passes.acts.act:RemoveDead",
+    summary="Take selected dead jobs away, whole; an undo brings them back.",
+    protected="refused",
+    observes=False,
+)
+UNDO = Pass(
+    "undo",
+    "",
+    UndoPolicy,
+    work="emq_ops.passes.acts.undo:UndoRun",
+    summary="Bring back every job that a removal or a trim took away.",
+    observes=False,
+)
+REHYDRATE = Pass(
+    "rehydrate",
+    "",
+    RehydratePolicy,
+    work="emq_ops.passes.acts.undo:RehydrateJobs",
+    summary="Bring named jobs back from the ledger or the archive.",
+    observes=False,
+)
