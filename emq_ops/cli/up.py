@@ -35,7 +35,7 @@ from emq_ops.deploy.apply import check
 from emq_ops.deploy.deployment import Deployment, require_set
 from emq_ops.deploy.store import revisions
 from emq_ops.deploy.store.revisions import Revision
-from emq_ops.http.app import Access, Facts, Pages
+from emq_ops.http.app import Access, Pages, PageSources
 from emq_ops.http.server import HttpServer
 from emq_ops.ledger.alerts import unsettled
 from emq_ops.passes.events import Event
@@ -222,7 +222,7 @@ def _http(daemon: Daemon, where: Wiring, log: EventLog) -> HttpServer | None:
     rows = lambda: task_rows(daemon.server, daemon.ledger, daemon.revision, where.env)  # noqa: E731 - asked for by pages
     hosts = section.get("hosts") or []
     access = Access(token, section.get("metrics") == "open", tuple([hosts] if isinstance(hosts, str) else hosts))
-    server = HttpServer(listen, Pages(Facts(daemon.health, rows, daemon.alive), access), log.say)
+    server = HttpServer(listen, Pages(PageSources(daemon.health, rows, daemon.alive), access), log.say)
     server.start()
     log.say("http", port=server.port)
     return server

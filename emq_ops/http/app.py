@@ -68,7 +68,7 @@ class Access:
 
 
 @dataclass(frozen=True)
-class Facts:
+class PageSources:
     """Where pages come from. `health`: facts with ``ok``; `rows`: tasks; `alive`: whether the daemon's loop turns."""
 
     health: Callable[[], dict[str, Any]]
@@ -101,7 +101,7 @@ class Once:
 class Pages:
     """The WSGI application."""
 
-    def __init__(self, facts: Facts, access: Access) -> None:
+    def __init__(self, facts: PageSources, access: Access) -> None:
         self._facts, self._access, self._rows = facts, access, Once(facts.rows)
 
     def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from emq_ops.http.app import Access, Facts, Pages
+from emq_ops.http.app import Access, Pages, PageSources
 from emq_ops.http.server import Bounds, HttpServer
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import Server
@@ -79,7 +79,7 @@ def _ask(port: int, path: str, **headers: str) -> http.client.HTTPResponse | Non
 
 
 @contextlib.contextmanager
-def _serving(facts: Facts, access: Access, bounds: Bounds | None = None) -> Iterator[int]:
+def _serving(facts: PageSources, access: Access, bounds: Bounds | None = None) -> Iterator[int]:
     served = HttpServer("127.0.0.1:0", Pages(facts, access), bounds=bounds or Bounds())
     served.start()
     try:
@@ -88,7 +88,7 @@ def _serving(facts: Facts, access: Access, bounds: Bounds | None = None) -> Iter
         served.stop()
 
 
-FACTS = Facts(lambda: {"ok": True, "faults": "of somebody's"}, list)
+FACTS = PageSources(lambda: {"ok": True, "faults": "of somebody's"}, list)
 QUICK = Bounds(asking=0.5, idle=1, age=1.5)
 
 
@@ -177,7 +177,7 @@ def test_rows_are_read_once_however_many_ask() -> None:
         time.sleep(0.2)
         return []
 
-    with _serving(Facts(lambda: {"ok": True}, rows), Access()) as port:  # type: ignore[arg-type]
+    with _serving(PageSources(lambda: {"ok": True}, rows), Access()) as port:  # type: ignore[arg-type]
         asking = [threading.Thread(target=_status, args=(port, "/metrics")) for _ in range(12)]
         for each in asking:
             each.start()

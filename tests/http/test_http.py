@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from emq_ops.cli.output import shown
-from emq_ops.http.app import COLUMNS, Access, Facts, Pages
+from emq_ops.http.app import COLUMNS, Access, Pages, PageSources
 from emq_ops.http.server import HttpServer
 from emq_ops.protocol.errors import BadInputError, EmqError
 from emq_ops.protocol.server import Server
@@ -20,7 +20,7 @@ from tests.daemon.test_daemon import config
 from tests.support.daemons import site, wait_for
 from tests.support.valkey import Valkey
 
-APP = Pages(Facts(lambda: {"ok": True}, list), Access())
+APP = Pages(PageSources(lambda: {"ok": True}, list), Access())
 
 
 def _get(port: int, path: str, token: str | None = None) -> tuple[int, str]:
