@@ -30,9 +30,11 @@ def _task_of(request: Request, lease_ms: int) -> PassTask:
 
 
 def serve(ledger: Ledger, queues: Sequence[str], dispatcher: Dispatcher, lease_ms_of: Callable[[str], int]) -> int:
-    """One round: takes what waits for `queues` and is not in hand, and runs it in the pools; answers how many. Raises
-    what the ledger raises."""
+    """One round: takes what waits for `queues` and is not in hand, and runs it in the pools; returns how many. What a
+    leader before us took and did not end waits again. Raises what the ledger raises."""
     served = 0
+    for request in requests.left_behind(ledger, queues, who()):
+        requests.put_back(ledger, request)
     for request in requests.waiting(ledger, queues):
         try:
             task = _task_of(request, lease_ms_of(request.queue))

@@ -90,10 +90,19 @@ def withdraw(ledger: Ledger, request: str) -> bool:
         return bool(connection.execute(statement.values(status=WITHDRAWN, done_ms=host_ms())).rowcount)
 
 
-def put_back(ledger: Ledger, queue: str, holder: str) -> int:
-    """What another holder took for this queue and did not end (its lease is ours now) waits again."""
+def left_behind(ledger: Ledger, queues: Sequence[str], holder: str) -> list[Request]:
+    """What others than `holder` took for these queues and did not end. Of queues that `holder` leads by now, they never
+    will."""
+    wanted = _REQUESTS.select.where(requests.c.status == RUNNING, requests.c.taken_by != holder)
+    with ledger.read() as connection:
+        found = _REQUESTS.all(connection, wanted)
+    return [request for request in found if request.queue in set(queues)]
+
+
+def put_back(ledger: Ledger, request: Request) -> bool:
+    """Lets it wait again; False where it was ended meanwhile, or taken by another."""
     with ledger.write() as connection:
         statement = update(requests).where(
-            requests.c.queue == queue, requests.c.status == RUNNING, requests.c.taken_by != holder
+            requests.c.id == request.id, requests.c.status == RUNNING, requests.c.taken_by == request.taken_by
         )
-        return int(connection.execute(statement.values(status=WAITING, taken_by=None)).rowcount)
+        return bool(connection.execute(statement.values(status=WAITING, taken_by=None)).rowcount)

@@ -29,17 +29,3 @@ PASSES = tuple(one for one in EVERY if not one.on_demand)
 def by_name(name: str) -> Pass | None:
     """The pass called `name` in runs and requests, None where there is none."""
     return next((one for one in EVERY if one.name == name), None)
-
-
-def by_section(section: str) -> Pass | None:
-    """The pass of a key of the YAML, None where the key is no pass's."""
-    return next((one for one in PASSES if one.section == section), None)
-
-
-def by_task(task: str) -> tuple[Pass, str] | None:
-    """The pass and the target of a task's name (``stalled``, ``stream:completions``), None where it is none."""
-    _, _, target = task.partition(":")
-    for one in PASSES:
-        if one.task(target) == task and one.many == bool(target):
-            return one, target
-    return None

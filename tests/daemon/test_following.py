@@ -13,10 +13,13 @@ import pytest
 
 from emq_ops.daemon.alerting import Alerting
 from emq_ops.daemon.daemon import Daemon
-from emq_ops.ledger import runs
+from emq_ops.ledger import requests, runs
 from emq_ops.ledger.ledger import host_ms, open_ledger
 from emq_ops.passes.events import Alerted, Event
+from emq_ops.passes.frame.once import to_request
+from emq_ops.passes.frame.order import Order
 from emq_ops.passes.frame.stores import Stores
+from emq_ops.policy.models import StalledPolicy
 from emq_ops.protocol.errors import BadInputError
 from emq_ops.protocol.server import Server, connect
 from tests.support.daemons import Site, site, wait_for
@@ -194,3 +197,15 @@ def test_alerts_go_where_the_revision_in_force_says_and_a_fault_of_one_is_told()
     alerting.follow([])
     alerting(event)
     assert failed == [event, event]
+
+
+def test_a_request_that_a_leader_died_over_is_done_by_the_next(here: Site, valkey: Valkey) -> None:
+    applied(here, written(valkey))
+    with open_ledger(f"sqlite:///{here.folder}/state.db") as ledger:
+        options = to_request(Order("orders", StalledPolicy()))
+        request = requests.ask(ledger, "sweep", "orders", options, "a command")
+        assert requests.take(ledger, request, "a daemon that was killed")
+        with running(here, valkey, {"KEEP": "5"}):
+            found = wait_for(lambda: (got := requests.get(ledger, request)) and got.over and got)
+        assert (found.status, found.report["recovered"]) == (requests.DONE, 0)
+        assert found.taken_by != "a daemon that was killed"

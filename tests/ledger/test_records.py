@@ -282,8 +282,11 @@ def test_run_requests(ledger: Ledger) -> None:
     assert found.over
     assert (found.report, found.taken_by, found.options) == ({"dead": 3}, "leader", {"policy": {"limit": 5}})
     assert requests.take(ledger, second, "leader")
-    assert requests.put_back(ledger, "orders", "leader") == 0  # still that one's own
-    assert requests.put_back(ledger, "orders", "next") == 1
+    assert requests.left_behind(ledger, ["orders"], "leader") == []  # still that one's own
+    assert requests.left_behind(ledger, ["mail"], "next") == []
+    [left] = requests.left_behind(ledger, ["orders"], "next")
+    assert requests.put_back(ledger, left)
+    assert not requests.put_back(ledger, left)
     assert requests.withdraw(ledger, second)
     assert requests.waiting(ledger) == []
 

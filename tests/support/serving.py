@@ -23,7 +23,8 @@ def serve_requests(ledger: Ledger, queues: list[str], run: Callable[[Request], A
             requests.answer(ledger, request.id, error=str(fault))
         except BaseException:
             with contextlib.suppress(EmqError):  # whoever leads next runs it
-                requests.put_back(ledger, request.queue, "")
+                for left in requests.left_behind(ledger, [request.queue], ""):
+                    requests.put_back(ledger, left)
             raise
         else:
             requests.answer(ledger, request.id, report=report.as_row())

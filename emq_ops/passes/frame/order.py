@@ -4,32 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
-
-
-class RunReport(Protocol):
-    """What a run of a pass hands back. `status`: done, held, stopped (a guard refused), dry; `more`: the time ran out
-    with work left; `notes`: what an operator should know."""
-
-    status: str
-    run: str | None
-    notes: list[str]
-
-    @property
-    def more(self) -> bool: ...
-
-    @property
-    def idle(self) -> bool:
-        """Whether there was nothing to do and nothing to say."""
-        ...
-
-    def counts(self) -> dict[str, int]:
-        """The numbers, for the ledger."""
-        ...
-
-    def as_row(self) -> dict[str, Any]:
-        """As a plain dict, for renderers: the stable JSON form."""
-        ...
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
