@@ -161,7 +161,7 @@ class CommandContext:
         """Opens the state database. Raises DatabaseError, DatabaseUnreachableError."""
         from emq_ops.ledger.ledger import open_ledger
 
-        return open_ledger(self.wiring.state_url)
+        return open_ledger(self.wiring.state_url, renew=lambda: self.wiring.state_url)
 
     @contextlib.contextmanager
     def ledger_if_there(self) -> Iterator[Ledger | None]:
@@ -186,7 +186,7 @@ class CommandContext:
         """Opens the archive's local database."""
         from emq_archive.local.store import open_local
 
-        return open_local(self.local_url)
+        return open_local(self.local_url, lambda: self.local_url)
 
     def local_for_a_look(self) -> contextlib.AbstractContextManager[SqlStore]:
         """Opens the archive's local database; where it is a file that nobody made yet an empty one, gone afterwards."""
@@ -202,7 +202,7 @@ class CommandContext:
         settings = self.wiring.archive_remote
         if settings is None:
             raise BadInputError("no object store is configured", fix="--remote file:DIR or s3://BUCKET/PREFIX")
-        remote = remote_of(settings)
+        remote = remote_of(settings, lambda: self.wiring.archive_remote)
         try:
             yield remote
         finally:

@@ -28,7 +28,7 @@ COLUMNS = ("sign", "address", "field", "before", "after", "effect")
 
 def ledger_of(context: CommandContext) -> Ledger:
     """Opens the state alone, for commands that need no server. Its file may be gone: then ``--state`` names it."""
-    return open_ledger(context.places.state_url)
+    return open_ledger(context.places.state_url, renew=lambda: context.places.state_url)
 
 
 def server_wiring(context: CommandContext, applied: Revision | None) -> Wiring:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from emq_archive.local.store import SqlStore, open_local
@@ -12,6 +12,8 @@ from emq_archive.ports import Remote
 from emq_archive.remote import open_remote
 from emq_ops.cli.state import is_absent
 from emq_ops.config.wiring import RemoteSettings
+
+_SECRETS = ("access_key_id", "secret_access_key", "session_token")
 
 
 @contextlib.contextmanager
@@ -26,9 +28,14 @@ def local_for_a_look(url: str) -> Iterator[SqlStore]:
         yield store
 
 
-def remote_of(settings: RemoteSettings) -> Remote:
-    """Opens the object store of resolved settings. Raises BadInputError."""
+def remote_of(settings: RemoteSettings, renew: Callable[[], RemoteSettings | None] | None = None) -> Remote:
+    """Opens the object store of resolved settings; `renew` resolves them again. Raises BadInputError."""
     options: dict[str, Any] = {}
+
+    def secrets() -> dict[str, Any]:
+        now = settings if renew is None else renew() or settings
+        return {name: getattr(now, name) for name in _SECRETS}
+
     if settings.url.startswith("s3:"):
         options = {
             "endpoint": settings.endpoint,
@@ -42,4 +49,4 @@ def remote_of(settings: RemoteSettings) -> Remote:
             "ca": settings.ca,
             "timeout_ms": settings.timeout_ms,
         }
-    return open_remote(settings.url, sign=settings.sign, **options)
+    return open_remote(settings.url, sign=settings.sign, renew=secrets, **options)

@@ -98,8 +98,8 @@ def _stores(where: Wiring) -> Callable[[Revision], Stores]:
         wiring = revision.document.wiring(where.env)
         local, settings = wiring.archive_local, wiring.archive_remote
         return Stores(
-            None if local is None else lambda: open_local(local),
-            None if settings is None else lambda: remote_of(settings),
+            None if local is None else lambda: open_local(local, lambda: wiring.archive_local or local),
+            None if settings is None else lambda: remote_of(settings, lambda: wiring.archive_remote),
         )
 
     return make

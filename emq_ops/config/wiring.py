@@ -24,6 +24,7 @@ from emq_ops.policy.kinds import SECRET
 from emq_ops.policy.options import Nested, keys, show, written
 from emq_ops.policy.references import ReferenceFault, has_reference, names_of, references, resolve
 from emq_ops.protocol.connection.options import ConnectionOptions
+from emq_ops.protocol.connection.url import parse
 from emq_ops.protocol.masking import remember
 from emq_ops.protocol.server import Server, connect
 from emq_ops.syntax.errors import Position, SourceError, shown
@@ -190,8 +191,11 @@ class Wiring:
 
     def connect(self, verb: str) -> Server:
         """Opens the server. Raises SourceError before any connection is tried, then what `connect` raises."""
-        url, options = self.server_url, self.options(verb)
-        return connect(url, options, base_dir=self.base)
+
+        def renew() -> ConnectionOptions:
+            return parse(self.server_url, self.options(verb), self.base).options
+
+        return connect(self.server_url, replace(self.options(verb), renew=renew), base_dir=self.base)
 
     @property
     def state_url(self) -> str:

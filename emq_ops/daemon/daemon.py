@@ -172,6 +172,7 @@ class Daemon:
         while not stop.wait(TURN_SECONDS / 2):
             if self.hangup.is_set():
                 self.hangup.clear()
+                self.services.stores.renew()
                 self.applied.refused = None
                 self._chores.do(self._rescan)
             self._chores.do_due(chores)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Self
 
 from sqlalchemy import Connection, Engine
@@ -88,8 +88,9 @@ class Database:
         self.close()
 
 
-def open_database(url: str, profile: Profile) -> Database:
-    """The database at `url`; makes the folder of a SQLite file. No connection is tried yet.
+def open_database(url: str, profile: Profile, renew: Callable[[], str] | None = None) -> Database:
+    """The database at `url`; makes the folder of a SQLite file. No connection is tried yet. `renew`: gives the URL with
+    the password that is good now.
 
     Raises BadInputError, DatabaseError.
     """
@@ -98,4 +99,5 @@ def open_database(url: str, profile: Profile) -> Database:
         return Database(open_sqlite(parsed, profile), profile)
     # The driver takes long to import, and SQLite is the usual case.
     postgres = importlib.import_module("emq_ops.database.postgres")
-    return Database(postgres.open_postgres(parsed, profile), profile)
+    again = None if renew is None else lambda: profile.parse(renew())
+    return Database(postgres.open_postgres(parsed, profile, again), profile)

@@ -9,6 +9,7 @@ from sqlalchemy.exc import DBAPIError, OperationalError, SQLAlchemyError
 
 from emq_ops.database.errors import DatabaseError, DatabaseFullError, DatabaseLockedError, DatabaseUnreachableError
 from emq_ops.database.profile import Profile
+from emq_ops.protocol.errors import ROTATED
 
 FaultKind = Literal["away", "full", "locked", "refused"]
 
@@ -56,7 +57,7 @@ _REFUSALS = (
     ("too many", "raise max_connections, or close idle sessions"),
     ("connection slots are reserved", "raise max_connections, or close idle sessions"),
     ("does not exist", "make it, or check the URL"),
-    ("authentication failed", "check user and password"),
+    ("authentication failed", f"check user and password; {ROTATED}"),
     ("no pg_hba.conf entry", "let this host, user and database in by pg_hba.conf"),
     ("starting up", "try again in a moment"),
     ("shutting down", "try again in a moment"),

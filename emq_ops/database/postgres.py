@@ -6,9 +6,10 @@ the server that hangs.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from typing import Any, ClassVar, TypeVar
 
 import psycopg
@@ -18,6 +19,7 @@ from sqlalchemy.engine import URL
 from emq_ops.database.faults import ends_session
 from emq_ops.database.profile import Profile
 from emq_ops.protocol.deadline import remaining
+from emq_ops.protocol.errors import EmqError
 
 CONNECT_SECONDS = 10
 GRACE_SECONDS = 1.0
@@ -65,9 +67,9 @@ class Bounded(psycopg.Connection[Any]):
             return result
 
 
-def open_postgres(url: URL, profile: Profile) -> Engine:
+def open_postgres(url: URL, profile: Profile, renew: Callable[[], URL] | None = None) -> Engine:
     """An engine for `url`; no connection is made yet. The session's settings are ours, before those of the URL's own
-    ``options``."""
+    ``options``. `renew`: gives the URL with user and password as they are now, for each new session."""
     kind: Any = type("Bounded", (Bounded,), {"most": profile.statement})
     ours = {
         "statement_timeout": int(1000 * profile.statement),
@@ -84,6 +86,11 @@ def open_postgres(url: URL, profile: Profile) -> Engine:
 
     @event.listens_for(engine, "do_connect")
     def _connect(_dialect: Any, _record: Any, words: Any, named: Any) -> Any:
+        if renew is not None:
+            with contextlib.suppress(EmqError):  # then the old ones are tried
+                now = renew()
+                said = {"user": now.username, "password": now.password}
+                named.update({name: value for name, value in said.items() if value is not None})
         return kind.connect(*words, **named)
 
     @event.listens_for(engine, "handle_error")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
+from collections.abc import Callable
 
 from sqlalchemy import Engine, select
 
@@ -37,12 +38,13 @@ class Ledger(Database):
         self.states: frozenset[str] | None = None
 
 
-def open_ledger(url: str, profile: Profile = PROFILE) -> Ledger:
-    """Opens the state database at `url`, making it or bringing it up to this version where needed.
+def open_ledger(url: str, profile: Profile = PROFILE, *, renew: Callable[[], str] | None = None) -> Ledger:
+    """Opens the state database at `url`, making it or bringing it up to this version where needed. `renew`: gives the
+    URL with the password that is good now.
 
     Raises BadInputError, DatabaseError (read-only, damaged, newer schema), DatabaseUnreachableError.
     """
-    database = open_database(url, profile)
+    database = open_database(url, profile, renew)
     try:
         return Ledger(database.engine, profile, STATE.open(database))
     except BaseException:

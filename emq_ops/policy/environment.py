@@ -15,6 +15,7 @@ ENV_ALLOW = "EMQ_OPS_ENV_ALLOW"
 HOST_ALLOW = "EMQ_OPS_HOST_ALLOW"
 INCLUDE_ALLOW = "EMQ_OPS_INCLUDE_ALLOW"
 
+_FILE_CHARS = 64 * 1024
 _QUERY_HOSTS = ("host", "hostaddr", "endpoint")
 _INDIRECT = ("service", "servicefile", "passfile")
 """Options of a PostgreSQL URL by which a file of the host says where, or with which password."""
@@ -100,6 +101,20 @@ def hosts_of(url: str) -> list[str]:
         elif name.lower() in _INDIRECT:
             found.append(f"{name.lower()}={value}")
     return [host.strip().lower() for host in found if host.strip() and not host.startswith("/")]
+
+
+def value_of(env: Mapping[str, str], name: str) -> str | None:
+    """A variable's value; where it is not set, what stands in the file that ``<name>_FILE`` names, read anew each time,
+    so that a secret can be rotated under a process. None where there is neither."""
+    found = env.get(name)
+    path = env.get(f"{name}_FILE") if found is None else None
+    if not path:
+        return found
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.read(_FILE_CHARS).rstrip("\r\n")
+    except (OSError, UnicodeDecodeError):
+        return None
 
 
 def may_read(env: Mapping[str, str], name: str) -> bool:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from emq_ops.policy.environment import ENV_ALLOW, may_read, resolves
+from emq_ops.policy.environment import ENV_ALLOW, may_read, resolves, value_of
 
 _TOKEN = re.compile(r"\$\$\{|\$\{(?P<body>[^}]*)(?P<end>\}?)")
 _BODY = re.compile(r"(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?P<default>:-.*)?", re.DOTALL)
@@ -96,7 +96,7 @@ def resolve(text: str, env: Mapping[str, str]) -> str:
             raise ForbiddenReference(reference.name)
         if not resolves(env):
             raise UnresolvedReference(reference.name)
-        value = env.get(reference.name)
+        value = value_of(env, reference.name)
         if reference.default is not None and not value:
             value = reference.default
         if value is None:
@@ -114,7 +114,7 @@ def names_of(text: str) -> list[str]:
 
 def unset(text: str, env: Mapping[str, str]) -> list[str]:
     """The names in `text` that have neither a value nor a default."""
-    return [r.name for r in references(text) if r.default is None and r.name not in env]
+    return [r.name for r in references(text) if r.default is None and value_of(env, r.name) is None]
 
 
 def forbidden(text: str, env: Mapping[str, str]) -> list[ForbiddenReference]:

@@ -17,6 +17,10 @@ def one_line(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
 
 
+ROTATED = "if it was rotated: ${NAME} is read anew from the file that NAME_FILE names, else restart the process"
+"""What to do about a secret that is not good any more."""
+
+
 class EmqError(Exception):
     """The base. `what`: the fault; `where`: file, key, queue or address; `fix`: what to do about it."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -242,10 +243,11 @@ class SqlStore(ChunkReader):
         self.close()
 
 
-def open_local(url: str) -> SqlStore:
+def open_local(url: str, renew: Callable[[], str] | None = None) -> SqlStore:
     """Opens the local database at `url` (``sqlite:///file``, ``postgresql://...``), making it or bringing it up to this
-    version where needed. Raises BadInputError, DatabaseError, DatabaseUnreachableError."""
-    database = open_database(url, PROFILE)
+    version where needed. `renew`: gives the URL with the password that is good now. Raises BadInputError,
+    DatabaseError, DatabaseUnreachableError."""
+    database = open_database(url, PROFILE, renew)
     try:
         return SqlStore(database, LOCAL.open(database))
     except BaseException:

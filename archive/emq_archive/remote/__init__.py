@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 from urllib.parse import SplitResult, urlsplit
 
 from emq_ops.protocol.errors import BadInputError
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["history_of", "open_remote"]
 
+Renew = Callable[[], Mapping[str, Any]]
 Options = dict[str, str | int | bool | None]
 
 BACKENDS = {"file": "emq_archive.remote.directory", "s3": "emq_archive.remote.s3"}
@@ -26,16 +28,22 @@ class Backend(Protocol):
     """What a backend's module has."""
 
     @staticmethod
-    def open_url(parts: SplitResult, base: Path | None, options: Options) -> Remote:
+    def open_url(parts: SplitResult, base: Path | None, options: Options, renew: Renew | None = None) -> Remote:
         """Opens a URL of its scheme. Raises BadInputError."""
 
 
 def open_remote(
-    url: str, *, base: Path | None = None, sign: str | None = None, **options: str | int | bool | None
+    url: str,
+    *,
+    base: Path | None = None,
+    sign: str | None = None,
+    renew: Renew | None = None,
+    **options: str | int | bool | None,
 ) -> Remote:
     """Opens ``file:<folder>`` (relative to `base` or the working directory) or ``s3://<bucket>/<prefix>``. `options` of
     S3: see `S3Options`; those that are no secret may stand in the URL's query too (``?endpoint=...&region=...``). An
-    empty bucket is taken from ``BUCKET_NAME``. `sign`: a key with which the logs there are signed, and checked. No
+    empty bucket is taken from ``BUCKET_NAME``. `renew`: gives the secrets among the options as they are now.
+    `sign`: a key with which the logs there are signed, and checked. No
     request is made. Raises BadInputError."""
     parts = urlsplit(url)
     if parts.fragment or (parts.scheme == "file" and parts.query):  # a folder named so would be another, silently
@@ -47,7 +55,8 @@ def open_remote(
     if module is None:
         raise BadInputError("this is no object store", where="--remote", fix=FIX)
     backend = cast(Backend, importlib.import_module(module))
-    opened = backend.open_url(parts, base, {name: value for name, value in options.items() if value is not None})
+    given: Options = {name: value for name, value in options.items() if value is not None}
+    opened = backend.open_url(parts, base, given, renew)
     opened.sign = sign.encode("utf-8") if sign else None
     return opened
 

@@ -24,7 +24,7 @@ _STALE_SECONDS = 24 * 3600
 _BLOCK = 1024 * 1024
 
 
-def open_url(parts: SplitResult, base: Path | None, _options: object) -> DirectoryRemote:
+def open_url(parts: SplitResult, base: Path | None, _options: object, _renew: object = None) -> DirectoryRemote:
     """``file:<folder>``, relative to `base`. Raises BadInputError."""
     fix = "file:<folder> or s3://<bucket>/<prefix>"
     if parts.netloc not in ("", "localhost"):

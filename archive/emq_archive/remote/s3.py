@@ -20,7 +20,7 @@ from emq_archive.remote.back import not_larger
 from emq_archive.remote.s3_client import S3Client
 from emq_archive.remote.s3_faults import Conflict, Missing, Taken
 from emq_archive.remote.s3_history import S3History
-from emq_archive.remote.s3_options import MiB, S3Options
+from emq_archive.remote.s3_options import MiB, Renew, S3Options
 from emq_archive.remote.s3_parts import call, create_in_parts
 from emq_ops.protocol import deadline
 from emq_ops.protocol.errors import BadInputError
@@ -29,21 +29,23 @@ _PROBE = "probe/create-only"
 _SECRETS = ("access_key_id", "secret_access_key", "session_token")
 
 
-def open_url(parts: SplitResult, _base: Path | None, options: Mapping[str, str | int | bool | None]) -> S3Remote:
+def open_url(
+    parts: SplitResult, _base: Path | None, options: Mapping[str, str | int | bool | None], renew: Renew | None = None
+) -> S3Remote:
     """``s3://<bucket>/<prefix>?<options>``; `options` go before those of the query. Raises BadInputError."""
     asked = dict(parse_qsl(parts.query))
     for name in _SECRETS:
         if name in asked:
             fix = "set it in the environment, or under archive.remote as ${NAME}"
             raise BadInputError(f"a secret in a URL: {name}", where="--remote", fix=fix)
-    return S3Remote(S3Options.of(parts.netloc, unquote(parts.path).strip("/"), {**asked, **options}))
+    return S3Remote(S3Options.of(parts.netloc, unquote(parts.path).strip("/"), {**asked, **options}), renew)
 
 
 class S3Remote(S3Client):
     """`Remote` on a bucket. Thread-safe."""
 
-    def __init__(self, options: S3Options) -> None:
-        super().__init__(options)
+    def __init__(self, options: S3Options, renew: Renew | None = None) -> None:
+        super().__init__(options, renew)
         self._probed = False
         self.sign: bytes | None = None
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
+import threading
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -13,20 +16,25 @@ import botocore.session
 from botocore.config import Config
 from botocore.exceptions import NoCredentialsError
 
-from emq_archive.remote.s3_faults import Missing, sorted_out, wait_or_raise
-from emq_archive.remote.s3_options import READ_SECONDS, S3Options
+from emq_archive.errors import StoreRefusedError
+from emq_archive.remote.s3_faults import RENEW, Missing, sorted_out, wait_or_raise
+from emq_archive.remote.s3_options import READ_SECONDS, Renew, S3Options
 from emq_ops.protocol import deadline
-from emq_ops.protocol.errors import BadInputError
+from emq_ops.protocol.errors import BadInputError, EmqError
 
 CONNECT_SECONDS = 5.0
 _TIGRIS = (".tigris.dev", ".storage.dev", ".tigrisdata.com")
 
 
 class S3Client:
-    """Requests to one bucket. Thread-safe. Credentials are those of `options`, else what boto3's own chain finds."""
+    """Requests to one bucket. Thread-safe. Credentials are those of `options` (`renew` gives them as they are now),
+    else what boto3's own chain finds. Those that are refused are read again, wherever they come from, before the next
+    try."""
 
-    def __init__(self, options: S3Options) -> None:
+    def __init__(self, options: S3Options, renew: Renew | None = None) -> None:
         self.options = options
+        self._renew = renew
+        self._renewing = threading.Lock()
         self.url = f"s3://{options.bucket}/{options.prefix}".rstrip("/")
         self._session: Any = None
         self._clients: dict[int, Any] = {}
@@ -101,14 +109,42 @@ class S3Client:
 
     def ask(self, what: str, call: Callable[[Any], Any]) -> Any:
         """One call with its retries. Raises Taken, Missing, and our errors."""
+        renewed, used = False, self._session
         for number in itertools.count(1):
             deadline.check(what)
             try:
                 # Made inside: credentials that can't be had are told like any other refusal.
-                return call(self.client())
+                client, used = self.client(), self._session
+                return call(client)
             except Exception as fault:  # noqa: BLE001  # sorted out, and raised again if not ours
                 told = sorted_out(fault, what, self.url, self.options.bucket, self.region)
+                if isinstance(told, StoreRefusedError) and told.code in RENEW and not renewed:
+                    renewed = True
+                    if self.renew(used):
+                        continue
                 wait_or_raise(told, number, what, self.url)
+
+    def renew(self, used: Any = None) -> bool:
+        """Reads the credentials again (`used`: the session that was refused; where another took its place meanwhile,
+        that one is to be tried). Returns whether they are others than before."""
+        with self._renewing:
+            if used is not None and used is not self._session:
+                return True
+            before = self._keys()
+            if self._renew is not None:
+                with contextlib.suppress(EmqError):  # a variable that is gone: the old ones are tried
+                    self.options = replace(self.options, **self._renew())
+            self._session, self._clients = None, {}
+            changed: bool = self._keys() != before
+            return changed
+
+    def _keys(self) -> Any:
+        """The credentials in hand, to be compared; None where there are none."""
+        try:
+            found = self._opened().get_credentials()
+            return None if found is None else tuple(found.get_frozen_credentials())
+        except Exception:  # noqa: BLE001  # whatever is wrong with them, the next call says it
+            return None
 
     def storage_class(self) -> dict[str, str]:
         """As requests that write say it."""

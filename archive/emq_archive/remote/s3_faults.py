@@ -11,7 +11,7 @@ from urllib3.exceptions import HTTPError
 
 from emq_archive.errors import DiskFullError, StoreRefusedError, StoreUnreachableError
 from emq_ops.protocol.deadline import remaining
-from emq_ops.protocol.errors import DeadlineError, EmqError
+from emq_ops.protocol.errors import ROTATED, DeadlineError, EmqError
 
 ATTEMPTS = 8
 FIRST_SECONDS = 0.1
@@ -45,6 +45,8 @@ _CLOCK = {"RequestTimeTooSkewed", "RequestExpired"}
 _REGION = {"PermanentRedirect", "AuthorizationHeaderMalformed", "IllegalLocationConstraintException", "301"}
 _RIGHTS = {"AccessDenied", "AllAccessDisabled", "403", "Forbidden"}
 _KEYS = {"InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken", "TokenRefreshRequired"}
+RENEW = _KEYS | _RIGHTS | {"NoCredentials"}
+"""Codes after which credentials are read again: they may have been rotated."""
 _UNSUPPORTED = {"NotImplemented", "501"}
 _PASSING = (
     boto.ConnectionError,
@@ -127,7 +129,9 @@ def _answered(fault: Any, what: str, where: str, bucket: str, region: str) -> Ba
         fix = f"set region: {there}" if there else "set the bucket's region (archive.remote.region, AWS_REGION)"
         return _refused(f"bucket '{bucket}' is not in region '{region}' ({said})", code or "301", where, fix)
     if code in _KEYS:
-        return _refused(f"the store does not know these credentials ({said})", code, where, "renew the access key")
+        return _refused(
+            f"the store does not know these credentials ({said})", code, where, f"renew the access key; {ROTATED}"
+        )
     if code in _RIGHTS or status == 403:
         fix = f"grant s3:GetObject, s3:PutObject, s3:DeleteObject and s3:ListBucket on '{bucket}'"
         return _refused(f"{what} is not allowed ({said})", code or "403", where, fix)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,6 +11,8 @@ from emq_ops.protocol.errors import BadInputError
 
 READ_SECONDS = (1, 2, 5, 10, 20, 30, 60)
 """A client is kept for each of these; a call takes the largest that its time allows."""
+Renew = Callable[[], Mapping[str, Any]]
+"""Gives the secrets among the options as they are now."""
 MiB = 1024 * 1024
 
 

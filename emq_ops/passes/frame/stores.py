@@ -66,6 +66,12 @@ class Stores:
         made: DeadArchiver = make(self, q, policy, fence, ledger, paced=paced)
         return made
 
+    def renew(self) -> None:
+        """The object store's credentials are read again."""
+        again = getattr(self._remote, "renew", None)
+        if again is not None:
+            again()
+
     def close(self) -> None:
         """Gives back what was opened."""
         with self._lock:

@@ -149,7 +149,7 @@ class Link:
 
     def _handshake(self, connection: Any) -> None:
         connection.on_connect()  # with no user, name or database given to redis-py: only the parser
-        options = self._options
+        options = self._options.renewed()
         commands: list[Words] = []
         if options.password is not None:
             user = () if options.username is None else (options.username,)

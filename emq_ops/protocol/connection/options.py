@@ -5,8 +5,12 @@ from __future__ import annotations
 import os
 import re
 import socket
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 
+from emq_ops.protocol.errors import EmqError
+
+Renew = Callable[[], "ConnectionOptions"]
 DEFAULT_VERSIONS = ("echomq:3.*",)
 
 
@@ -18,7 +22,8 @@ class ConnectionOptions:
     whether the server's certificate and host name are checked (default yes). Times are in seconds: `connect_timeout`
     (5), `socket_timeout` (10, for one reply), `patience` (5): how long a command that was certainly not executed is
     sent again while a server loads, fails over or is busy. `client_name` as CLIENT LIST shows it, else made from
-    `verb`. `accept_versions`: globs of wire versions. `server_binary`: the program behind ``embedded``.
+    `verb`. `accept_versions`: globs of wire versions. `server_binary`: the program behind ``embedded``. `renew`: gives
+    users and passwords as they are now, for each new connection; certificates are read from their files each time.
     """
 
     username: str | None = None
@@ -37,6 +42,28 @@ class ConnectionOptions:
     verb: str = "lib"
     accept_versions: tuple[str, ...] = DEFAULT_VERSIONS
     server_binary: str | None = None
+    renew: Renew | None = field(default=None, repr=False, compare=False)
+
+    def renewed(self) -> ConnectionOptions:
+        """With user and password as they are now; as they were where that can't be told."""
+        if self.renew is None:
+            return self
+        try:
+            now = self.renew()
+        except EmqError:
+            return self
+        return replace(self, username=now.username, password=now.password)
+
+    def of_sentinels(self) -> ConnectionOptions:
+        """As the Sentinels are to be asked."""
+        renew = self.renew
+        return replace(
+            self,
+            username=self.sentinel_username,
+            password=self.sentinel_password,
+            db=None,
+            renew=None if renew is None else lambda: renew().of_sentinels(),
+        )
 
     @property
     def connect_seconds(self) -> float:

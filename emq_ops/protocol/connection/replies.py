@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 
 from emq_ops.protocol.errors import (
+    ROTATED,
     WIRE_ERRORS,
     AccessRefusedError,
     DamagedError,
@@ -41,7 +42,7 @@ _FIXES = {
     "NOSCRIPT": "something keeps flushing the server's scripts; look for SCRIPT FLUSH",
     "OOM": "the server is at maxmemory: free memory (a dead trim still works) or raise it",
     "READONLY": "this node is a replica: give the primary's address, or a redis+sentinel:// URL",
-    "WRONGPASS": "check user and password",
+    "WRONGPASS": f"check user and password; {ROTATED}",
 }
 # " script: <sha>, on @user_script:12." (the SHA is missing for EVAL); before 7.0: "ERR Error running script (...)".
 _INSIDE = re.compile(r" script: (?:[0-9a-f]{40}, ?)?on @?user_script:([0-9]+)\.?\Z")

@@ -6,7 +6,6 @@ now. Whatever is written there is lost, so they are asked again and again, not o
 
 from __future__ import annotations
 
-import dataclasses
 import threading
 import time
 from typing import Any
@@ -39,12 +38,7 @@ class Sentinels(Topology):
     def __init__(self, target: Target) -> None:
         self._target = target
         self._nodes = Nodes(target, _primary_only, heals=True)
-        self._own = dataclasses.replace(
-            target.options,
-            username=target.options.sentinel_username,
-            password=target.options.sentinel_password,
-            db=None,
-        )
+        self._own = target.options.of_sentinels()
         self._links: dict[Address, Link] = {}
         self._suspects: dict[Address, float] = {}
         self._primary: Node | None = None
