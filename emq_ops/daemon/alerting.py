@@ -10,6 +10,7 @@ from typing import Any
 from emq_ops.config.messenger import messenger_of
 from emq_ops.config.places import resolve_url
 from emq_ops.passes.events import Alerted, Emit, Event
+from emq_ops.policy.environment import value_of
 from emq_ops.policy.references import references
 from emq_ops.protocol.masking import remember
 
@@ -40,7 +41,7 @@ class Alerting:
 
     def _resolved(self, url: str) -> str:
         for token in references(url):  # tokens stand anywhere in it
-            remember(self._env.get(token.name, ""), token.name)
+            remember(value_of(self._env, token.name) or "", token.name)
         return resolve_url(url, self._env)
 
     def _work(self) -> None:
