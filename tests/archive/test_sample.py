@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from emq_archive.errors import StoreUnreachableError
+import pytest
+
+from emq_archive.errors import DamagedArchiveError, StoreUnreachableError
 from emq_archive.local import SqlStore
 from emq_archive.local.catalog import Catalog
+from emq_archive.log.commit import commit_key
 from emq_archive.ports import Remote
 from emq_archive.upkeep.compact import compact
+from emq_archive.upkeep.restore import restore
 from emq_archive.upkeep.sample import Checked, check_some
 from emq_archive.upkeep.verify import verify
 from tests.archive.making import REF, START_MS, archived, shipper
@@ -110,3 +114,25 @@ def test_a_store_that_does_not_answer_is_no_damage(local: SqlStore, remote: Remo
             continue
         raise AssertionError("it was taken for an answer")
     assert Catalog(local, REF).known().damage is None
+
+
+def test_a_commit_that_was_put_back_is_no_damage_any_more(local: SqlStore, remote: Remote) -> None:
+    archived(local, remote, pages=3, each=3)
+    for lsn, find in ((3, lambda: look(local, remote, 0).damage), (2, lambda: verify(local, remote, REF).faults)):
+        body = remote.get(commit_key(REF, lsn))
+        assert body is not None
+        remote.delete([commit_key(REF, lsn)])
+        assert commit_key(REF, lsn) in str(find())
+        with pytest.raises(DamagedArchiveError, match=f"{lsn}.json"):
+            shipper(local, remote).prove((START_MS * 2, 0))
+        remote.put(commit_key(REF, lsn), body)
+        assert shipper(local, remote).prove((START_MS * 2, 0)).bound is not None
+        assert Catalog(local, REF).known().damage is None
+        assert look(local, remote, 1).damage is None
+
+
+def test_a_restore_over_a_log_that_lacks_a_commit_says_so(local: SqlStore, remote: Remote) -> None:
+    archived(local, remote, pages=3, each=3)
+    remote.delete([commit_key(REF, 2)])
+    done = restore(local, remote, REF, now_ms=START_MS)
+    assert done.holes == [f"{commit_key(REF, 2)}: missing from the log"]

@@ -47,6 +47,7 @@ class Known:
     committed_ms: int | None = None
     checkpoint_lsn: int = 0
     damage: str | None = None
+    damage_in_log: bool | None = None
 
 
 class Catalog(OutboxRows):
@@ -96,6 +97,13 @@ class Catalog(OutboxRows):
         """Sets columns of the stream's row (``checkpoint_lsn``, ``damage``)."""
         with self.writing() as (connection, stream):
             connection.execute(sa.update(streams).where(streams.c.id == stream.id).values(values))
+
+    def damaged(self, faults: Sequence[str], *, in_log: bool) -> str | None:
+        """Remembers what was found wrong (nothing: that all is well), and returns it as remembered. `in_log`: it is
+        commits alone, not segments."""
+        what = "; ".join(faults[:5])[:1000] or None
+        self.set(damage=what, damage_in_log=in_log if what else None)
+        return what
 
     def incarnation(self) -> int:
         """The incarnation that new records belong to."""

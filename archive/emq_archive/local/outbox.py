@@ -48,6 +48,7 @@ NOWHERE = SimpleNamespace(
     committed_ms=None,
     checkpoint_lsn=0,
     damage=None,
+    damage_in_log=None,
     incarnation=0,
 )
 """The row of a stream that this database never heard of."""

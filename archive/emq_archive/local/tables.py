@@ -25,6 +25,7 @@ streams = sa.Table(
     sa.Column("committed_ms", sa.BigInteger),
     sa.Column("checkpoint_lsn", sa.BigInteger, nullable=False, server_default="0"),
     sa.Column("damage", sa.Text),  # what `verify` found, until it finds nothing
+    sa.Column("damage_in_log", sa.Boolean),  # of the log alone: over once its commits are whole again
     sa.UniqueConstraint("queue", "stream", "kind"),
 )
 

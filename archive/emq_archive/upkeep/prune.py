@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from emq_archive.errors import DamagedArchiveError
 from emq_archive.log.commit import Segment
+from emq_archive.log.standing import standing_damage
 from emq_archive.model import StreamId
 from emq_archive.write.ship import LogShipper
 
@@ -21,15 +22,15 @@ def prune(shipper: LogShipper, *, now_ms: int, below: StreamId | None) -> int:
     catalog, keep_ms = shipper.catalog, shipper.policy.local_keep_ms
     if keep_ms is None or below is None or not catalog.old(now_ms - keep_ms, below):
         return 0
-    known = shipper.log.sync()
-    if known.damage is not None:
-        raise DamagedArchiveError(f"nothing is pruned, since the archive is damaged: {known.damage}", fix=RESHIP)
+    shipper.log.sync()
+    if (damage := standing_damage(catalog, shipper.remote)) is not None:
+        raise DamagedArchiveError(f"nothing is pruned, since the archive is damaged: {damage}", fix=RESHIP)
     lsns = catalog.old(now_ms - keep_ms, below)  # a merge that was just read may have moved them
     segments = [segment for segment in catalog.segments() if segment.lsn in lsns]
     lost = missing(shipper, segments)
     if lost:
         what = f"{len(lost)} segments are not in the remote as the log says, the first is {lost[0].key}"
-        catalog.set(damage=what)
+        catalog.damaged([what], in_log=False)
         faults = tuple(segment.key for segment in lost)
         raise DamagedArchiveError(
             f"nothing is pruned or trimmed: {what}", faults=faults, where=shipper.remote.url, fix=RESHIP

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from emq_archive.errors import ArchiveError, DamagedArchiveError
 from emq_archive.local.settle import places_left
 from emq_archive.local.store import SqlStore
+from emq_archive.log.walk import told_missing, walk
 from emq_archive.model import Policy, StreamRef, Writer
 from emq_archive.ports import Remote
 from emq_archive.read.archive import hole
@@ -20,7 +21,7 @@ from emq_ops.protocol import deadline
 @dataclass(slots=True)
 class Restored(Row):
     """How many segments and records came from the remote, how many were here before; `holes`: segments that can't be
-    read, a line each; `state`: whose archive it is."""
+    read and commits that the log lacks, a line each; `state`: whose archive it is."""
 
     queue: str
     stream: str
@@ -56,6 +57,8 @@ def restore(
     # Records that wait here and are in the remote already must not be there twice.
     if not dry_run:
         shipper.match_outbox(Shipped())
+    walked = walk(remote, ref, known, set())
+    done.holes += [*told_missing(walked), *walked.faults]
     segments, erased = list(shipper.catalog.segments()), shipper.catalog.erased()
     for number, segment in enumerate(segments, 1):
         if progress is not None:

@@ -10,6 +10,7 @@ from emq_archive.local.catalog import Catalog
 from emq_archive.local.store import SqlStore
 from emq_archive.log.commit import Segment
 from emq_archive.log.log import CommitLog
+from emq_archive.log.standing import standing_damage
 from emq_archive.model import StreamRef, Writer
 from emq_archive.ports import Remote
 from emq_ops.protocol import deadline
@@ -37,16 +38,19 @@ class Sampled:
 
 def check_some(local: SqlStore, remote: Remote, ref: StreamRef, left: Checked, *, now_ms: int) -> Sampled:
     """Looks whether the head of the log stands as it was read, and reads segments as far as `left` goes, from which it
-    takes. What it finds is remembered as damage: nothing is trimmed or pruned until ``verify`` finds the archive whole.
-    Raises what the stores raise, not what it finds."""
+    takes. What it finds is remembered as damage: nothing is trimmed or pruned until ``verify`` finds the archive whole
+    or, where commits alone were missing, until these are there again. Raises what the stores raise, not what it
+    finds."""
     catalog, found = Catalog(local, ref), Sampled()
     if not catalog.known().lsn:
         return found
     log = CommitLog(catalog, remote, Writer(""))
+    in_log = False
     try:
         log.read()
     except DamagedArchiveError as fault:
         found.faults.append(fault.what)
+        in_log = True
     for segment in catalog.longest_unchecked(left.objects):
         if left.objects <= 0 or (found.objects and segment.bytes > left.bytes):
             break
@@ -61,11 +65,12 @@ def check_some(local: SqlStore, remote: Remote, ref: StreamRef, left: Checked, *
         elif _still_live(log, segment):
             found.faults.append(wrong)
     known = catalog.known()
-    found.damage = known.damage
     if found.faults:
-        found.damage = "; ".join(found.faults[:5])[:1000]
+        in_log = in_log and len(found.faults) == 1 and (known.damage is None or bool(known.damage_in_log))
+        found.damage = catalog.damaged(found.faults, in_log=in_log)
         found.fresh = found.damage != known.damage
-        catalog.set(damage=found.damage)
+    else:
+        found.damage = standing_damage(catalog, remote)
     return found
 
 

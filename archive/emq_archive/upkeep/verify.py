@@ -60,6 +60,7 @@ def verify(
     walked = walk(remote, ref, known, checkpoints)
     found.commits, found.head = walked.commits, walked.hashes.get(walked.last)
     found.faults += [*told_missing(walked), *walked.faults]
+    of_log = len(found.faults)
     if walked.rewritten:
         found.faults.append(f"{commit_key(ref, known.lsn)}: is not the commit that this host saw")
     elif walked.live_at is not None and not walked.missing:
@@ -87,7 +88,7 @@ def verify(
         found.segments += 1
     found.orphans = sum(1 for key in every_key(remote, folder(ref)) if key not in walked.live)
     if known.lsn or found.commits:
-        catalog.set(damage="; ".join(found.faults[:5])[:1000] if found.faults else None)
+        catalog.damaged(found.faults, in_log=len(found.faults) == of_log)
     return found
 
 

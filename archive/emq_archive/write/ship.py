@@ -22,6 +22,7 @@ from emq_archive.log.commit import Change, Commit, Segment, commit_key
 from emq_archive.log.log import RACES, CommitLog
 from emq_archive.log.manifest import write_manifest
 from emq_archive.log.reconcile import Matches, compare
+from emq_archive.log.standing import standing_damage
 from emq_archive.model import FIRST_ID, Policy, StreamId, StreamRef, Writer
 from emq_archive.ports import Remote
 from emq_archive.remote.back import not_kept, read_back
@@ -205,13 +206,14 @@ class LogShipper:
         Raises DamagedArchiveError where the archive is not what its log says."""
         if self.policy.trim_after == "local":
             return Receipt(self.ref, below, trim_after="local")
-        known = self.catalog.known()
-        if known.damage is not None:
+        damage = standing_damage(self.catalog, self.remote)
+        if damage is not None:
             raise DamagedArchiveError(
-                f"the archive of {self.ref} is damaged, so nothing is trimmed: {known.damage}",
+                f"the archive of {self.ref} is damaged, so nothing is trimmed: {damage}",
                 where=self.remote.url,
                 fix="mend it, then run `emq-ops archive verify`",
             )
+        known = self.catalog.known()
         waits = self.local.outbox(self.ref).first
         bound = below if waits is None or below is None else min(below, waits)
         if bound is not None and bound > start:
