@@ -15,7 +15,7 @@ from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import Server
 from emq_ops.protocol.transitions import enqueue, reads
 from emq_ops.worker import Backoff, Consumer, ConsumerSettings
-from tests.support.consuming import eventually, lapse, records
+from tests.support.consuming import lapse, records
 from tests.support.handlers import obedient
 from tests.support.invariants import violations
 from tests.support.proxy import Proxy, RespProxy, anything
@@ -105,7 +105,9 @@ def test_killed_at_every_request(server: Server, proxy: RespProxy, zygote: Zygot
         proxy.forget()
         fault = proxy.arm(kind, at=k, match=anything, pid=zygote.pid)
         worker = start_worker(zygote, proxy.url, q.name, OBEDIENT, until_idle=False, **OPTIONS)
-        eventually(lambda fault=fault, wanted=wanted: fault.fired or not open_jobs(q, wanted), "killed, or all done")
+        until = time.monotonic() + 20
+        while worker.poll(0.03) is None and (fault.fired or open_jobs(q, wanted)):
+            assert time.monotonic() < until, "neither killed nor done"
         if not fault.fired:
             proxy.disarm()
             worker.signal(signal.SIGTERM)
