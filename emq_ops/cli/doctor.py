@@ -112,10 +112,11 @@ def foundations_of(context: CommandContext, queues: list[str], ledger: Ledger | 
     """What is wrong with what the product rests on, as far as it is configured."""
     if context.wiring.archive_local is None:
         return []
-    from emq_ops.audit.doctor.foundations import examine_archive, examine_disk
+    from emq_ops.audit.doctor.foundations import examine_archive, examine_disk, examine_rights
 
     files = [file_of(url) for url in (context.wiring.state_url, context.local_url)]
-    found = examine_disk([Path(file).parent for file in files if file is not None])
+    databases = [Path(file) for file in files if file is not None]
+    found = examine_disk([file.parent for file in databases])
     try:
         with contextlib.ExitStack() as stack:
             local = stack.enter_context(context.local_for_a_look())
@@ -124,7 +125,7 @@ def foundations_of(context: CommandContext, queues: list[str], ledger: Ledger | 
             found += examine_archive(local, remote, queues, states_of(ledger) if ledger is not None else ())
     except EmqError as fault:
         found.append(Finding("", "archive_unreadable", context.local_url.encode(), str(fault)))
-    return found
+    return found + examine_rights(databases)  # what was opened, was tightened
 
 
 def _code(diagnosis: Diagnosis) -> int:

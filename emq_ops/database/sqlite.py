@@ -41,6 +41,8 @@ def open_sqlite(url: URL, profile: Profile) -> Engine:
             raise DatabaseError(told, where=str(path.parent), fix="check the path and rights") from fault
         with contextlib.suppress(OSError):  # it is there, or SQLite says what is wrong
             os.close(files.create_privately(path))
+        for name in ("", "-wal", "-shm", "-journal"):
+            files.tighten(f"{path}{name}")
         url = url.set(database=str(path))
     engine = create_engine(url, connect_args={"timeout": profile.busy, "check_same_thread": False})
     busy_ms = int(1000 * profile.busy)

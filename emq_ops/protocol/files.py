@@ -47,10 +47,41 @@ def settle(fd_or_path: int | Path, *, folder: bool = False, mode: int | None = N
     os.chmod(fd_or_path, mode)
 
 
+OURS = ".emq"
+"""A folder of this name is ours alone, whoever made it."""
+
+
+def tighten(path: Path, *, folder: bool = False) -> None:
+    """Takes from what is there, and is our user's, the rights that it would not be made with today: an earlier version
+    went by the umask. What it is not allowed to change stays as it is (`loose` tells)."""
+    if loose(path, folder=folder) is not None:
+        with contextlib.suppress(OSError):
+            settle(path, folder=folder)
+
+
+def loose(path: Path, *, folder: bool = False) -> str | None:
+    """Whose rights on what is there are more than it would be made with today, in words; None where nobody's are, or
+    nothing is there."""
+    try:
+        found = os.lstat(path)
+    except OSError:
+        return None
+    if not (stat.S_ISDIR(found.st_mode) if folder else stat.S_ISREG(found.st_mode)):
+        return None
+    shared = stat.S_IRWXG if _group and found.st_gid == _group[0] else 0
+    more = stat.S_IMODE(found.st_mode) & 0o077 & ~shared
+    if not more:
+        return None
+    who = "everybody" if more & 0o007 else f"group {found.st_gid}"
+    return f"{who} may {'write' if more & 0o022 else 'read'} it"
+
+
 def make_private(folder: Path) -> list[str]:
-    """Makes a folder, and those above it that are missing; one that is there stays as it is. Returns the folders that
-    were made, the uppermost first. Raises OSError."""
+    """Makes a folder, and those above it that are missing; one that is there stays as it is, but for an ``.emq``, which
+    is for us alone. Returns the folders that were made, the uppermost first. Raises OSError."""
     path = os.path.abspath(folder)
+    if os.path.basename(path) == OURS:
+        tighten(path, folder=True)
     missing = []
     while not os.path.lexists(path):
         missing.append(path)

@@ -12,7 +12,7 @@ import pytest
 from emq_archive.local.catalog import Catalog
 from emq_archive.local.store import open_local
 from emq_archive.model import StreamRef
-from emq_ops.audit.doctor.foundations import LOW_BYTES, examine_disk
+from emq_ops.audit.doctor.foundations import LOW_BYTES, examine_disk, examine_rights
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import Server
 from tests.support.cli import emq
@@ -86,3 +86,11 @@ def test_a_disk_that_is_nearly_full(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage(10 * LOW_BYTES, 9 * LOW_BYTES, LOW_BYTES - 1))
     [finding] = examine_disk([tmp_path / "not" / "made", tmp_path / "not" / "made"])
     assert (finding.kind, finding.detail) == ("disk_low", "99 MiB are free")
+
+
+def test_a_database_that_others_may_read_is_told(tmp_path: Path) -> None:
+    (tmp_path / "state.db").touch(0o600)
+    assert examine_rights([tmp_path / "state.db", tmp_path / "none"]) == []
+    (tmp_path / "state.db").chmod(0o644)
+    [finding] = examine_rights([tmp_path / "state.db"])
+    assert (finding.kind, finding.detail) == ("open_file", "everybody may read it")

@@ -67,6 +67,31 @@ def test_nobody_else_reads_what_is_written(site: Path, valkey: Valkey) -> None:
         assert mode == ("0o700" if Path(path).is_dir() else "0o600"), path
 
 
+@pytest.mark.parametrize("named", [False, True], ids=["nobody", "a group"])
+def test_what_an_earlier_version_left_open_is_tightened(site: Path, valkey: Valkey, named: bool) -> None:
+    if named and os.geteuid() != 0:
+        pytest.skip("needs to give files to a group that the user is not in")
+    said = f", group: {GROUP.gr_name}" if named else ""
+    run_all(valkey.url, said)
+    opened = [Path(".emq"), Path(".emq/bucket"), *Path(".emq").glob("*.db*")]
+    assert len(opened) >= 4
+    for path in opened:
+        path.chmod(0o777 if path.is_dir() else 0o666)
+    assert main(["archive", "fold", "orders"]) == 0
+    assert main(["history"]) == 0
+    for path in opened:
+        want = (0o770 if named else 0o700) if path.is_dir() else (0o660 if named else 0o600)
+        assert oct(path.stat().st_mode & 0o7777) == oct(want), path
+
+
+def test_what_is_somebody_elses_is_told(tmp_path: Path) -> None:
+    (tmp_path / "f").touch()
+    for mode, said in ((0o604, "everybody may read it"), (0o620, "may write it"), (0o600, None)):
+        (tmp_path / "f").chmod(mode)
+        found = files.loose(tmp_path / "f")
+        assert found is None if said is None else said in str(found)
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs to give files to a group that the user is not in")
 def test_a_group_reads_it_where_the_config_says_so(site: Path, valkey: Valkey) -> None:
     for path, (mode, group) in run_all(valkey.url, f", group: {GROUP.gr_name}").items():

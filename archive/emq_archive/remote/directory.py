@@ -32,7 +32,10 @@ def open_url(parts: SplitResult, base: Path | None, _options: object, _renew: ob
     path = unquote(parts.path)
     if not path:
         raise BadInputError("no folder is named", where="--remote", fix=fix)
-    return DirectoryRemote((base or Path.cwd()) / Path(path).expanduser())
+    root = (base or Path.cwd()) / Path(path).expanduser()
+    if (root / _TEMP).is_dir():  # ours; nobody gets at the objects in it, whatever theirs allow
+        files.tighten(root, folder=True)
+    return DirectoryRemote(root)
 
 
 class DirectoryRemote:

@@ -13,6 +13,7 @@ from emq_archive.log.commit import commit_key
 from emq_archive.model import StreamRef
 from emq_archive.ports import Remote
 from emq_ops.audit.doctor.finding import Finding
+from emq_ops.protocol import files
 from emq_ops.protocol.errors import EmqError
 
 SAMPLE = 20
@@ -57,6 +58,12 @@ def _examine_stream(
                 yield Finding(ref.queue, "archive_damaged", segment.key.encode(), said)
     except EmqError as fault:
         yield Finding(ref.queue, "store_unreachable", name, str(fault))
+
+
+def examine_rights(databases: Iterable[Path]) -> list[Finding]:
+    """Databases that others may get at; those of ours were tightened when they were opened."""
+    told = ((path, files.loose(path)) for path in dict.fromkeys(databases))
+    return [Finding("", "open_file", str(path).encode(), said) for path, said in told if said is not None]
 
 
 def examine_disk(folders: Iterable[Path]) -> list[Finding]:

@@ -120,6 +120,7 @@ _ALL = (
     DamageKind("archive_unreadable", "the archive's local database can't be opened", None, False),
     DamageKind("store_unreachable", "the object store does not answer, or refuses: nothing is shipped", None, False),
     DamageKind("disk_low", "the disk below the state or the archive is nearly full: passes will stop", None, False),
+    DamageKind("open_file", "a database that others may read or write, and that is not ours to tighten", None, False),
     DamageKind("reserved_key", "a key under {emq}: other than the version: that space is the wire's own", None, False),
 )
 KINDS: dict[str, DamageKind] = {kind.name: kind for kind in _ALL}

@@ -112,6 +112,7 @@ class Embedded(Topology):
             with contextlib.suppress(FileExistsError):
                 os.mkdir(self._folder, 0o700)  # for us alone, whoever may read the rest
             self._check_folder()
+            os.chmod(self._folder, 0o700)
             with self._starting():
                 if self._users is None:
                     fd = guardian.lock_file(self._folder, "users.lock")
