@@ -23,7 +23,7 @@ TASKS = (
 )
 SHORT = ("held", "maintenance")
 """Columns of a table, where there is something to tell in them."""
-DAEMONS = ("daemon", "since", "seen", "revision", "leads", "waiting", "running", "away")
+DAEMONS = ("daemon", "since", "seen", "revision", "leads", "waiting", "running", "away", "behind", "longest_s")
 
 
 @app.command()

@@ -24,9 +24,10 @@ from emq_ops.config.wiring import Wiring
 from emq_ops.daemon import clock
 from emq_ops.daemon.alerting import Alerting
 from emq_ops.daemon.applied import NothingAppliedError
-from emq_ops.daemon.daemon import Daemon, Surroundings
+from emq_ops.daemon.daemon import Daemon
 from emq_ops.daemon.events import StateFault
 from emq_ops.daemon.log import EventLog
+from emq_ops.daemon.notify import Surroundings
 from emq_ops.daemon.once import run_due
 from emq_ops.daemon.status import task_rows
 from emq_ops.daemon.tasks import task_set

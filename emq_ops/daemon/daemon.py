@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 
 from emq_ops.config.models import DaemonSection
-from emq_ops.daemon import clock
+from emq_ops.daemon import behind, clock
 from emq_ops.daemon.applied import AppliedRevision, MakeStores, Successor
+from emq_ops.daemon.behind import Behind
 from emq_ops.daemon.chores import Chore, Chores
 from emq_ops.daemon.digest import EVERY_SECONDS, Digest
-from emq_ops.daemon.dispatch import Dispatcher, Sizes
+from emq_ops.daemon.dispatch import Dispatcher
 from emq_ops.daemon.events import (
     ClockStepped,
     DaemonStarted,
@@ -25,7 +24,8 @@ from emq_ops.daemon.events import (
     TaskMissed,
 )
 from emq_ops.daemon.leads import Leads
-from emq_ops.daemon.notify import ReadyFile, sd_notify
+from emq_ops.daemon.notify import ReadyFile, Surroundings, sd_notify
+from emq_ops.daemon.pools import Sizes
 from emq_ops.daemon.progress import EVERY_MS, ProgressBook
 from emq_ops.daemon.requests import serve
 from emq_ops.daemon.settings import at_next_start
@@ -50,17 +50,6 @@ from emq_ops.protocol.server import Server
 TURN_SECONDS = 0.1
 SILENT_SECONDS = 40.0
 """A daemon that wrote nothing into the state for so long is not well, whatever it believes."""
-
-
-@dataclass(frozen=True, slots=True)
-class Surroundings:
-    """What a daemon tells, and is told by, the process around it. `ready`: a file that is there while it is ready;
-    `follow_file`: called twice a second where it follows a config file (``--watch``); `followed`: told of each revision
-    that is taken over later on."""
-
-    ready: Path | None = None
-    follow_file: Callable[[], None] | None = None
-    followed: Callable[[Revision], None] = lambda _revision: None
 
 
 class Daemon:
@@ -105,6 +94,7 @@ class Daemon:
         )
         self.probe = self.dispatcher.probe
         self.timers = Timers(self.dispatcher.cue, self._missed)
+        self.behind = Behind(self.dispatcher, self.timers, ledger, emit)
 
     @property
     def revision(self) -> Revision:
@@ -147,6 +137,7 @@ class Daemon:
         if fault is None and silent > SILENT_SECONDS:
             fault = f"nothing was written into the state for {silent:.0f} s"
         ok = not (self.leads.away or fault or self.applied.refused)
+        facts["behind"] = self.behind.count
         return {"ok": ok, **facts, "refused_revision": self.applied.refused, "state_fault": fault}
 
     def alive(self) -> bool:
@@ -162,6 +153,7 @@ class Daemon:
             Chore(0.5, self._serve),
             Chore(0.5, self._mind_the_clock),
             Chore(5.0, self._beat),
+            Chore(behind.EVERY_SECONDS, self.behind.look),
             Chore(EVERY_MS / 1000, self._flush),
             Chore(30.0, self._rescan),
             Chore(3600.0, self._prune, clock.steady() + 60),
@@ -253,6 +245,7 @@ class Daemon:
 
     def _beat(self) -> None:
         facts = {"waiting": self.dispatcher.waiting, "running": self.dispatcher.running, "away": self.leads.away}
+        facts |= {"behind": self.behind.count, "longest_s": round(self.behind.longest_s)}
         marks.beat(
             self.ledger,
             marks.Living(who(), self._started_ms, clock.now_ms(), self.revision.number, self.leads.led, facts),

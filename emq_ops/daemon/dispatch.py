@@ -6,13 +6,13 @@ import contextlib
 import queue
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Protocol
 
 from emq_ops.daemon import clock
 from emq_ops.daemon.backoff import retry_ms
 from emq_ops.daemon.events import TaskFailed, TaskLate
-from emq_ops.daemon.pools import ThreadPool
+from emq_ops.daemon.pools import Sizes, ThreadPool
 from emq_ops.daemon.probe import Probe
 from emq_ops.daemon.progress import ProgressBook
 from emq_ops.daemon.tasks import PassTask
@@ -41,15 +41,6 @@ class Leases(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Sizes:
-    """`threads`: for passes that talk to the server alone; `archive_threads`: for those that may wait for a store."""
-
-    threads: int
-    archive_threads: int
-    backoff_ms: int
-
-
 class Dispatcher:
     """Holds what is due and what runs."""
 
@@ -67,6 +58,7 @@ class Dispatcher:
         self._pending: dict[Key, Cue] = {}
         self._retry_at: dict[Key, float] = {}
         self._running: set[Key] = set()
+        self._due_since: dict[Key, float] = {}  # until the run begins
         self._lock = threading.Lock()
         self._ending = threading.Event()
 
@@ -84,6 +76,7 @@ class Dispatcher:
                 if task is None:
                     del self._pending[key]
                     self._retry_at.pop(key, None)
+                    self._due_since.pop(key, None)
                 else:
                     self._pending[key] = replace(self._pending[key], task=task)
 
@@ -152,6 +145,16 @@ class Dispatcher:
                 late = max(waiting.late_ms, cue.late_ms)
                 cue = replace(cue, late_ms=late, skipped=cue.skipped + waiting.skipped + 1)
             self._pending[cue.task.key] = cue
+            self._due_since.setdefault(cue.task.key, clock.steady() - cue.late_ms / 1000)
+
+    def due_for(self) -> dict[Key, float]:
+        """For how many seconds each run has been due that could begin and did not. What waits after a fault, for its
+        lease or for its server is none of them."""
+        now = clock.steady()
+        with self._lock:
+            excused = self._retry_at.keys() | self._put_off_until.keys()
+            found = {key: now - since for key, since in self._due_since.items() if key not in excused}
+        return {key: age for key, age in found.items() if self.leases.ready(key[0])}
 
     def _note_late(self, cue: Cue) -> None:
         if cue.late_ms >= LATE_MS and cue.task.key not in self._retry_at:
@@ -161,6 +164,7 @@ class Dispatcher:
         with self._lock:
             if self._pending.get(cue.task.key) is cue:
                 del self._pending[cue.task.key]
+                self._due_since.pop(cue.task.key, None)
 
     def _start(self, cue: Cue) -> None:
         with self._lock:
@@ -177,6 +181,7 @@ class Dispatcher:
         try:
             with self._lock:
                 now = self._tasks.get(task.key)
+                self._due_since.pop(task.key, None)
             if now is None:
                 return  # it waited for a thread, and is ours no more
             late_ms = cue.late_ms + int((clock.steady() - since) * 1000)

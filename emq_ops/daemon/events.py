@@ -57,6 +57,11 @@ class TaskLate(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class CaughtUp(Event):
+    """After an alert ``behind``: no run is due for long any more."""
+
+
+@dataclass(frozen=True, slots=True)
 class TaskFailed(Event):
     """A run failed, `failures` times in a row now; the next try is after `retry_ms`."""
 

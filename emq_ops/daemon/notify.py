@@ -5,8 +5,11 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
+from emq_ops.deploy.store.revisions import Revision
 from emq_ops.protocol import files
 from emq_ops.protocol.errors import BadInputError
 
@@ -48,3 +51,14 @@ class ReadyFile:
         if self.path is not None:
             with contextlib.suppress(OSError):
                 self.path.unlink(missing_ok=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a daemon tells, and is told by, the process around it. `ready`: a file that is there while it is ready;
+    `follow_file`: called twice a second where it follows a config file (``--watch``); `followed`: told of each revision
+    that is taken over later on."""
+
+    ready: Path | None = None
+    follow_file: Callable[[], None] | None = None
+    followed: Callable[[Revision], None] = lambda _revision: None

@@ -7,6 +7,16 @@ import queue
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """`threads`: for passes that talk to the server alone; `archive_threads`: for those that may wait for a store."""
+
+    threads: int
+    archive_threads: int
+    backoff_ms: int
 
 
 class ThreadPool:

@@ -14,7 +14,7 @@ from emq_ops.deploy.store.revisions import Revision
 from emq_ops.ledger import marks
 from emq_ops.ledger.ledger import Ledger
 from emq_ops.passes.lease.owner import lease_info_of
-from emq_ops.policy.triggers import Cron
+from emq_ops.policy.triggers import Cron, Interval
 from emq_ops.protocol.errors import EmqError
 from emq_ops.protocol.keyspace import keys_of
 from emq_ops.protocol.server import Server
@@ -43,8 +43,9 @@ def leaders(server: Server, queues: list[str]) -> dict[str, str]:
 
 def task_rows(server: Server, ledger: Ledger, revision: Revision, env: Mapping[str, str]) -> list[dict[str, Any]]:
     """One row a task of the revision: leader, last and next run (UTC), `overdue_ms`: for how long the next run has been
-    due. A daemon that is alive writes idle runs down every `EVERY_MS`; within that nothing is overdue. Of the queue:
-    the hold and the maintenance window that stand (`emq_ops.daemon.restrictions.FIELDS`)."""
+    due. A daemon that is alive writes idle runs down every `EVERY_MS`; within that nothing is overdue. A first run is
+    due within an interval from the daemon's start. Of the queue: the hold and the maintenance window that stand
+    (`emq_ops.daemon.restrictions.FIELDS`)."""
     live: list[str] = []
     moment = clock.now_ms()
     try:
@@ -56,6 +57,7 @@ def task_rows(server: Server, ledger: Ledger, revision: Revision, env: Mapping[s
     stands = active_restrictions(ledger, revision.document, env, moment)
     found = task_set(revision.document, live, env)
     known, now = marks.load(ledger), clock.now_ms()
+    since = {one.holder: one.started_ms for one in marks.living(ledger, now)}
     rows = []
     for key in sorted(found.tasks):
         task, mark = found.tasks[key], known.get(key)
@@ -64,16 +66,19 @@ def task_rows(server: Server, ledger: Ledger, revision: Revision, env: Mapping[s
             due = clock.ms_of(task.schedule.trigger.next_fire(clock.at(mark.due_ms)))
         elif mark is None and isinstance(task.schedule.trigger, Cron):
             due = clock.ms_of(task.schedule.trigger.next_fire(clock.at(now)))  # an interval's first run is at once
+        leader, trigger = led.get(task.queue, ""), task.schedule.trigger
+        started = since.get(leader) if mark is None else None
+        first = started + trigger.ms if started is not None and isinstance(trigger, Interval) else None
         rows.append(
             {
                 "queue": task.queue,
                 "task": task.name,
-                "leader": led.get(task.queue, ""),
+                "leader": leader,
                 "every": task.schedule.trigger.text,
                 "last": instant(mark.started_ms) if mark is not None and mark.started_ms else None,
                 "next": instant(due) if due is not None else "at once",
                 "late_ms": mark.late_ms if mark is not None else None,
-                "overdue_ms": _overdue(now, due, led.get(task.queue, "")),
+                "overdue_ms": _overdue(now, due if first is None else first, leader),
                 "runs": mark.runs if mark is not None else 0,
                 "missed": mark.missed if mark is not None else 0,
                 "skipped": mark.skipped if mark is not None else 0,

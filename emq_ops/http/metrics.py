@@ -32,7 +32,9 @@ class Tasks:
         quiet = GaugeMetricFamily(
             "emq_ops_queue_maintenance", "1 inside a maintenance window: stalls don't count", labels=["queue"]
         )
+        overdue = GaugeMetricFamily("emq_ops_tasks_overdue", "Tasks whose next run is overdue")
         queues: dict[str, dict[str, Any]] = {}
+        count = 0
         for row in self._rows():
             names = [row["queue"], row["task"]]
             runs.add_metric(names, row["runs"])
@@ -40,12 +42,14 @@ class Tasks:
             failing.add_metric(names, row["failures"])
             late.add_metric(names, (row["late_ms"] or 0) / 1000)
             lag.add_metric(names, (row["overdue_ms"] or 0) / 1000)
+            count += bool(row["overdue_ms"])
             queues[row["queue"]] = row
+        overdue.add_metric([], count)
         for queue, row in queues.items():
             led.add_metric([queue], float(bool(row["leader"])))
             held.add_metric([queue], float(row["held_until_ms"] is not None))
             quiet.add_metric([queue], float(row["maintenance_until_ms"] is not None))
-        return [runs, missed, failing, late, lag, led, held, quiet]
+        return [runs, missed, failing, late, lag, overdue, led, held, quiet]
 
 
 def text(rows: Rows) -> bytes:

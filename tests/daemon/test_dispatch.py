@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from emq_ops.daemon.dispatch import Dispatcher, Sizes
+from emq_ops.daemon.dispatch import Dispatcher
 from emq_ops.daemon.events import TaskLate
+from emq_ops.daemon.pools import Sizes
 from emq_ops.daemon.progress import ProgressBook
 from emq_ops.daemon.requests import serve
 from emq_ops.daemon.tasks import PassTask, tasks_of_queue
