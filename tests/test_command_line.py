@@ -229,6 +229,22 @@ def test_ps_tells_what_is_held_until_when_and_by_whom(site: Server) -> None:
     assert "was not held" in emq("release", "orders").err
 
 
+def test_ps_shows_what_the_state_knows_while_the_server_is_away(site: Server) -> None:
+    assert emq("apply", "--yes").code == 0
+    known = {row["task"] for row in emq("ps", "--output", "json").json}
+    ran = emq("ps", "--url", "unix:///nowhere/at/all", "--output", "json")
+    assert (ran.code, {row["task"] for row in ran.json}) == (0, known)
+    assert "leaders are not known" in ran.err
+
+
+def test_undo_of_a_lost_states_run_names_the_way_back(site: Server) -> None:
+    """The archive has what that run took away, and the run's id says since when."""
+    run = ids.mint("RUN")
+    ran = emq("undo", run)
+    assert ran.code == 4
+    assert f"`emq-ops archive rehydrate QUEUE dead --from {ids.parse(run).unix_ms}`" in ran.err
+
+
 def test_ps_tells_of_holds_that_no_row_can_show(site: Server) -> None:
     """Of a queue that has no task, and before anything was applied."""
     enqueue(Queue(site, "mail"), ids.mint(), b"x")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
@@ -14,15 +14,15 @@ from emq_ops.audit.doctor.consult import consult, treat
 from emq_ops.audit.doctor.mend import may_mend
 from emq_ops.cli.context import CommandContext
 from emq_ops.cli.deploying import ask
+from emq_ops.cli.doctor_foundations import foundations_of, state_of
 from emq_ops.cli.exits import EXIT_CHANGES, EXIT_UNREACHABLE
 from emq_ops.cli.options import new_app
 from emq_ops.cli.output import emit_one, emit_rows, say
 from emq_ops.cli.queues import chosen
-from emq_ops.database.profile import file_of
+from emq_ops.database.errors import DatabaseError
 from emq_ops.ledger.ledger import Ledger
-from emq_ops.ledger.ownership import states_of
 from emq_ops.passes.lease.holder import who
-from emq_ops.protocol.errors import EmqError, one_line
+from emq_ops.protocol.errors import UnreachableError, one_line
 
 app = new_app()
 
@@ -64,7 +64,9 @@ def doctor(
     """Find what no transition repairs, and with --fix mend what is safe.
 
     Reads by bounded scans, beside running workers; each finding is confirmed in one script. Exit 0: nothing is left to
-    mend; 2: something is; 3: nothing is, but for queues whose slot a Cluster is moving, which are not judged.
+    mend; 2: something is; 3: the server does not answer (the rest was looked at), or nothing is left but queues whose
+    slot a Cluster is moving, which are not judged. Looked at are also the state, the archive's two sides (heads of logs
+    and a sample of segments), leases, tasks that are overdue, clocks and disk space.
     """
     context = CommandContext.of(ctx)
     if kinds:
@@ -72,13 +74,22 @@ def doctor(
         context.emit_rows(rows, ["kind", "safe", "meaning", "mending"])
         return
     wanted, asked = kinds_named(only or []), kinds_named(also or [])
-    with context.server("doctor") as server, context.ledger_if_there() as ledger:
-        names = chosen(context, queues or (), {*server.queues(), *context.layers.literals}, server)
+    unusable: list[Finding] = []
+    with contextlib.ExitStack() as stack:
+        ledger = stack.enter_context(state_of(context, unusable))
+        try:
+            server = stack.enter_context(context.server("doctor"))
+            names = chosen(context, queues or (), {*server.queues(), *context.layers.literals}, server)
+        except UnreachableError as fault:
+            _show_without_server(context, fault, unusable, queues or (), ledger, wanted)
+            raise typer.Exit(EXIT_UNREACHABLE) from None
         diagnosis = consult(server, names, ledger, listed=wanted | asked)
-        diagnosis.findings += foundations_of(context, names, ledger)
+        diagnosis.findings += [*unusable, *foundations_of(context, server, names, ledger)]
         diagnosis = _only(diagnosis, wanted)
         mendable = [finding for finding in diagnosis.findings if may_mend(finding, asked)]
         acting = fix and not dry_run and bool(mendable)
+        if acting and unusable:
+            raise DatabaseError(unusable[0].detail, fix="mends are written down: mend the state first")
         document = _document(diagnosis, asked)
         if context.output == "json" and not acting:
             emit_one(document, "json")
@@ -98,7 +109,7 @@ def doctor(
             outcomes.append(outcome)
             say(_format_outcome(outcome))
         left = consult(server, names, ledger, listed=wanted | asked)
-        left.findings += foundations_of(context, names, ledger)
+        left.findings += [*unusable, *foundations_of(context, server, names, ledger)]
         left = _only(left, wanted)
     if context.output == "json":
         emit_one(
@@ -108,24 +119,23 @@ def doctor(
     raise typer.Exit(_code(left))
 
 
-def foundations_of(context: CommandContext, queues: list[str], ledger: Ledger | None) -> list[Finding]:
-    """What is wrong with what the product rests on, as far as it is configured."""
-    if context.wiring.archive_local is None:
-        return []
-    from emq_ops.audit.doctor.foundations import examine_archive, examine_disk, examine_rights
-
-    files = [file_of(url) for url in (context.wiring.state_url, context.local_url)]
-    databases = [Path(file) for file in files if file is not None]
-    found = examine_disk([file.parent for file in databases])
-    try:
-        with contextlib.ExitStack() as stack:
-            local = stack.enter_context(context.local_for_a_look())
-            there = context.wiring.archive_remote is not None
-            remote = stack.enter_context(context.remote()) if there else None
-            found += examine_archive(local, remote, queues, states_of(ledger) if ledger is not None else ())
-    except EmqError as fault:
-        found.append(Finding("", "archive_unreadable", context.local_url.encode(), str(fault)))
-    return found + examine_rights(databases)  # what was opened, was tightened
+def _show_without_server(
+    context: CommandContext,
+    fault: UnreachableError,
+    unusable: list[Finding],
+    queues: Sequence[str],
+    ledger: Ledger | None,
+    wanted: frozenset[str],
+) -> None:
+    """What can be said while the server does not answer: of the state, the archive and the disk."""
+    names = [*queues] or sorted(context.layers.literals)
+    diagnosis = Diagnosis(queues=names)
+    diagnosis.findings = [Finding("", "server_unreachable", (fault.where or "").encode(), str(fault)), *unusable]
+    diagnosis.findings += foundations_of(context, None, names, ledger)
+    diagnosis = _only(diagnosis, wanted)
+    if context.output == "json":
+        emit_one(_document(diagnosis, frozenset()), "json")
+    _show(diagnosis, context.output, frozenset())
 
 
 def _code(diagnosis: Diagnosis) -> int:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import contextlib
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Annotated
 
 import typer
@@ -11,10 +12,13 @@ from emq_ops.cli.context import CommandContext
 from emq_ops.cli.deploying import server_wiring
 from emq_ops.cli.options import new_app
 from emq_ops.cli.output import Row, emit_rows, say
+from emq_ops.config.wiring import Wiring
 from emq_ops.daemon.restrictions import FIELDS, ActiveRestriction, active_restrictions, asked_for, format_span
 from emq_ops.daemon.status import daemon_rows, now_of, task_rows
 from emq_ops.daemon.tasks import task_set
 from emq_ops.deploy.store import revisions
+from emq_ops.protocol.errors import UnreachableError
+from emq_ops.protocol.server import Server
 
 app = new_app()
 TASKS = (
@@ -31,7 +35,10 @@ def ps(
     ctx: typer.Context,
     daemons: Annotated[bool, typer.Option("--daemons", help="The daemons instead of the tasks.")] = False,
 ) -> None:
-    """Show each task: its leader, last and next run, how late, failures in a row; or the living daemons."""
+    """Show each task: its leader, last and next run, how late, failures in a row; or the living daemons.
+
+    While the server is away what the state knows is shown, without leaders, and a line says so (exit 0).
+    """
     context = CommandContext.of(ctx)
     wiring = context.wiring
     with context.ledger() as ledger:
@@ -43,11 +50,11 @@ def ps(
             say("emq-ops: nothing was applied yet (emq-ops apply)")
             context.emit_rows([], TASKS)
             if any(asked_for(ledger)):
-                with context.server("ps") as server:
+                with _server(wiring) as server:
                     _tell(active_restrictions(ledger, None, wiring.env, now_of(server)))
             return
         where = server_wiring(context, revision)
-        with where.connect("ps") as server:
+        with _server(where) as server:
             rows = task_rows(server, ledger, revision, where.env)
             stands = active_restrictions(ledger, revision.document, where.env, now_of(server))
         if context.output == "table":
@@ -58,6 +65,20 @@ def ps(
             say(f"emq-ops: {queue}: does not run in this environment: {fault}")
         queues = {row["queue"] for row in rows}
         _tell([one for one in stands if not any(one.covers(queue) for queue in queues)])
+
+
+@contextlib.contextmanager
+def _server(where: Wiring) -> Iterator[Server | None]:
+    """The server; None where it does not answer, which is told."""
+    with contextlib.ExitStack() as stack:
+        server = None
+        try:
+            server = stack.enter_context(where.connect("ps"))
+            server.read("TIME")
+        except UnreachableError as fault:
+            server = None
+            say(f"emq-ops: {fault}: leaders are not known; the rest is what the state knows")
+        yield server
 
 
 def _has(rows: Sequence[Row], kind: str) -> bool:

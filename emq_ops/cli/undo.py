@@ -13,9 +13,12 @@ from emq_ops.cli.exits import EXIT_ERROR
 from emq_ops.cli.options import new_app
 from emq_ops.cli.output import say
 from emq_ops.ledger import runs
+from emq_ops.ledger.ledger import Ledger
 from emq_ops.passes.acts.declared import RATE
 from emq_ops.passes.acts.options import ActOptions
 from emq_ops.passes.acts.undo import TRIM, preview_undo, undo_run
+from emq_ops.protocol import ids
+from emq_ops.protocol.errors import BadInputError
 
 app = new_app()
 
@@ -35,6 +38,7 @@ def undo(
     """
     context = CommandContext.of(ctx)
     with context.ledger() as ledger:
+        _require_run(ledger, run)
         if dry_run:
             show_act(context, preview_undo(ledger, run))
             say("nothing was changed")
@@ -49,3 +53,15 @@ def undo(
     show_act(context, report)
     if report.selected and not report.done:
         raise typer.Exit(EXIT_ERROR)
+
+
+def _require_run(ledger: Ledger, run: str) -> None:
+    """Raises BadInputError for a run that this state has not, with the way back of what a lost state's run took."""
+    began = ids.parse(ids.require(run, "RUN")).unix_ms
+    if runs.find(ledger, run) is None:
+        raise BadInputError(
+            f"no run {run}; it began {ids.at(began):%Y-%m-%dT%H:%M:%SZ}",
+            where=ledger.where,
+            fix="see `emq-ops runs ls`; if it was a run of a state that is lost, the jobs that it took away are in the "
+            f"archive: `emq-ops archive rehydrate QUEUE dead --from {began}` (add --job JOB, or --to)",
+        )

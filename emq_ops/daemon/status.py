@@ -11,7 +11,7 @@ from emq_ops.daemon.restrictions import active_restrictions, fields_of
 from emq_ops.daemon.tasks import task_set
 from emq_ops.deploy.model import instant
 from emq_ops.deploy.store.revisions import Revision
-from emq_ops.ledger import marks
+from emq_ops.ledger import interruptions, marks
 from emq_ops.ledger.ledger import Ledger
 from emq_ops.passes.lease.owner import lease_info_of
 from emq_ops.policy.triggers import Cron, Interval
@@ -20,8 +20,10 @@ from emq_ops.protocol.keyspace import keys_of
 from emq_ops.protocol.server import Server
 
 
-def now_of(server: Server) -> int:
-    """The server's clock, unix ms; this host's while the server is away."""
+def now_of(server: Server | None) -> int:
+    """The server's clock, unix ms; this host's while the server is away (None, or it does not answer)."""
+    if server is None:
+        return clock.now_ms()
     try:
         seconds, micros = server.read("TIME")
     except EmqError:
@@ -41,16 +43,21 @@ def leaders(server: Server, queues: list[str]) -> dict[str, str]:
     return found
 
 
-def task_rows(server: Server, ledger: Ledger, revision: Revision, env: Mapping[str, str]) -> list[dict[str, Any]]:
+def task_rows(
+    server: Server | None, ledger: Ledger, revision: Revision, env: Mapping[str, str]
+) -> list[dict[str, Any]]:
     """One row a task of the revision: leader, last and next run (UTC), `overdue_ms`: for how long the next run has been
     due. A daemon that is alive writes idle runs down every `EVERY_MS`; within that nothing is overdue. A first run is
     due within an interval from the daemon's start. Of the queue: the hold and the maintenance window that stand
-    (`emq_ops.daemon.restrictions.FIELDS`)."""
+    (`emq_ops.daemon.restrictions.FIELDS`). Where the server is away (`server` None, or it does not answer) what the
+    state knows is told, without leaders."""
     live: list[str] = []
     moment = clock.now_ms()
+    led: dict[str, str] = {}
     try:
-        live = server.queues()
-        led = leaders(server, task_set(revision.document, live, env).queues)
+        live = server.queues() if server is not None else interruptions.contacted_queues(ledger)
+        if server is not None:
+            led = leaders(server, task_set(revision.document, live, env).queues)
         moment = now_of(server)
     except EmqError:
         led = {}

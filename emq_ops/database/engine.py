@@ -11,13 +11,21 @@ from typing import Any, Self
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import SQLAlchemyError
 
-from emq_ops.database.faults import as_ours
+from emq_ops.database.faults import as_ours, lost
 from emq_ops.database.profile import Profile, shown
 from emq_ops.database.sqlite import open_sqlite
 from emq_ops.protocol.deadline import check, within
-from emq_ops.protocol.errors import BadInputError
+from emq_ops.protocol.errors import BadInputError, one_line
 
 __all__ = ["Connection", "Database", "open_database"]
+
+
+PROVEN_BYTES = 256 * 1024 * 1024
+"""A larger SQLite file is not gone through when somebody just looks."""
+
+
+class _UndoneError(Exception):
+    """What was written in this transaction is to be rolled back."""
 
 
 class Database:
@@ -43,6 +51,29 @@ class Database:
     def write(self, seconds: float | None = None) -> contextlib.AbstractContextManager[Connection]:
         """A writing transaction; on SQLite it holds the write lock from its beginning."""
         return self._transaction(True, seconds)
+
+    def proven(self) -> None:
+        """Proves that it can be read whole and written to, and changes nothing. A SQLite file of up to PROVEN_BYTES is
+        gone through, page by page. Raises DatabaseError, DatabaseUnreachableError."""
+        if not self.shared:
+            with self.read() as connection:
+                pages = connection.exec_driver_sql("PRAGMA page_count").scalar_one()
+                size = pages * connection.exec_driver_sql("PRAGMA page_size").scalar_one()
+                told = (
+                    connection.exec_driver_sql("PRAGMA quick_check(1)").scalar_one() if size <= PROVEN_BYTES else "ok"
+                )
+            if told != "ok":
+                raise lost(one_line(str(told)), self.where, self.profile)
+        with contextlib.suppress(_UndoneError), self.write() as connection:
+            connection.exec_driver_sql("CREATE TABLE emq_ops_proof (proof INTEGER)")
+            raise _UndoneError
+
+    def clock_ms(self) -> int | None:
+        """The clock of its server, unix ms; None for a file."""
+        if not self.shared:
+            return None
+        with self.read() as connection:
+            return int(connection.exec_driver_sql("SELECT extract(epoch FROM clock_timestamp()) * 1000").scalar_one())
 
     @contextlib.contextmanager
     def _transaction(self, writes: bool, seconds: float | None) -> Iterator[Connection]:

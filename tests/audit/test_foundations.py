@@ -8,14 +8,27 @@ from collections import namedtuple
 from pathlib import Path
 
 import pytest
+from sqlalchemy import event
 
 from emq_archive.local.catalog import Catalog
 from emq_archive.local.store import open_local
 from emq_archive.model import StreamRef
-from emq_ops.audit.doctor.foundations import LOW_BYTES, examine_disk, examine_rights
+from emq_ops.audit.doctor.foundations import (
+    LOW_BYTES,
+    examine_clocks,
+    examine_disk,
+    examine_rights,
+    examine_server,
+    examine_state,
+)
+from emq_ops.daemon import clock
+from emq_ops.ledger import marks
+from emq_ops.ledger.ledger import open_ledger
+from emq_ops.ledger.marks import TaskProgress
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import Server
 from tests.support.cli import emq
+from tests.support.passing import until
 from tests.support.valkey import Valkey
 
 REF = StreamRef("orders", "completions")
@@ -78,6 +91,78 @@ def test_a_malformed_local_database(place: Path) -> None:
         file.unlink()
     Path("archive.db").write_bytes(b"no database" * 1_000)
     assert found() == (2, ["archive_unreadable"])
+
+
+def test_pages_of_zeros_in_the_state_or_the_archive(place: Path) -> None:
+    """Each is a finding, and the rest is looked at all the same."""
+    kinds = {"state.db": "state_unusable", "archive.db": "archive_unreadable"}
+    for name in kinds:
+        whole = Path(name).read_bytes()
+        for from_page in range(2, len(whole) // 4096 - 1):
+            Path(name).write_bytes(whole[: from_page * 4096] + bytes(4096) + whole[(from_page + 1) * 4096 :])
+            code, seen = found()
+            if seen:
+                break
+        assert (code, set(seen)) == (2, {kinds[name]})
+        Path(name).write_bytes(whole)
+    Path("state.db").write_bytes(b"no database" * 1_000)
+    shutil.rmtree("bucket")
+    code, seen = found()
+    assert (code, {"state_unusable", "archive_head_missing"} - set(seen)) == (2, set())
+
+
+def test_a_state_that_takes_no_writes(place: Path) -> None:
+    with open_ledger("sqlite:///state.db") as ledger:
+        assert examine_state(ledger) == []
+        ledger.engine.dispose()
+        event.listen(ledger.engine, "connect", lambda raw, _: raw.execute("PRAGMA query_only=1"))
+        [finding] = examine_state(ledger)
+    assert finding.kind == "state_unusable"
+
+
+def test_a_queue_that_another_state_leads(place: Path, server: Server) -> None:
+    fields = {"state": "0f0e0d0c-0000-0000-0000-000000000000", "token": "9", "role": "daemon", "host": "elsewhere"}
+    server.write("HSET", "emq-ops:{orders}:lease", *(word for pair in fields.items() for word in pair))
+    ran = emq("doctor", "--output", "json")
+    [finding] = [one for one in ran.json["findings"] if one["kind"] == "foreign_lease"]
+    assert (ran.code, "emq-ops state take-over 0f0e0d0c" in finding["detail"]) == (2, True)
+
+
+def test_nothing_runs(place: Path) -> None:
+    """A task that ran, and then was due long ago."""
+    assert emq("apply", "--yes").code == 0
+    assert found() == (0, [])
+    with open_ledger("sqlite:///state.db") as ledger:
+        now = clock.now_ms()
+        ran = TaskProgress("orders", "stream:completions", due_ms=now - 600_000, next_ms=now - 300_000, runs=1)
+        marks.save(ledger, [ran])
+    assert found() == (2, ["overdue"])
+
+
+def test_a_server_that_is_away_or_can_not_write(place: Path, server: Server) -> None:
+    shutil.rmtree("bucket/log")
+    ran = emq("doctor", "--url", "unix:///nowhere/at/all", "--output", "json")
+    kinds = {finding["kind"] for finding in ran.json["findings"]}
+    assert (ran.code, kinds) == (3, {"server_unreachable", "archive_head_missing"})
+    assert examine_server(server) == []
+    folder = server.read("CONFIG", "GET", "dir")[1]
+    server.write("CONFIG", "SET", "dbfilename", "dump.rdb")
+    broken = Path(folder.decode()) / "dump.rdb"
+    broken.mkdir()
+    try:
+        server.write("BGSAVE")
+        until(lambda: bool(examine_server(server)))
+        assert [finding.kind for finding in examine_server(server)] == ["server_not_durable"]
+    finally:
+        broken.rmdir()
+        server.write("BGSAVE")
+        until(lambda: examine_server(server) == [])
+
+
+def test_clocks_that_are_apart() -> None:
+    assert examine_clocks({"this host": 1_000_000, "redis://h": 1_004_000}) == []
+    early, late = examine_clocks({"this host": 1_000_000, "redis://h": 990_000, "postgresql://p": 1_060_000})
+    assert (early.detail, late.detail) == ("10 s behind this host", "60 s ahead of this host")
 
 
 def test_a_disk_that_is_nearly_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

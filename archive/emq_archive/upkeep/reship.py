@@ -53,7 +53,9 @@ def reship(
         raise ArchiveError(f"the local database knows of no archive of {ref}", fix="nothing was shipped from here")
     if known.state not in (shipper.log.writer.state, *shipper.log.writer.former):
         raise ForeignStateError(
-            f"the archive of {ref} belongs to state {known.state}", fix="ship from where that one is"
+            f"the archive of {ref} belongs to state {known.state}",
+            where=remote.url,
+            fix=f"ship from where that one is; if it is gone for good: emq-ops state take-over {known.state}",
         )
     found = walk(remote, ref, known, {checkpoint_lsn(key) for key in every_key(remote, checkpoint_folder(ref))})
     if found.rewritten or (found.last > known.lsn and known.lsn in found.missing):

@@ -1,10 +1,10 @@
-"""What the product rests on beside the keyspace: the archive's local database, its object store, disk space."""
+"""What the product rests on beside the keyspace: server, state, leases, clocks, the archive's two sides, disk space."""
 
 from __future__ import annotations
 
 import itertools
 import shutil
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from emq_archive.local.catalog import Catalog
@@ -13,9 +13,15 @@ from emq_archive.log.commit import commit_key
 from emq_archive.model import StreamRef
 from emq_archive.ports import Remote
 from emq_ops.audit.doctor.finding import Finding
+from emq_ops.database.engine import Database
+from emq_ops.ledger.ledger import Ledger
+from emq_ops.passes.lease.owner import LeaseInfo, foreign_queues, lease_infos
 from emq_ops.protocol import files
 from emq_ops.protocol.errors import EmqError
+from emq_ops.protocol.server import Server
 
+SKEW_MS = 5_000
+"""Clocks that are further apart are told."""
 SAMPLE = 20
 """So many segments of a stream are looked for, the newest first."""
 LOW_BYTES = 100 * 1024 * 1024
@@ -30,6 +36,10 @@ def examine_archive(
     does not answer is a finding too."""
     wanted = set(queues)
     found: list[Finding] = []
+    try:
+        local.database.proven()
+    except EmqError as fault:
+        found.append(Finding("", "archive_unreadable", local.database.where.encode(), str(fault)))
     for ref in local.streams():
         if ref.queue in wanted:
             found += _examine_stream(local, remote, ref, states)
@@ -58,6 +68,57 @@ def _examine_stream(
                 yield Finding(ref.queue, "archive_damaged", segment.key.encode(), said)
     except EmqError as fault:
         yield Finding(ref.queue, "store_unreachable", name, str(fault))
+
+
+def examine_server(server: Server) -> list[Finding]:
+    """Whether the server's data comes to its disk."""
+    lines = server.read("INFO", "persistence").decode("utf-8", "replace").splitlines()
+    facts = dict(line.partition(":")[::2] for line in lines)
+    return [
+        Finding("", "server_not_durable", server.where.encode(), f"{what} failed")
+        for name, what in _TO_DISK.items()
+        if facts.get(name, "ok") != "ok"
+    ]
+
+
+_TO_DISK = {
+    "aof_last_write_status": "its last write to the append-only file",
+    "rdb_last_bgsave_status": "its last save",
+}
+"""What INFO says of the server's own files."""
+
+
+def examine_state(database: Database) -> list[Finding]:
+    """Whether the state can be read whole and written to."""
+    try:
+        database.proven()
+    except EmqError as fault:
+        return [Finding("", "state_unusable", database.where.encode(), str(fault))]
+    return []
+
+
+def examine_leases(server: Server, ledger: Ledger, queues: Sequence[str]) -> list[Finding]:
+    """The queues that another state leads, or another database of this one."""
+    infos = lease_infos(server, queues)
+    leases = {queue: found for queue, found in infos.items() if isinstance(found, LeaseInfo)}
+    return [
+        Finding(queue, "foreign_lease", fault.state.encode(), str(fault))
+        for queue, fault in foreign_queues(ledger, leases).items()
+    ]
+
+
+def examine_clocks(clocks: Mapping[str, int]) -> list[Finding]:
+    """Clocks (unix ms, read at one moment) that are far from the first of them."""
+    (reference, now), *others = clocks.items()
+    return [
+        Finding("", "clock_skew", name.encode(), f"{abs(ms - now) // 1000} s {_side(ms - now)} {reference}")
+        for name, ms in others
+        if abs(ms - now) > SKEW_MS
+    ]
+
+
+def _side(difference: int) -> str:
+    return "ahead of" if difference > 0 else "behind"
 
 
 def examine_rights(databases: Iterable[Path]) -> list[Finding]:

@@ -110,6 +110,12 @@ _ALL = (
     DamageKind("bad_count", "a counter that is no number: jobs can't be settled", "starts it again at 0"),
     DamageKind("bad_ceiling", "the queue's ceiling or rate is no number: claims are refused", "takes it away", False),
     # what the product rests on
+    DamageKind("server_unreachable", "the server does not answer: nothing of the queues could be judged", None, False),
+    DamageKind("server_not_durable", "the server can't write its data to disk: a restart loses jobs", None, False),
+    DamageKind("state_unusable", "the state database can't be read, or not be written to: nothing runs", None, False),
+    DamageKind("foreign_lease", "a queue is led by another state: no pass of ours runs; see its text", None, False),
+    DamageKind("overdue", "a task did not run when it was due; see `ps`, and whether `up` runs", None, False),
+    DamageKind("clock_skew", "two clocks are apart: crons, ages and windows come at the wrong time", None, False),
     DamageKind("archive_damaged", "a stream's archive is damaged; see `archive verify`, `archive reship`", None, False),
     DamageKind(
         "archive_head_missing", "a log's newest commit is gone from the store; see `archive reship`", None, False
