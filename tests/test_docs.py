@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PAGES = sorted(p for pattern in ("*.md", "docs/*.md", "archive/*.md", "examples/**/*.md") for p in ROOT.glob(pattern))
+PAGES = sorted(
+    p for pattern in ("*.md", "docs/**/*.md", "archive/*.md", "examples/**/*.md") for p in ROOT.glob(pattern)
+)
 SOURCES = sorted(p for folder in ("emq_ops", "archive", "lua", "tests") for p in (ROOT / folder).rglob("*"))
 FILE = re.compile(r"`((?:emq_ops|emq_archive|lua|archive|tests|playbooks|docs|examples|benchmarks)/[\w./-]+)`")
 """A path from the root (`emq_archive/` lies in `archive/`), in code quotes."""

@@ -187,6 +187,21 @@ def test_an_object_that_is_too_large_is_not_read(
 
 
 @pytest.mark.alike
+def test_a_key_that_signs_changes(new_local: Callable[[], SqlStore], root: Path) -> None:
+    """The new one signs from then on, and the old one is believed beside it; neither is enough by itself."""
+    old, both, new = (open_remote(f"file:{root}", sign=key) for key in ("k1", "k2, k1", "k2"))
+    local = new_local()
+    archived(local, old)
+    add(local, settled(5, first=300))
+    shipper(local, both).ship(now_ms=START_MS, force=True)
+    assert verify(local, both, REF).faults == []
+    assert len(plain(Archive(new_local(), both, REF).read())) == 105
+    for one in (old, new):
+        with pytest.raises(DamagedArchiveError, match="another key, or was altered"):
+            shipper(new_local(), one).log.read()
+
+
+@pytest.mark.alike
 def test_a_signed_log_is_believed_by_its_signature_alone(new_local: Callable[[], SqlStore], root: Path) -> None:
     """A key is taken up by whoever knows the log; from then on nobody without it can go on, or make up another."""
     url = f"file:{root}"

@@ -141,12 +141,11 @@ def test_nothing_runs(place: Path) -> None:
 
 def test_a_server_that_is_away_or_can_not_write(place: Path, server: Server) -> None:
     shutil.rmtree("bucket/log")
-    ran = emq("doctor", "--url", "unix:///nowhere/at/all", "--output", "json")
+    ran = emq("doctor", "-c", "config.yaml", "--url", "unix:///nowhere/at/all", "--output", "json")
     kinds = {finding["kind"] for finding in ran.json["findings"]}
     assert (ran.code, kinds) == (3, {"server_unreachable", "archive_head_missing"})
     assert examine_server(server) == []
     folder = server.read("CONFIG", "GET", "dir")[1]
-    server.write("CONFIG", "SET", "dbfilename", "dump.rdb")
     broken = Path(folder.decode()) / "dump.rdb"
     broken.mkdir()
     try:

@@ -1,4 +1,7 @@
-"""Signed entries of the log: HMAC-SHA-256 of all that an entry says, with a key that the bucket's writers hold."""
+"""Signed entries of the log: HMAC-SHA-256 of all that an entry says, with a key that the bucket's writers hold.
+
+Keys change: several, with commas between, are the one that signs from here on, and those that signed before it.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +21,13 @@ def canonical(told: dict[str, Any]) -> bytes:
 
 
 def signed(told: dict[str, Any], key: bytes | None) -> dict[str, Any]:
-    """`told` with its signature; as it is where there is no key."""
-    return told if key is None else {**told, FIELD: _sign(told, key)}
+    """`told` with its signature, by the first of the keys; as it is where there is none."""
+    return told if key is None else {**told, FIELD: _sign(told, keys_of(key)[0])}
+
+
+def keys_of(text: bytes) -> list[bytes]:
+    """The keys that are configured, the one that signs first."""
+    return [key for part in text.split(b",") if (key := part.strip())] or [text]
 
 
 def _sign(told: dict[str, Any], key: bytes) -> str:
@@ -32,12 +40,12 @@ class Signatures:
     signed entry must be signed, so that the head vouches for all that its chain names."""
 
     def __init__(self, key: bytes | None) -> None:
-        self._key = key
+        self._keys = [] if key is None else keys_of(key)
         self.seen = False
 
     def check(self, body: bytes, name: str, *, must: bool = False) -> None:
         """Raises DamagedArchiveError for an entry that is not signed as it has to be (`must`: whatever came before)."""
-        if self._key is None:
+        if not self._keys:
             return
         try:
             told: Any = json.loads(body)
@@ -50,7 +58,7 @@ class Signatures:
             return
         if found is None:
             what = f"{name} is not signed, and this archive is read with a key (archive.sign)"
-        elif not hmac.compare_digest(str(found), _sign(told, self._key)):
+        elif not any(hmac.compare_digest(str(found), _sign(told, key)) for key in self._keys):
             what = f"{name} is signed with another key, or was altered"
         else:
             self.seen = True
