@@ -89,7 +89,7 @@ def format_run(row: Mapping[str, Any]) -> dict[str, Any]:
     table = _some(row, ("id", "kind", "queue", "status", "error")) | format_counts(row["counts"])
     if row["killed"]:
         table["killed"] = format_ids(row["killed"])
-    table |= _some(row, ("started_ms", "ended_ms", "trigger", "holder"))
+    table |= _some(row, ("started_ms", "ended_ms", "took_ms", "trigger", "holder"))
     policy = {name: value for name, value in row["policy"].items() if not isinstance(value, Mapping)}
     table["policy"] = ", ".join(f"{name} {value}" for name, value in _some(policy, list(policy)).items())
     rest = [name for name in row if name not in ("counts", "killed", "policy")]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -11,11 +11,12 @@ from emq_ops.cli.options import new_app
 from emq_ops.cli.queues import require_queue
 from emq_ops.cli.report_tables import format_run
 from emq_ops.ledger import deaths, runs
+from emq_ops.ledger.runs import Run
 from emq_ops.protocol.keyspace import queue_name
 
 app = new_app("What passes did: when, on which queue, by whom, how much.")
 
-COLUMNS = ("id", "kind", "queue", "status", "started_ms", "ended_ms", "trigger", "holder", "counts", "error")
+COLUMNS = ("id", "kind", "queue", "status", "started_ms", "took_ms", "trigger", "holder", "counts", "error")
 
 
 @app.command()
@@ -34,7 +35,13 @@ def ls(
         )
     if queue is not None and not found:
         require_queue(context, queue)
-    context.emit_rows([run.as_row() for run in found], COLUMNS)
+    context.emit_rows([_told(run) for run in found], COLUMNS)
+
+
+def _told(run: Run) -> dict[str, Any]:
+    """A run as a row, with how long it took (ms); idle runs are counted together, over a time of their own."""
+    took = None if run.ended_ms is None or run.status == runs.IDLE else max(0, run.ended_ms - run.started_ms)
+    return {**run.as_row(), "took_ms": took}
 
 
 @app.command()
@@ -44,5 +51,5 @@ def show(ctx: typer.Context, run: Annotated[str, typer.Argument(help="Its id, RU
     with context.ledger() as ledger:
         found = runs.get(ledger, run)
         killed = [death.job for death in deaths.iterate(ledger, run=found.id, with_rows=False)]
-    row = {**found.as_row(), "killed": killed}
+    row = {**_told(found), "killed": killed}
     context.emit_one(format_run(row) if context.output == "table" else row)
