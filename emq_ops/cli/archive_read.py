@@ -19,16 +19,16 @@ from emq_archive.log.owners import owners
 from emq_archive.model import DEAD, Record, StreamId, StreamRef, parse_id
 from emq_archive.ports import Remote
 from emq_archive.read.archive import Archive
-from emq_archive.read.query import Query
+from emq_archive.read.query import asked
 from emq_ops.cli.context import CommandContext
 from emq_ops.cli.exits import EXIT_ERROR
 from emq_ops.cli.output import say
 from emq_ops.cli.progress import bar
 from emq_ops.cli.queues import require_queue
-from emq_ops.cli.values import now_ms
+from emq_ops.cli.values import duration_ms, now_ms, size_bytes
 from emq_ops.ledger.ownership import Lineage
 from emq_ops.passes.archive.stream import driver_policy
-from emq_ops.protocol import ids
+from emq_ops.protocol import deadline, ids
 from emq_ops.protocol.errors import BadInputError
 from emq_ops.protocol.globs import compiled, is_glob
 from emq_ops.protocol.ids import MAX_STREAM_PART
@@ -93,15 +93,23 @@ def query(
     stream: StreamArg,
     sql: Annotated[str, typer.Argument(help="A query over the view `records`.", metavar="SQL")],
     no_live: NoLive = False,
+    timeout: Annotated[str, typer.Option(help="A query that takes longer is ended.", metavar="DURATION")] = "60s",
+    memory: Annotated[str, typer.Option(help="So much the query may take.", metavar="SIZE")] = "1GiB",
 ) -> None:
-    """Run SQL over everything: one view `records` of local rows, remote segments and the live stream.
+    """Run SQL over everything: one view `records` of local rows, remote segments and the live stream. It can read
+    nothing else. Begun anew where segments expire or are merged meanwhile.
 
     Columns: ms, seq, incarnation, time, evt, job, outcome, attempts, result, error, "group", fields (a list of name and
     value), queue, stream, stored (remote, local or live).
     """
     context = CommandContext.of(ctx)
-    with _archive(context, ref_of(queue, stream), no_live) as archive, Query(archive) as opened:
-        found, rows = opened.run(sql)
+    seconds = (duration_ms(timeout, "--timeout") or 0) / 1000
+    most = f"{size_bytes(memory, '--memory') or 1}B"
+    with (
+        _archive(context, ref_of(queue, stream), no_live) as archive,
+        deadline.deadline(seconds),
+        asked(archive, sql, seconds=seconds, memory=most) as (found, rows),
+    ):
         columns = distinct(found)
         context.emit_rows((dict(zip(columns, row, strict=True)) for row in rows), columns)
     _tell(archive.holes)

@@ -6,15 +6,15 @@ that can't hold what is asked for are left out by their statistics, and by the f
 
 from __future__ import annotations
 
-import re
+import contextlib
+import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
-from urllib.parse import urlsplit
 
 import duckdb
 import pyarrow as pa
 import pyarrow.dataset as ds
-from pyarrow import fs
 
 from emq_archive.chunk import Chunk
 from emq_archive.errors import DamagedArchiveError
@@ -23,30 +23,40 @@ from emq_archive.model import RawEntry, Record, StreamId
 from emq_archive.ports import Remote
 from emq_archive.read.archive import Archive, Looked, hole
 from emq_archive.read.bloom import groups_with_job
-from emq_archive.remote.directory import DirectoryRemote
+from emq_archive.read.engine_files import file_system
+from emq_archive.read.filters import job_asked_for
 from emq_archive.remote.file import RemoteFile
-from emq_archive.remote.s3 import S3Remote
 from emq_archive.segment import SCHEMA, table_of
 from emq_ops.protocol import deadline
-from emq_ops.protocol.errors import BadInputError, EmqError
+from emq_ops.protocol.errors import BadInputError, DeadlineError, EmqError
 
 _PAGE = 1000
-_JOB_IS = re.compile(r'\(job == "([^"\\]*)"\)')
 COLUMNS = (*SCHEMA.names, "queue", "stream", "stored")
 """Of the view: a segment's columns, and where a record is: ``remote``, ``local`` (not shipped) or ``live``."""
 
 
-class Query:
-    """An open view ``records``. `looked` counts the row groups that scans read. Close it after use."""
+ATTEMPTS = 3
+"""Of a query whose segments are replaced while it runs."""
+SECONDS = 60.0
+MEMORY = "1GiB"
+"""What DuckDB may take, which spills nothing to disk."""
 
-    def __init__(self, archive: Archive) -> None:
+
+class Query:
+    """An open view ``records``. `looked` counts the row groups that scans read. Close it after use.
+
+    A query ends after `seconds`, and when DuckDB needs more than `memory` (``512MiB``). It sees this view alone: no
+    file, no network, no extension, no setting.
+    """
+
+    def __init__(self, archive: Archive, *, seconds: float = SECONDS, memory: str = MEMORY) -> None:
         self.looked = Looked()
-        self._archive = archive
+        self._archive, self._seconds = archive, seconds
+        self._late = False
         ref, catalog = archive.ref, archive.catalog
         # The tail first: what leaves the stream after this is in the archive before it leaves.
         live = list(_tables(archive.tail(), ref.kind))
-        if archive.log is not None:
-            archive.log.read()
+        self._lsn = archive.log.read().lsn if archive.log is not None else 0
         segments, here = catalog.view(everything=archive.remote is None)
         if archive.remote is not None and archive.holes is not None:
             there = archive.remote.sizes([segment.key for segment in segments])
@@ -60,7 +70,12 @@ class Query:
         if archive.remote is not None:
             here = archive.only_here(segments, here)
         self._connection = duckdb.connect(
-            config={"autoinstall_known_extensions": "false", "autoload_known_extensions": "false"}
+            config={
+                "autoinstall_known_extensions": "false",
+                "autoload_known_extensions": "false",
+                "memory_limit": memory,
+                "temp_directory": "",
+            }
         )
         self._connection.execute("SET python_enable_replacements = false")
         self._connection.execute("SET TimeZone = 'UTC'")
@@ -82,11 +97,17 @@ class Query:
         self._connection.execute("SET enable_external_access = false")
         self._connection.execute("SET lock_configuration = true")
 
+    def outdated(self) -> bool:
+        """Whether others changed the archive since this was opened: segments expired, or were merged and deleted."""
+        log = self._archive.log
+        return log is not None and log.read().lsn != self._lsn
+
     def run(self, sql: str, parameters: Sequence[Any] = ()) -> tuple[list[str], Iterator[tuple[Any, ...]]]:
-        """Column names and rows. Raises BadInputError with DuckDB's own words for SQL that it refuses,
-        DamagedArchiveError for a segment that can't be read."""
+        """Column names and rows. Raises BadInputError with DuckDB's own words for SQL that it refuses or that takes too
+        much memory, DamagedArchiveError for a segment that can't be read, DeadlineError."""
         try:
-            done = self._connection.execute(sql, list(parameters))
+            with self._in_time():
+                done = self._connection.execute(sql, list(parameters))
         except duckdb.Error as fault:
             raise self._fault(fault) from fault
         if done is None:  # nothing but blanks and comments
@@ -97,16 +118,40 @@ class Query:
     def _rows(self, done: Any) -> Iterator[tuple[Any, ...]]:
         while True:
             try:
-                page = done.fetchmany(_PAGE)
+                with self._in_time():
+                    page = done.fetchmany(_PAGE)
             except duckdb.Error as fault:
                 raise self._fault(fault) from fault
             if not page:
                 return
             yield from page
 
+    @contextlib.contextmanager
+    def _in_time(self) -> Iterator[None]:
+        """Interrupts DuckDB when the time is up, which it counts over all calls."""
+        begun = time.monotonic()
+        left = min(self._seconds, deadline.within(self._seconds) or 0.0)
+        timer = threading.Timer(max(0.0, left), self._interrupt)
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+            self._seconds -= time.monotonic() - begun
+
+    def _interrupt(self) -> None:
+        self._late = True
+        self._connection.interrupt()
+
     def _fault(self, fault: duckdb.Error) -> EmqError:
-        """What went wrong: a segment, where DuckDB or pyarrow names one; else the query."""
+        """What went wrong: the time or the memory, a segment, where DuckDB or pyarrow names one; else the query."""
         text, remote = str(fault), self._archive.remote
+        if self._late:
+            return DeadlineError("the query took longer than it may", fix="ask for less, or give a longer --timeout")
+        if isinstance(fault, duckdb.OutOfMemoryException):
+            fix = "ask for less (fewer columns, an earlier WHERE), or give more --memory"
+            return BadInputError("the query needs more memory than it may have", fix=fix)
         if remote is not None:
             for segment in self._segments:
                 if segment.key in text:
@@ -139,6 +184,28 @@ class Query:
         self.close()
 
 
+@contextlib.contextmanager
+def asked(
+    archive: Archive, sql: str, *, seconds: float = SECONDS, memory: str = MEMORY
+) -> Iterator[tuple[list[str], Iterator[tuple[Any, ...]]]]:
+    """Column names and rows of one query, begun anew where segments expired, or were merged and deleted, meanwhile.
+    Raises what `Query` raises."""
+    for last in (attempt == ATTEMPTS - 1 for attempt in range(ATTEMPTS)):
+        if archive.holes:
+            archive.holes.clear()
+        with Query(archive, seconds=seconds, memory=memory) as query:
+            try:
+                found = query.run(sql)
+            except DamagedArchiveError:
+                if last or not query.outdated():
+                    raise
+                continue
+            if archive.holes and not last and query.outdated():
+                continue
+            yield found
+            return
+
+
 class _Pruned(ds.FileSystemDataset):  # type: ignore[misc]  # pyarrow has no types
     """A dataset whose scans leave out row groups by statistics and, where one job is asked for, by its filter."""
 
@@ -169,78 +236,6 @@ class _Pruned(ds.FileSystemDataset):  # type: ignore[misc]  # pyarrow has no typ
             if groups:
                 kept.append(fragment.subset(row_group_ids=groups))
         return ds.FileSystemDataset(kept, self.schema, self.format, filesystem=self.filesystem).scanner(**options)
-
-
-def job_asked_for(text: str) -> str | None:
-    """The job that every match must have, by a filter's text: a term ``(job == "...")`` that stands alone or in a chain
-    of ``and`` only. None where there is none."""
-    for term in _terms(text):
-        found = _JOB_IS.fullmatch(term)
-        if found:
-            return found[1]
-    return None
-
-
-def _terms(text: str) -> Iterator[str]:
-    """The terms of the outermost chain of ``and``, in their parentheses."""
-    if not (text.startswith("(") and text.endswith(")")):
-        return
-    depth, quoted, start, at = 0, False, 1, 0
-    parts = []
-    inner_end = len(text) - 1
-    while at < len(text):
-        c = text[at]
-        if quoted:
-            at += c == "\\"
-            quoted = c != '"'
-        elif c == '"':
-            quoted = True
-        elif c == "(":
-            depth += 1
-        elif c == ")":
-            depth -= 1
-            if depth == 0 and at != inner_end:
-                return  # two groups side by side: not one parenthesis around all
-        elif depth == 1 and text.startswith(" and ", at):
-            parts.append(text[start:at])
-            start = at + 5
-            at += 4
-        elif depth == 1 and text.startswith(" or ", at):
-            return
-        at += 1
-    if not parts:
-        yield text
-        return
-    for part in [*parts, text[start:inner_end]]:
-        yield from _terms(part)
-
-
-def file_system(remote: Remote) -> tuple[Any, str]:
-    """pyarrow's file system for a remote, and what stands before a key in it."""
-    if isinstance(remote, DirectoryRemote):
-        return fs.LocalFileSystem(), f"{remote.root.absolute().as_posix()}/"
-    if not isinstance(remote, S3Remote):
-        raise BadInputError("this remote can't be queried", fix="file: or s3:")
-    keys = remote.credentials()
-    more: dict[str, Any] = {}
-    if remote.options.endpoint:
-        parts = urlsplit(remote.options.endpoint)
-        more = {
-            "endpoint_override": parts.netloc,
-            "scheme": parts.scheme,
-            "force_virtual_addressing": not remote.path_style,
-        }
-    seconds = deadline.within(60.0) or 0.0
-    files = fs.S3FileSystem(
-        access_key=keys.access_key,
-        secret_key=keys.secret_key,
-        session_token=keys.token,
-        region=remote.region,
-        connect_timeout=min(5.0, seconds),
-        request_timeout=max(1.0, seconds),
-        **more,
-    )
-    return files, f"{remote.options.bucket}/{remote.options.prefix}/".replace("//", "/")
 
 
 def _tables(records: Iterator[Record], kind: str) -> Iterator[pa.Table]:
