@@ -125,7 +125,7 @@ def carry_out(
     if context.output != "json" or dry_run:  # as JSON the plan comes within the result: one document on stdout
         show_plan(made, context.output)
     if dry_run:
-        return 2 if made.steps else 0
+        return 2 if made.steps and made.changes else 0
     if made.steps and not made.refusals and (not made.losses or allow_loss):
         if context.output == "json" and not yes:
             say(render.text(made).rstrip())

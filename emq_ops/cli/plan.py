@@ -43,5 +43,5 @@ def plan(
             say(f"emq-ops: saved; `emq-ops apply {save}` does exactly this")
     if proposal.plan.refusals:
         check(proposal.plan, allow_loss=True)
-    if proposal.plan.steps or proposal.plan.drift:
+    if proposal.plan.changes:
         raise typer.Exit(EXIT_CHANGES)

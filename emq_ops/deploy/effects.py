@@ -15,6 +15,12 @@ def stalled_effect(step: Step, facts: LiveQueue) -> None:
             step.notes.append(f"competing {kind}: {facts.rivals[kind]}; a sweep beside it sees little")
 
 
+def promote_effect(step: Step, facts: LiveQueue) -> None:
+    """What waits for its time when nobody of ours promotes any more."""
+    if step.op == "delete":
+        _left(step, facts.left.get("promote"), "that nothing of ours promotes any more", "scheduled job")
+
+
 def _left(step: Step, count: int | None, what: str, thing: str) -> None:
     """What a policy that goes leaves behind."""
     if count:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+from collections.abc import Container, Iterable, Sequence
 from typing import Any
 
 from ruamel.yaml import YAML
 from ruamel.yaml.scalarstring import DoubleQuotedScalarString
 
+from emq_ops.deploy.live_settings import read_settings
 from emq_ops.policy.scalars import format_duration
 from emq_ops.policy.words import nearest
 from emq_ops.protocol import globs, ids
-from emq_ops.protocol.errors import BadInputError
+from emq_ops.protocol.errors import BadInputError, one_line
 from emq_ops.protocol.keyspace import EVERY_KEY, keys_of, queue_of_key, stream_of_key
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import Server
@@ -75,8 +76,13 @@ def _settings(server: Server, name: str, left_out: list[str]) -> Json:
     if meta[0] is not None:
         out["paused"] = True
     for field, value in (("concurrency", meta[1]), ("rate", meta[2])):
-        if value is not None and value.isdigit() and int(value) > 0:
-            out[field] = int(value)
+        if value is None:
+            continue
+        if value.isdigit() and len(value) <= 18:
+            if int(value) > 0:
+                out[field] = int(value)
+        else:
+            left_out.append(f"{name}: {field} is {value[:40]!r}, not a whole number")
     lanes: dict[str, Json] = {}
     for field, flat in (("limit", limits), ("weight", weights)):
         for lane, value in zip(flat[::2], flat[1::2], strict=True):
@@ -125,6 +131,17 @@ def str_quoted(text: str) -> str:
     return quoted
 
 
+def managers(server: Server, queues: Iterable[str], ours: Container[str]) -> dict[str, list[str]]:
+    """State -> those of the queues that it manages or leads, for states that are not `ours`."""
+    found: dict[str, list[str]] = {}
+    for queue, facts in read_settings(server, {queue: [] for queue in queues}).items():
+        said = {facts.note.state if facts.note else "", facts.lease.state if facts.lease else ""}
+        for state in sorted(said - {""}):
+            if state not in ours:
+                found.setdefault(state, []).append(queue)
+    return found
+
+
 HEAD = """\
 # Written by `emq-ops import`. Only settings are taken over; say under `defaults` what should run:
 #   stalled: {every: 30s}
@@ -132,18 +149,34 @@ HEAD = """\
 """
 
 
-def as_yaml(entries: dict[str, Json], url: str | None) -> str:
-    """A config file that wants what is live. `url`: of the server, without secrets; None leaves it out."""
-    document: Json = {}
+ARCHIVE = """\
+# No archive is known. If there is one already, name it here: archive: {remote: {url: "${EMQ_OPS_BUCKET}"}}
+"""
+
+
+def as_yaml(entries: dict[str, Json], url: str | None, places: Json | None = None) -> str:
+    """A config file that wants what is live. `url`: of the server, without secrets; None leaves it out. `places`: the
+    sections that say where server, state and archive are, with references where there are secrets."""
+    document: Json = {name: section for name, section in (places or {}).items() if section}
     if url is not None:
-        document["server"] = {"url": url}
-    document["queues"] = {_key(globs_escaped(name)): entry for name, entry in entries.items()}
+        document.setdefault("server", {})["url"] = url
+    document["queues"] = {
+        _key(globs_escaped(name)): {key: value for key, value in entry.items() if key != "streams"}
+        for name, entry in entries.items()
+    }
+    streams = [
+        f"#   {one_line(name)}: {', '.join(map(one_line, entry['streams']))}\n"
+        for name, entry in entries.items()
+        if entry.get("streams")
+    ]
     yaml = YAML()
     yaml.width = 10_000
     yaml.indent(mapping=2, sequence=4, offset=2)
     out = io.StringIO()
     yaml.dump(document, out)
-    return HEAD + out.getvalue()
+    archive = "" if document.get("archive") else ARCHIVE
+    there = "# Streams that are there; `streams: {NAME: {}}` in a queue's entry archives one:\n" if streams else ""
+    return HEAD + archive + there + "".join(streams) + out.getvalue()
 
 
 def globs_escaped(name: str) -> str:

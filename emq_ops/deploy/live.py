@@ -83,7 +83,11 @@ class _Want:
         self.left: dict[str, Command] = {}
         if after == old:
             return
-        for section, key in (("stalled", self.keys.active), ("dead", self.keys.dead)):
+        for section, key in (
+            ("stalled", self.keys.active),
+            ("dead", self.keys.dead),
+            ("promote", self.keys.schedule),
+        ):
             if old.get(section) and not after.get(section):
                 self.left[section] = ("ZCARD", key)
         for name in (old.get("streams") or {}).keys() - (after.get("streams") or {}).keys():

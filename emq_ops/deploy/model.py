@@ -58,6 +58,8 @@ class Step:
     loss: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     moves: bool = False
+    so_already: bool = False
+    """A setting that nobody managed, and that is on the server as it is wanted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +127,11 @@ class Plan:
     def empty(self) -> bool:
         """Whether there is nothing to do."""
         return not self.steps
+
+    @property
+    def changes(self) -> bool:
+        """Whether anything changes but who manages it."""
+        return bool(self.drift) or any(not step.so_already for step in self.steps)
 
     @property
     def losses(self) -> list[str]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from emq_ops.deploy import loss, settings
 from emq_ops.deploy.document import GLOBALS, Document
-from emq_ops.deploy.effects import dead_effect, stalled_effect, stream_effect
+from emq_ops.deploy.effects import dead_effect, promote_effect, stalled_effect, stream_effect
 from emq_ops.deploy.fields import changed, op_of, past_of, plain_of
 from emq_ops.deploy.model import Drift, Field, LiveQueue, LiveServer, Op, Plan, Refusal, Step, Write
 from emq_ops.deploy.render import value
@@ -120,6 +120,8 @@ class _Planner:
                 step = self._step(queue, address, one.task().removesuffix(":"), old, new)
                 if one.section == "stalled":
                     stalled_effect(step, facts)
+                elif one.section == "promote":
+                    promote_effect(step, facts)
                 elif one.section == "dead":
                     self._dead(step, old, new, facts, protected)
                 elif one.section == "streams":
@@ -218,6 +220,7 @@ class _Planner:
         elif known and now == will:
             if not by_us and now != was:
                 step.notes.append("is so on the server already")
+                step.so_already = not had
             elif by_us:
                 step.notes.append("done by the interrupted apply")
         else:

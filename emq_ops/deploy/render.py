@@ -62,6 +62,9 @@ def summary(plan: Plan) -> str:
     counts = plan.counts()
     if not plan.steps and not plan.drift:
         return "Nothing to do."
+    if not plan.changes:
+        some = f"{len(plan.steps)} settings are" if len(plan.steps) != 1 else "1 setting is"
+        return f"Nothing changes: {some} so already; with the next apply they are managed."
     words = [
         f"{counts['+']} to add",
         f"{counts['~']} to change",
@@ -163,7 +166,7 @@ def as_json(plan: Plan) -> dict[str, Any]:
         "kind": plan.kind,
         "made": instant(plan.made_ms),
         "base_revision": plan.base,
-        "changes": bool(plan.steps or plan.drift),
+        "changes": plan.changes,
         "summary": {
             "add": plan.counts()["+"],
             "change": plan.counts()["~"],

@@ -240,6 +240,36 @@ def test_import_command(run: Run, server: Server, valkey: Valkey) -> None:
     assert run("import", "--out", "new.yaml").code == 4
 
 
+def test_what_was_imported_is_no_change_and_names_state_and_archive(
+    run: Run, server: Server, valkey: Valkey, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    q = Queue(server, "orders")
+    control.set_concurrency(q, 12)
+    control.pause_queue(q)
+    server.write("XADD", q.keys.stream("completions"), "*", "id", "x")
+    monkeypatch.setenv("STATE", "sqlite:///state.db")
+    monkeypatch.setenv("KEY", "hunter2")
+    Path("config.yaml").write_text(
+        f"server: {{url: '{valkey.url}'}}\nstate: {{url: '${{STATE}}'}}\n"
+        "archive: {remote: {url: 'file:bucket'}, sign: '${KEY}'}\nqueues: {}\n"
+    )
+    assert run("import", "--out", "new.yaml").code == 0
+    written = Path("new.yaml").read_text()
+    assert "url: ${STATE}" in written
+    assert "sign: ${KEY}" in written
+    assert "hunter2" not in written
+    shown = run("plan", "-c", "new.yaml")
+    assert shown.code == 0, shown
+    assert shown.out.endswith("Nothing changes: 2 settings are so already; with the next apply they are managed.\n")
+    assert run("apply", "--yes", "-c", "new.yaml").code == 0
+    assert run("plan", "-c", "new.yaml").out == "Nothing to do.\n"
+    assert "belong" not in run("import", "-c", "new.yaml").err
+    told = run("import", "--url", valkey.url, "--state", "sqlite:///other.db")
+    assert "emq-ops: orders belong to state " in told.err
+    assert "state take-over" in told.err
+    assert not Path("other.db").exists()
+
+
 def test_state_commands(run: Run, tmp_path: Path) -> None:
     run("apply", "--yes")
     status = run("state", "status", "--output", "json").json

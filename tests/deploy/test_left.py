@@ -27,6 +27,13 @@ def test_a_queue_that_goes(light_desk: Desk) -> None:
     }
 
 
+def test_scheduled_jobs_that_nobody_promotes(light_desk: Desk) -> None:
+    light_desk.apply("queues: {orders: {promote: {every: 1s}}, mail: {stalled: {}}}\n")
+    light_desk.server.write("ZADD", KEYS.schedule, 1, mint("JOB"))
+    [step] = light_desk.propose("queues: {mail: {stalled: {}}}\n").plan.steps
+    assert step.notes == ["1 scheduled job that nothing of ours promotes any more"]
+
+
 def test_a_pass_that_goes_and_nothing_there(light_desk: Desk) -> None:
     light_desk.apply(WHOLE, allow_loss=True)
     text = "archive: {}\nqueues: {orders: {dead: {keep: 9}, streams: {completions: {}}}, mail: {stalled: {}}}\n"
