@@ -108,7 +108,8 @@ class Columns:
     group: str | None
 
 
-def _text(value: bytes | None) -> str | None:
+def as_utf8(value: bytes | None) -> str | None:
+    """A field as text, None where it is none."""
     if value is None:
         return None
     try:
@@ -133,23 +134,23 @@ def columns_of(ms: int, flat: Sequence[bytes], kind: str = "stream") -> Columns:
         return Columns(
             min(ms if seen is None else seen, MAX_TIME_MS),
             None,
-            _text(found.get(b"job")),
+            as_utf8(found.get(b"job")),
             "dead",
             _number(found.get(b"row:attempts")),
             None,
             found.get(b"row:last_error"),
-            _text(found.get(b"row:group")),
+            as_utf8(found.get(b"row:group")),
         )
-    evt = _text(found.get(b"id"))
+    evt = as_utf8(found.get(b"id"))
     if evt is not None and not (evt.startswith("EVT") and ids.is_valid(evt)):
         evt = None
     return Columns(
         min(ms, MAX_TIME_MS),
         evt,
-        _text(found.get(b"job")),
-        _text(found.get(b"outcome")),
+        as_utf8(found.get(b"job")),
+        as_utf8(found.get(b"outcome")),
         _number(found.get(b"attempts")),
         found.get(b"result"),
         found.get(b"error"),
-        _text(found.get(b"group")),
+        as_utf8(found.get(b"group")),
     )

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from emq_archive.chunk import Chunk, counting
-from emq_archive.codec import MAX_TIME_MS, columns_of
+from emq_archive.codec import MAX_TIME_MS, as_utf8, columns_of
 
 _MAX_EVT = b"EVTAzL8n0Y58m7"
 
@@ -57,16 +57,7 @@ def as_text(values: Any) -> Any:
     try:
         return values.cast(pa.string())
     except pa.ArrowInvalid:
-        return pa.array([_text(value) for value in values.to_pylist()], pa.string())
-
-
-def _text(value: bytes | None) -> str | None:
-    if value is None:
-        return None
-    try:
-        return value.decode("utf-8")
-    except UnicodeDecodeError:
-        return None
+        return pa.array([as_utf8(value) for value in values.to_pylist()], pa.string())
 
 
 def as_number(values: Any) -> Any:

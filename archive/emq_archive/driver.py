@@ -53,7 +53,7 @@ class Driver:
         self.policy = policy
         self.fence = fence
         self.shipper = LogShipper(local, remote, source.ref, policy, writer)
-        self.report = CycleReport(source.ref.queue, source.ref.stream)
+        self.report = CycleReport.of(source.ref)
         self.watermark = Watermark(source.queue, source.ref.stream, self.shipper.holds_evt)
         self._cached: str | None = None
         self._trim_ships = Allowance(BURST, policy.ship_after_ms)
@@ -109,7 +109,7 @@ class Driver:
         """What a forced cycle would do, as far as that can be known without doing it: `folded` counts what was not read
         by an earlier cycle, `trimmed` what the policy lets go of and no group needs, `bound` is of the age alone.
         Changes nothing."""
-        report = self.report = CycleReport(self.source.ref.queue, self.source.ref.stream)
+        report = self.report = CycleReport.of(self.source.ref)
         self.watermark.check()
         stored = self.local.frontier(self.source.ref)
         facts, ended = self.source.observe(stored)
@@ -133,7 +133,7 @@ class Driver:
         return report
 
     def _observe(self) -> StreamFacts:
-        self.report = CycleReport(self.source.ref.queue, self.source.ref.stream)
+        self.report = CycleReport.of(self.source.ref)
         self._fault = self._outbox = None
         self.watermark.check()
         facts, ended = self.source.observe(self.local.frontier(self.source.ref))

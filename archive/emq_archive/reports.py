@@ -81,13 +81,12 @@ class Shipped:
     watermark: str | None = None
 
 
-@dataclass(slots=True)
-class CycleReport(Row):
-    """What one cycle did. Counts are records; `refused` says why nothing (more) was trimmed; `notes` what an operator
-    should know (another trimmer, a stream made anew, a watermark that could not be written)."""
+@dataclass
+class StreamCounts:
+    """What was done with a stream, and how it stands. Counts are records; `refused` says why nothing (more) was
+    trimmed."""
 
-    queue: str
-    stream: str
+    stream: str = ""
     folded: int = 0
     known: int = 0
     shipped: int = 0
@@ -104,7 +103,20 @@ class CycleReport(Row):
     unstorable: list[dict[str, str]] = field(default_factory=list)
     groups: list[dict[str, Any]] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
+
+
+@dataclass
+class CycleReport(StreamCounts, Row):
+    """What one cycle did. `notes`: what an operator should know (another trimmer, a stream made anew, a watermark that
+    could not be written)."""
+
+    queue: str = ""
     notes: list[str] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, ref: StreamRef) -> CycleReport:
+        """An empty one."""
+        return cls(ref.stream, queue=ref.queue)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ import typer
 from emq_ops.cli.context import CommandContext
 from emq_ops.cli.deploying import carry_out, deployment_of
 from emq_ops.cli.looking import look, require_folder
-from emq_ops.cli.options import new_app
+from emq_ops.cli.options import AllowLoss, ShowPlan, Why, Yes, new_app
 from emq_ops.cli.values import file_of
 from emq_ops.deploy.deployment import require_set
 from emq_ops.protocol.errors import BadInputError
@@ -25,11 +25,11 @@ def apply(
     revert: Annotated[
         list[str] | None, typer.Option("--revert", metavar="NAME", help="Put drift back; or `all`.")
     ] = None,
-    allow_loss: bool = typer.Option(False, "--allow-loss", help="Also what could lose data."),
-    why: str = typer.Option("", "--why", metavar="TEXT", help="A word for the history."),
-    yes: bool = typer.Option(False, "--yes", "-y", help="Don't ask."),
+    allow_loss: AllowLoss = False,
+    why: Why = "",
+    yes: Yes = False,
     offline: bool = typer.Option(False, "--offline", help="Without a look at the archive's database and store."),
-    dry_run: bool = typer.Option(False, "--dry-run", help="Show the plan and stop."),
+    dry_run: ShowPlan = False,
 ) -> None:
     """Show the plan, ask, and do it: settings on the server, then one revision."""
     context = CommandContext.of(ctx)

@@ -13,7 +13,7 @@ from emq_ops.cli import archive_erase, archive_mend, archive_read, archive_rehyd
 from emq_ops.cli.archive_read import ref_of
 from emq_ops.cli.context import CommandContext
 from emq_ops.cli.exits import EXIT_ERROR
-from emq_ops.cli.options import new_app
+from emq_ops.cli.options import DryRun, QueueArg, StreamArg, new_app
 from emq_ops.cli.output import say
 from emq_ops.cli.passing import run_by_hand, with_given
 from emq_ops.cli.queues import require_queue
@@ -26,9 +26,6 @@ from emq_ops.protocol.errors import BadInputError, EmqError
 from emq_ops.protocol.keyspace import queue_name, stream_name
 
 app = new_app("Keep what streams and dead sets let go: fold, look, read, prove, query, bring back.")
-
-QueueArg = Annotated[str, typer.Argument(help="The queue.", metavar="QUEUE")]
-StreamArg = Annotated[str, typer.Argument(help="The stream.", metavar="STREAM")]
 
 
 @app.command()
@@ -47,7 +44,7 @@ def fold(
     timeout: Annotated[
         str | None, typer.Option(help="End in time; the next run goes on (5m).", metavar="DURATION")
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be done; change nothing.")] = False,
+    dry_run: DryRun = False,
 ) -> None:
     """Archive a stream once: read it to its top, ship and prove it, then trim all that the policy lets go.
 

@@ -14,9 +14,10 @@ from emq_archive.ports import Remote
 from emq_archive.upkeep.erase import Erased, erase_job
 from emq_archive.upkeep.erase_versions import VersionErasure, erase_versions
 from emq_ops.cli.archive_read import job_text, point, ref_of
-from emq_ops.cli.archive_upkeep import DryRun, Yes, shipper_of
+from emq_ops.cli.archive_upkeep import shipper_of
 from emq_ops.cli.context import CommandContext
 from emq_ops.cli.deploying import ask
+from emq_ops.cli.options import DryRun, QueueArg, Yes
 from emq_ops.cli.output import say
 from emq_ops.cli.progress import bar
 from emq_ops.cli.queues import require_queue
@@ -66,7 +67,7 @@ class _Erasure:
 
 def erase(
     ctx: typer.Context,
-    queue: Annotated[str, typer.Argument(help="The queue.", metavar="QUEUE")],
+    queue: QueueArg,
     stream: Annotated[
         str | None, typer.Argument(help="Only this stream of the archive ('dead' for dead jobs); all without.")
     ] = None,

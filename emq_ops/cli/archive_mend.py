@@ -8,11 +8,12 @@ import typer
 
 import emq_archive.upkeep.reship
 from emq_archive.model import show_id
-from emq_ops.cli.archive_read import QueueArg, StreamArg, ref_of
-from emq_ops.cli.archive_upkeep import DryRun, Yes, upkeep_of
+from emq_ops.cli.archive_read import ref_of
+from emq_ops.cli.archive_upkeep import upkeep_of
 from emq_ops.cli.context import CommandContext
 from emq_ops.cli.deploying import ask
 from emq_ops.cli.exits import EXIT_ERROR
+from emq_ops.cli.options import DryRun, QueueArg, StreamArg, Yes
 from emq_ops.cli.output import say
 from emq_ops.cli.progress import bar
 from emq_ops.cli.values import now_ms

@@ -22,6 +22,7 @@ from emq_archive.read.archive import Archive
 from emq_archive.read.query import asked
 from emq_ops.cli.context import CommandContext
 from emq_ops.cli.exits import EXIT_ERROR
+from emq_ops.cli.options import QueueArg, StreamArg
 from emq_ops.cli.output import say
 from emq_ops.cli.progress import bar
 from emq_ops.cli.queues import require_queue
@@ -35,10 +36,6 @@ from emq_ops.protocol.ids import MAX_STREAM_PART
 from emq_ops.protocol.keyspace import queue_name, stream_name
 from emq_ops.protocol.queue import Queue
 
-QueueArg = Annotated[str, typer.Argument(help="The queue.", metavar="QUEUE")]
-StreamArg = Annotated[
-    str, typer.Argument(help="The stream; 'dead' for dead jobs, 'stream:dead' for a stream of that name.")
-]
 NoLive = Annotated[bool, typer.Option("--no-live", help="Leave out what is only in Valkey.")]
 _ROW = ("stream_id", "time", "evt", "job", "outcome", "attempts")
 

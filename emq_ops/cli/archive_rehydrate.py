@@ -9,10 +9,11 @@ import typer
 from emq_archive.model import DEAD
 from emq_archive.read.archive import Archive
 from emq_ops.audit.archived import Archived
-from emq_ops.cli.archive_read import QueueArg, StreamArg, point, ref_of
+from emq_ops.cli.archive_read import point, ref_of
 from emq_ops.cli.audit_parts import show_act
 from emq_ops.cli.context import CommandContext
 from emq_ops.cli.exits import EXIT_ERROR
+from emq_ops.cli.options import ActRate, ActWhy, QueueArg, StreamArg
 from emq_ops.cli.output import say
 from emq_ops.cli.queues import require_queue
 from emq_ops.passes.acts.declared import RATE
@@ -33,8 +34,8 @@ def rehydrate(
     until: Annotated[str | None, typer.Option("--to", help="Last one, inclusive.", metavar="WHEN")] = None,
     limit: Annotated[int | None, typer.Option(help="At most so many records.", min=1)] = None,
     requeue: Annotated[bool, typer.Option("--requeue", help="They wait again, instead of being dead.")] = False,
-    rate: Annotated[int, typer.Option(help="At most so many jobs a second.", min=1)] = RATE,
-    why: Annotated[str, typer.Option(help="Recorded with it.")] = "",
+    rate: ActRate = RATE,
+    why: ActWhy = "",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="List the jobs; change nothing.")] = False,
 ) -> None:
     """Bring back the jobs of selected records, as they were when they were archived dead.

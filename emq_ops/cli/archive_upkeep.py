@@ -17,9 +17,10 @@ from emq_archive.source import StreamSource
 from emq_archive.upkeep.adopt import after_watermark
 from emq_archive.write.ship import LogShipper
 from emq_archive.write.watermark import Watermark
-from emq_ops.cli.archive_read import QueueArg, StreamArg, point, ref_of
+from emq_ops.cli.archive_read import point, ref_of
 from emq_ops.cli.context import CommandContext
 from emq_ops.cli.deploying import ask
+from emq_ops.cli.options import DryRun, QueueArg, StreamArg, Yes
 from emq_ops.cli.output import say
 from emq_ops.cli.progress import bar
 from emq_ops.cli.queues import require_queue
@@ -33,8 +34,6 @@ from emq_ops.passes.lease.owner import check_owner
 from emq_ops.protocol.errors import BadInputError, DamagedError, UnreachableError
 from emq_ops.protocol.queue import Queue
 
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be done; change nothing.")]
 Grace = Annotated[
     str | None, typer.Option(help="How long objects stay that are out of the archive (24h).", metavar="DURATION")
 ]

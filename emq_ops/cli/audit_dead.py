@@ -15,6 +15,7 @@ from emq_ops.cli.audit_acting import carry_out, go_on, predict
 from emq_ops.cli.audit_parts import Html, Queues, check_page, format_act, longest_lease, put_page, queues_of
 from emq_ops.cli.context import CommandContext
 from emq_ops.cli.exits import EXIT_ERROR
+from emq_ops.cli.options import ActRate
 from emq_ops.cli.output import counted, emit_rows, say
 from emq_ops.cli.values import duration_ms
 from emq_ops.ledger import acts
@@ -60,7 +61,7 @@ def dead(
     remove: Annotated[bool, typer.Option("--remove", help="Take these jobs away (needs --yes).")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do it; without, it is only shown.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show, whatever else is said.")] = False,
-    rate: Annotated[int, typer.Option(help="At most so many jobs a second.", min=1)] = RATE,
+    rate: ActRate = RATE,
     why: Annotated[str, typer.Option(help="Recorded with the act.")] = "",
     resumed: Annotated[
         str | None, typer.Option("--resume", help="Go on with an act that was killed.", metavar="RUN")

@@ -8,7 +8,7 @@ import typer
 
 from emq_ops.cli.context import CommandContext
 from emq_ops.cli.deploying import carry_out, deployment_of
-from emq_ops.cli.options import new_app
+from emq_ops.cli.options import ShowPlan, Why, Yes, new_app
 from emq_ops.cli.output import say
 from emq_ops.cli.queues import require_queue
 from emq_ops.deploy.document import Document
@@ -24,9 +24,9 @@ def destroy(
     queues: Annotated[
         list[str] | None, typer.Argument(metavar="QUEUE", help="Names or globs; none: everything.")
     ] = None,
-    why: str = typer.Option("", "--why", metavar="TEXT", help="A word for the history."),
-    yes: bool = typer.Option(False, "--yes", "-y", help="Don't ask."),
-    dry_run: bool = typer.Option(False, "--dry-run", help="Show the plan and stop."),
+    why: Why = "",
+    yes: Yes = False,
+    dry_run: ShowPlan = False,
 ) -> None:
     """Take the schedules away. Jobs, streams, archives and the settings on the server stay as they are."""
     context = CommandContext.of(ctx)

@@ -14,6 +14,19 @@ from emq_ops.protocol.errors import BadInputError
 
 OUTPUTS = ("table", "json", "jsonl", "csv")
 
+QueueArg = Annotated[str, typer.Argument(help="The queue.", metavar="QUEUE")]
+StreamArg = Annotated[
+    str, typer.Argument(help="The stream; 'dead' for dead jobs, 'stream:dead' for a stream of that name.")
+]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")]
+YesAnyway = Annotated[bool, typer.Option("--yes", "-y", help="As everywhere; nothing is asked here.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be done; change nothing.")]
+ShowPlan = Annotated[bool, typer.Option("--dry-run", help="Show the plan and stop.")]
+AllowLoss = Annotated[bool, typer.Option("--allow-loss", help="Also what could lose data.")]
+Why = Annotated[str, typer.Option("--why", metavar="TEXT", help="A word for the history.")]
+ActRate = Annotated[int, typer.Option("--rate", help="At most so many jobs a second.", min=1)]
+ActWhy = Annotated[str, typer.Option("--why", help="Recorded with it.")]
+
 
 @dataclass
 class GlobalOptions:

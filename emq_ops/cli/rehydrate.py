@@ -9,7 +9,7 @@ import typer
 from emq_ops.cli.audit_parts import archive_of, show_act
 from emq_ops.cli.context import CommandContext
 from emq_ops.cli.exits import EXIT_ERROR
-from emq_ops.cli.options import new_app
+from emq_ops.cli.options import ActRate, ActWhy, QueueArg, YesAnyway, new_app
 from emq_ops.cli.output import say
 from emq_ops.cli.queues import require_queue
 from emq_ops.passes.acts.declared import RATE
@@ -23,13 +23,13 @@ app = new_app()
 @app.command()
 def rehydrate(
     ctx: typer.Context,
-    queue: Annotated[str, typer.Argument(help="The queue.")],
+    queue: QueueArg,
     jobs: Annotated[list[str], typer.Argument(help="Ids of jobs that were removed.", metavar="JOB")],
     requeue: Annotated[bool, typer.Option("--requeue", help="They wait again, instead of being dead.")] = False,
-    rate: Annotated[int, typer.Option(help="At most so many jobs a second.", min=1)] = RATE,
-    why: Annotated[str, typer.Option(help="Recorded with it.")] = "",
+    rate: ActRate = RATE,
+    why: ActWhy = "",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would come back.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="As everywhere; nothing is asked here.")] = False,
+    yes: YesAnyway = False,
 ) -> None:
     """Bring removed jobs back from the ledger or the archive, as they were when they were last dead."""
     context = CommandContext.of(ctx)

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from emq_ops.cli.context import CommandContext
-from emq_ops.cli.options import new_app
+from emq_ops.cli.options import QueueArg, new_app
 from emq_ops.cli.output import say
 from emq_ops.cli.queues import require_queue
 from emq_ops.cli.take_over import take_over_state
@@ -22,7 +22,7 @@ app = new_app()
 @app.command()
 def release(
     ctx: typer.Context,
-    queue: Annotated[str, typer.Argument(help="The queue.")],
+    queue: QueueArg,
     disown: Annotated[
         str | None,
         typer.Option(help="The state that owns the queue and is lost: all of it is taken over.", metavar="UUID"),

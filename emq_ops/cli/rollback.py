@@ -6,7 +6,7 @@ import typer
 
 from emq_ops.cli.context import CommandContext
 from emq_ops.cli.deploying import carry_out, deployment_of
-from emq_ops.cli.options import new_app
+from emq_ops.cli.options import AllowLoss, ShowPlan, Why, Yes, new_app
 from emq_ops.deploy.store.revisions import revision
 
 app = new_app()
@@ -16,10 +16,10 @@ app = new_app()
 def rollback(
     ctx: typer.Context,
     number: int = typer.Argument(..., metavar="REV", help="The revision to go back to."),
-    allow_loss: bool = typer.Option(False, "--allow-loss", help="Also what could lose data."),
-    why: str = typer.Option("", "--why", metavar="TEXT", help="A word for the history."),
-    yes: bool = typer.Option(False, "--yes", "-y", help="Don't ask."),
-    dry_run: bool = typer.Option(False, "--dry-run", help="Show the plan and stop."),
+    allow_loss: AllowLoss = False,
+    why: Why = "",
+    yes: Yes = False,
+    dry_run: ShowPlan = False,
 ) -> None:
     """Go back to an earlier revision: its content becomes a new one."""
     context = CommandContext.of(ctx)

@@ -6,7 +6,7 @@ import typer
 
 from emq_ops.cli.context import CommandContext
 from emq_ops.cli.deploying import deployment_of, ledger_of
-from emq_ops.cli.options import new_app
+from emq_ops.cli.options import Yes, new_app
 from emq_ops.cli.output import say
 from emq_ops.cli.take_over import take_over_state
 from emq_ops.cli.values import file_of
@@ -106,7 +106,7 @@ def backup(ctx: typer.Context, file: str = typer.Argument(..., metavar="FILE", h
 def take_over(
     ctx: typer.Context,
     state: str | None = typer.Argument(None, metavar="STATE", help="The state whose database is gone."),
-    yes: bool = typer.Option(False, "--yes", "-y", help="Don't ask."),
+    yes: Yes = False,
 ) -> None:
     """Put this database in the place of one that is gone for good: its state's id, leases and archives.
 

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from emq_ops.cli.context import CommandContext
-from emq_ops.cli.options import new_app
+from emq_ops.cli.options import DryRun, QueueArg, new_app
 from emq_ops.cli.passing import run_by_hand, with_given
 from emq_ops.cli.values import duration_ms
 from emq_ops.passes.frame.order import Order
@@ -21,7 +21,7 @@ app = new_app()
 @app.command()
 def sweep(
     ctx: typer.Context,
-    queue: Annotated[str, typer.Argument(help="The queue.")],
+    queue: QueueArg,
     max_stalled: Annotated[int | None, typer.Option(help="The stall that dead-letters.", min=1)] = None,
     limit: Annotated[int | None, typer.Option(help="Leases a slice.", min=1)] = None,
     restart: Annotated[str | None, typer.Option(help="Whether leases of an interruption count.")] = None,
@@ -33,7 +33,7 @@ def sweep(
     timeout: Annotated[
         str | None, typer.Option(help="End in time; the next sweep goes on (30s).", metavar="DURATION")
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be done; change nothing.")] = False,
+    dry_run: DryRun = False,
 ) -> None:
     """Recover lapsed leases of a queue, and dead-letter what stalled too often.
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from emq_ops.cli.context import CommandContext
-from emq_ops.cli.options import new_app
+from emq_ops.cli.options import QueueArg, new_app
 from emq_ops.cli.passing import run_by_hand, with_given
 from emq_ops.cli.values import duration_ms
 from emq_ops.passes.frame.order import Order
@@ -22,7 +22,7 @@ app = new_app()
 @app.command()
 def trim(
     ctx: typer.Context,
-    queue: Annotated[str, typer.Argument(help="The queue.")],
+    queue: QueueArg,
     keep: Annotated[int | None, typer.Option(help="Exactly this many dead jobs stay.", min=0)] = None,
     max_age: Annotated[str | None, typer.Option(help="Older ones go (30d).", metavar="DURATION")] = None,
     age_by: Annotated[str | None, typer.Option(help="Age since first seen dead, or minted.")] = None,

@@ -10,7 +10,7 @@ import typer
 from emq_ops.cli.audit_parts import archive_of, show_act
 from emq_ops.cli.context import CommandContext
 from emq_ops.cli.exits import EXIT_ERROR
-from emq_ops.cli.options import new_app
+from emq_ops.cli.options import ActRate, ActWhy, YesAnyway, new_app
 from emq_ops.cli.output import say
 from emq_ops.ledger import runs
 from emq_ops.ledger.ledger import Ledger
@@ -27,10 +27,10 @@ app = new_app()
 def undo(
     ctx: typer.Context,
     run: Annotated[str, typer.Argument(help="The run that removed them, RUN...", metavar="RUN")],
-    rate: Annotated[int, typer.Option(help="At most so many jobs a second.", min=1)] = RATE,
-    why: Annotated[str, typer.Option(help="Recorded with it.")] = "",
+    rate: ActRate = RATE,
+    why: ActWhy = "",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say how many would come back.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="As everywhere; nothing is asked here.")] = False,
+    yes: YesAnyway = False,
 ) -> None:
     """Bring back, whole, every job that a removal or a trim took away.
 

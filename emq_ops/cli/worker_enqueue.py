@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from emq_ops.cli.context import CommandContext
+from emq_ops.cli.options import QueueArg
 from emq_ops.cli.output import emit_one
 from emq_ops.cli.queues import require_queue
 from emq_ops.cli.values import duration_ms
@@ -23,7 +24,7 @@ from emq_ops.protocol.transitions.enqueue import enqueue, schedule_in
 
 def enqueue_job(
     ctx: typer.Context,
-    queue: Annotated[str, typer.Argument(help="The queue.")],
+    queue: QueueArg,
     payload: Annotated[str | None, typer.Argument(help="What it carries; - reads stdin.")] = None,
     file: Annotated[Path | None, typer.Option(help="What it carries, byte for byte.", metavar="FILE")] = None,
     group: Annotated[str | None, typer.Option(help="Into this lane, GRP...", metavar="GROUP")] = None,

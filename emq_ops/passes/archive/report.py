@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
-from emq_archive.reports import CycleReport
+from emq_archive.reports import CycleReport, StreamCounts
 from emq_ops.passes.report import PassReport
 
 _ADDED = ("folded", "known", "shipped", "segments", "trimmed", "reborn", "erased")
@@ -13,28 +12,9 @@ _LAST = ("watermark", "bound", "unshipped", "lag_records", "lag_ms", "lsn", "uns
 _COUNTED = ("folded", "shipped", "segments", "trimmed", "unshipped", "lag_records")
 
 
-@dataclass(slots=True)
-class ArchiveReport(PassReport):
-    """As `emq_archive.reports.Report`, which says what each number means: sums over the run's cycles, and how things
-    stand after the last."""
-
-    stream: str = ""
-    folded: int = 0
-    known: int = 0
-    shipped: int = 0
-    segments: int = 0
-    trimmed: int = 0
-    watermark: str | None = None
-    bound: str | None = None
-    unshipped: int = 0
-    lag_records: int = 0
-    lag_ms: int = 0
-    lsn: int = 0
-    reborn: int = 0
-    erased: int = 0
-    unstorable: list[dict[str, str]] = field(default_factory=list)
-    groups: list[dict[str, Any]] = field(default_factory=list)
-    refused: list[str] = field(default_factory=list)
+@dataclass
+class ArchiveReport(StreamCounts, PassReport):
+    """Sums over the run's cycles, and how things stand after the last."""
 
     @property
     def idle(self) -> bool:

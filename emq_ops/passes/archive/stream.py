@@ -88,7 +88,7 @@ class StreamArchive:
     def report(self) -> CycleReport:
         """Of the present or last run."""
         ref = self._source.ref
-        return self._driver.report if self._driver is not None else CycleReport(ref.queue, ref.stream)
+        return self._driver.report if self._driver is not None else CycleReport.of(ref)
 
 
 @dataclass(frozen=True, slots=True)
