@@ -5,30 +5,17 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 from emq_ops.cli.context import CommandContext
-from emq_ops.cli.output import say
-from emq_ops.cli.state import is_absent
-from emq_ops.database.engine import open_database
-from emq_ops.database.migrations import Migrations
-from emq_ops.database.profile import Profile, file_of, shown
+from emq_ops.cli.output import Tell, say
+from emq_ops.cli.state import stands
+from emq_ops.database.profile import file_of, shown
 from emq_ops.deploy.deployment import Deployment
 from emq_ops.ledger.ledger import PROFILE, STATE, Ledger, open_ledger
 from emq_ops.protocol.errors import BadInputError
 from emq_ops.protocol.server import Server
-
-Tell = Callable[[str], None]
-
-
-def stands(url: str, profile: Profile, migrations: Migrations) -> bool:
-    """Whether the database at `url` is there and was made by us; looking makes none. Raises DatabaseError,
-    DatabaseUnreachableError."""
-    if is_absent(url):
-        return False
-    with open_database(url, profile) as database, database.read() as connection:
-        return migrations.current(connection) is not None
 
 
 @contextlib.contextmanager

@@ -15,8 +15,8 @@ from emq_archive.log.commit import MAX_COMMIT_BYTES, commit_key, hash_of
 from emq_archive.log.owners import owners
 from emq_archive.ports import Remote
 from emq_ops.cli.context import CommandContext
-from emq_ops.cli.looking import Tell, stands
-from emq_ops.cli.output import say
+from emq_ops.cli.output import Tell, say
+from emq_ops.cli.state import stands
 from emq_ops.cli.stores import remote_of
 from emq_ops.database.profile import shown
 from emq_ops.ledger.ledger import Ledger

@@ -13,11 +13,14 @@ import json
 import math
 import sys
 import textwrap
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 from emq_ops.protocol.errors import one_line
+
+Tell = Callable[[str], None]
+"""Takes lines, in place of stderr."""
 
 Row = Mapping[str, Any]
 INSTANTS = frozenset(

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from emq_ops.deploy.model import LiveServer, Step
 from emq_ops.deploy.variables import Past
 from emq_ops.policy.references import ReferenceFault, has_reference, resolve
 from emq_ops.policy.scalars import parse_duration
@@ -122,3 +123,16 @@ def of_archive(before: Json | None, after: Json | None) -> list[str]:
     if before.get("remote") and not after.get("remote"):
         return ["the remote archive is turned off: records are on one disk only"]
     return []
+
+
+def lost_by_server(steps: Sequence[Step], live: LiveServer) -> list[str]:
+    """A line each on queues whose settings the server lost, with the proof."""
+    queues = dict.fromkeys(step.queue for step in steps if step.op == "restore" and step.queue is not None)
+    out = []
+    for gone, proof in ((True, "the note of the last apply is gone"), (False, "it carries the note of an earlier one")):
+        names = [queue for queue in queues if (live.of(queue).note is None) is gone]
+        if names:
+            more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+            told = f"the server lost what was applied to {', '.join(names[:3])}{more} ({proof})"
+            out.append(f"{told}; `emq-ops apply` puts it back")
+    return out

@@ -12,9 +12,9 @@ from emq_ops.deploy.effects import dead_effect, promote_effect, stalled_effect, 
 from emq_ops.deploy.fields import changed, op_of, past_of, plain_of
 from emq_ops.deploy.model import Drift, Field, LiveQueue, LiveServer, Op, Plan, Refusal, Step, Write
 from emq_ops.deploy.render import value
-from emq_ops.deploy.variables import Digests, Past, canonical
+from emq_ops.deploy.setting_values import SettingValues
+from emq_ops.deploy.variables import Digests, Past
 from emq_ops.passes.registry import PASSES
-from emq_ops.policy.references import resolve
 from emq_ops.protocol import globs
 from emq_ops.protocol.errors import BadInputError
 
@@ -54,21 +54,8 @@ def plan(
     steps = work.steps
     for number, step in enumerate(steps, 1):
         step.number = number
-    warnings = [*_lost(steps, live), *work.warnings, *_unmatched(live)]
+    warnings = [*loss.lost_by_server(steps, live), *work.warnings, *_unmatched(live)]
     return Plan(steps, work.drift, warnings, work.refusals, live.interrupted, options.kind)
-
-
-def _lost(steps: Sequence[Step], live: LiveServer) -> list[str]:
-    """A line each on queues whose settings the server lost, with the proof."""
-    queues = dict.fromkeys(step.queue for step in steps if step.op == "restore" and step.queue is not None)
-    out = []
-    for gone, proof in ((True, "the note of the last apply is gone"), (False, "it carries the note of an earlier one")):
-        names = [queue for queue in queues if (live.of(queue).note is None) is gone]
-        if names:
-            more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-            told = f"the server lost what was applied to {', '.join(names[:3])}{more} ({proof})"
-            out.append(f"{told}; `emq-ops apply` puts it back")
-    return out
 
 
 def _unmatched(live: LiveServer) -> list[str]:
@@ -82,7 +69,7 @@ _ABSENT = object()
 class _Planner:
     def __init__(self, desired: Document, applied: Document, live: LiveServer, options: PlanOptions) -> None:
         self.desired, self.applied, self.live, self.env = desired, applied, live, options.env
-        self.kind, self._digests = options.kind, options.digests
+        self.kind = options.kind
         self.steps: list[Step] = []
         self.drift: list[Drift] = []
         self.warnings: list[str] = []
@@ -91,6 +78,7 @@ class _Planner:
         self._flat = settings.Flattened()
         self._diffs: dict[tuple[int, int], list[Field]] = {}
         self._left = live.left
+        self._values = SettingValues(applied, live.left, options.env, options.digests)
         self._revert = list(options.revert)
         self._reverted: set[str] = set()
 
@@ -189,12 +177,12 @@ class _Planner:
         now = facts.settings.get(path, nothing)
         past = past_of(old)
         if past and has and old == new:  # both as it was applied: what is asked is what moved since
-            if known and not self._as_applied(path, old, now):
+            if known and not self._values.as_applied(path, old, now):
                 self._moved(facts, queue, path, plain_of(old), now)
             return
         will = settings.resolved(path, new, self.env) if has else nothing
         if past:
-            was = now if self._as_applied(path, old, now) else old
+            was = now if self._values.as_applied(path, old, now) else old
         else:
             was = settings.resolved(path, old, self.env) if had else nothing
         if had and has and old == new:
@@ -211,8 +199,8 @@ class _Planner:
         if self.kind == "destroy":
             step.notes.append(f"stays {value(now)} on the server, managed no more")
             return
-        by_us = self._by_us(queue, path, now)
-        lost = self._lost(facts, path, now)
+        by_us = self._values.by_us(queue, path, now)
+        lost = self._values.lost(facts, path, now)
         if not has and known and now != was and not by_us:
             step.notes.append(LOST if lost else f"was moved to {value(now)} by hand: left alone")
         elif path in facts.unreadable:
@@ -230,32 +218,10 @@ class _Planner:
             elif not had and known and now != nothing:
                 step.notes.append(f"is {value(now)} on the server")
 
-    def _as_applied(self, path: str, old: Any, now: Any) -> bool:
-        """Whether the live value is what was applied, though a reference in it gives something else now."""
-        if isinstance(old, dict):
-            alike = isinstance(now, dict) and old.keys() == now.keys()
-            return alike and all(self._as_applied(path, old[name], now[name]) for name in old)
-        if isinstance(old, Past):
-            return self._digests.was(self.applied, old, now)
-        return canonical(resolve(str(old), self.env)) == canonical(str(now))
-
-    def _lost(self, facts: LiveQueue, path: str, now: Any) -> bool:
-        """Whether `now` is what a server that lost its data was set back to."""
-        if facts.lost is None or path in facts.unreadable:
-            return False
-        if path not in facts.lost:
-            return bool(now == settings.unset(path))
-        return bool(now == settings.resolved(path, facts.lost[path], self.env))
-
-    def _by_us(self, queue: str, path: str, now: Any) -> bool:
-        """Whether an apply that did not end left the setting at `now`."""
-        left = self._left
-        return (queue, path) in left and left[queue, path][1] == now and left[queue, path][0] != now
-
     def _moved(self, facts: LiveQueue, queue: str, path: str, will: Any, now: Any) -> None:
         """A setting that is not as it was applied: left behind by us, put back if asked, or shown as drift."""
         address = f"{queue}/{path}"
-        if self._by_us(queue, path, now):
+        if self._values.by_us(queue, path, now):
             step = Step(0, "repair", address, queue, "setting", [Field(path, now, will)], Write(path, now, will))
             step.notes.append("left behind by the interrupted apply")
             self.steps.append(step)
@@ -263,7 +229,7 @@ class _Planner:
         if (queue, path) in self._left and path not in self._managed(queue):
             return
         names = [name for name in self._revert if name in ("all", address, queue)]
-        if not names and self._lost(facts, path, now):
+        if not names and self._values.lost(facts, path, now):
             self.steps.append(
                 Step(0, "restore", address, queue, "setting", [Field(path, now, will)], Write(path, now, will))
             )

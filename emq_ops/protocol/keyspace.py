@@ -6,7 +6,6 @@ on the same slot.
 
 from __future__ import annotations
 
-import binascii
 import functools
 import re
 from dataclasses import dataclass
@@ -289,14 +288,3 @@ def absent_keys(key: str) -> tuple[str, str]:
     """Two keys of the slot of `key` (a queue's) that nobody ever writes (docs/protocol.md, *A slot that moves*)."""
     base = "emq:" + key[key.index("{") : key.index("}") + 1] + ":absent:"
     return base + "1", base + "2"
-
-
-def slot(key: str | bytes) -> int:
-    """The Cluster slot of `key`: CRC-16/XMODEM of its hash tag, modulo 16,384."""
-    raw = key.encode("utf-8") if isinstance(key, str) else key
-    start = raw.find(b"{")
-    if start >= 0:
-        end = raw.find(b"}", start + 1)
-        if end > start + 1:
-            raw = raw[start + 1 : end]
-    return binascii.crc_hqx(raw, 0) % 16384

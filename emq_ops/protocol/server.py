@@ -36,6 +36,7 @@ from emq_ops.protocol.errors import (
     UnreachableError,
 )
 from emq_ops.protocol.scripts import Script
+from emq_ops.protocol.slots import slot
 from emq_ops.protocol.wire_fence import accept
 
 __all__ = ["Arg", "ConnectionOptions", "Server", "ServerSession", "connect", "reply_error"]
@@ -252,7 +253,7 @@ class ServerSession(Server):
 
 
 def _slot(queue: str) -> int:
-    return keyspace.slot(keyspace.keys_of(queue).base)
+    return slot(keyspace.keys_of(queue).base)
 
 
 def connect(url: str, options: ConnectionOptions | None = None, *, base_dir: str | Path | None = None) -> Server:

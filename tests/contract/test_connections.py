@@ -25,6 +25,7 @@ from emq_ops.protocol.ids import mint
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.scripts import load
 from emq_ops.protocol.server import Server, connect
+from emq_ops.protocol.slots import slot
 from emq_ops.protocol.transitions.claims import claim
 from emq_ops.protocol.transitions.control import pause_queue
 from emq_ops.protocol.transitions.enqueue import enqueue
@@ -53,7 +54,7 @@ def server(place: Place) -> Iterator[Server]:
 
 
 def test_queues_are_spread() -> None:
-    shares = {keyspace.slot(keyspace.keys_of(name).base) // 5461 for name in QUEUES}
+    shares = {slot(keyspace.keys_of(name).base) // 5461 for name in QUEUES}
     assert shares == {0, 1, 2}
 
 

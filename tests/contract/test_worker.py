@@ -8,9 +8,9 @@ from contextlib import contextmanager
 import pytest
 
 from emq_ops.protocol import ids
-from emq_ops.protocol.keyspace import slot
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import connect
+from emq_ops.protocol.slots import slot
 from emq_ops.protocol.transitions import enqueue, reads
 from emq_ops.worker import CancelAnswer, Consumer, ConsumerSettings, Job, cancel
 from tests.support.cluster import Cluster

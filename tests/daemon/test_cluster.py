@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from emq_ops.protocol.keyspace import VERSION_KEY, keys_of, slot
+from emq_ops.protocol.keyspace import VERSION_KEY, keys_of
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import Server, connect
+from emq_ops.protocol.slots import slot
 from emq_ops.protocol.transitions import reads
 from tests.daemon.test_daemon import lapsed
 from tests.support.cluster import SHARES, Cluster, ask

@@ -130,7 +130,7 @@ def test_a_command_beside_a_daemon_goes_through_it(here: Site, server: Server) -
     assert "through" in here.json("trim", "orders", "--keep", "0")
     assert "through" in here.json("archive", "fold", "orders", "completions", "--keep", "1")
     held = here.json("ps")
-    assert {row["task"] for row in held} == {"stalled", "dead", "stream:completions"}
+    assert {row["task"] for row in held} == {"stalled", "dead", "stream:completions", "compact", "verify"}
     [row] = here.json("ps", "--daemons")
     assert row["daemon"].endswith(f":{daemon.process.pid}")
     assert {row["leader"] for row in held} == {row["daemon"], report["through"]}  # one name of one process

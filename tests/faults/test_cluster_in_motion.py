@@ -16,9 +16,10 @@ from emq_ops.audit.doctor.examination import examine
 from emq_ops.audit.doctor.mend import mend
 from emq_ops.protocol.errors import EmqError
 from emq_ops.protocol.ids import mint
-from emq_ops.protocol.keyspace import keys_of, slot
+from emq_ops.protocol.keyspace import keys_of
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import Server, connect
+from emq_ops.protocol.slots import slot
 from emq_ops.protocol.transitions.enqueue import enqueue
 from emq_ops.protocol.transitions.reads import counts
 from emq_ops.worker import Consumer, ConsumerSettings

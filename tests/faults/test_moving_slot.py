@@ -27,10 +27,11 @@ from emq_ops.protocol.connection import wholeness
 from emq_ops.protocol.errors import SlotMovingError
 from emq_ops.protocol.fence import Fence
 from emq_ops.protocol.ids import mint
-from emq_ops.protocol.keyspace import keys_of, slot
+from emq_ops.protocol.keyspace import keys_of
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.scripts import load
 from emq_ops.protocol.server import ConnectionOptions, Server, connect
+from emq_ops.protocol.slots import slot
 from emq_ops.protocol.transitions.claims import claim
 from emq_ops.protocol.transitions.enqueue import enqueue
 from emq_ops.protocol.transitions.leases import keep

@@ -13,9 +13,9 @@ from emq_ops.passes.lease.queue_lease import HeldQueueError, QueueLease
 from emq_ops.passes.trim.predict import predict_trim
 from emq_ops.policy.models import DeadPolicy
 from emq_ops.protocol.ids import mint
-from emq_ops.protocol.keyspace import slot
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import Server
+from emq_ops.protocol.slots import slot
 from tests.support import roles
 from tests.support.passing import dead_of, kill_row, leading, stall, swept, trim
 from tests.support.valkey import Valkey

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from emq_ops.protocol import ids
 from emq_ops.protocol.errors import BadInputError, KindError
-from emq_ops.protocol.keyspace import slot
+from emq_ops.protocol.slots import slot
 from tests.support.keyspace import recorded
 
 VECTORS = json.loads(recorded("ids.json").read_bytes())

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from emq_ops.protocol.keyspace import keys_of, slot
+from emq_ops.protocol.keyspace import keys_of
+from emq_ops.protocol.slots import slot
 from tests.support.cluster import Cluster, ask, replication, until
 from tests.support.valkey import Valkey
 

@@ -10,8 +10,9 @@ from emq_ops.protocol.connection.link import Arg, Words
 from emq_ops.protocol.connection.replies import reply_error
 from emq_ops.protocol.connection.url import Address
 from emq_ops.protocol.errors import EmqError
-from emq_ops.protocol.keyspace import absent_keys, slot
+from emq_ops.protocol.keyspace import absent_keys
 from emq_ops.protocol.scripts import Script
+from emq_ops.protocol.slots import slot
 
 _KEY_SECOND = {"XINFO", "XGROUP", "OBJECT", "MEMORY"}
 _BLOCKING = {"BLPOP", "BRPOP", "BZPOPMIN", "BZPOPMAX", "BLMOVE", "BRPOPLPUSH"}

@@ -10,10 +10,11 @@ import pytest
 from emq_ops.protocol.connection.subscription import Subscription
 from emq_ops.protocol.errors import ReconnectedError, ServerError, SlotMovingError, UnreachableError
 from emq_ops.protocol.ids import mint
-from emq_ops.protocol.keyspace import VERSION_KEY, keys_of, slot
+from emq_ops.protocol.keyspace import VERSION_KEY, keys_of
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.scripts import load
 from emq_ops.protocol.server import ConnectionOptions, Server, connect
+from emq_ops.protocol.slots import slot
 from emq_ops.protocol.transitions.claims import claim
 from emq_ops.protocol.transitions.enqueue import enqueue
 from emq_ops.protocol.transitions.reads import counts

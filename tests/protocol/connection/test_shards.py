@@ -12,9 +12,10 @@ import pytest
 
 from emq_ops.protocol.errors import IncompatibleError, UnreachableError
 from emq_ops.protocol.ids import mint
-from emq_ops.protocol.keyspace import VERSION_KEY, keys_of, slot
+from emq_ops.protocol.keyspace import VERSION_KEY, keys_of
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import ConnectionOptions, connect
+from emq_ops.protocol.slots import slot
 from emq_ops.protocol.transitions.enqueue import enqueue
 from emq_ops.protocol.transitions.reads import counts
 from tests.support.cluster import SHARES, Cluster, ask, until
