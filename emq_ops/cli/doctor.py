@@ -19,6 +19,7 @@ from emq_ops.cli.exits import EXIT_CHANGES, EXIT_UNREACHABLE
 from emq_ops.cli.options import new_app
 from emq_ops.cli.output import emit_one, emit_rows, say
 from emq_ops.cli.queues import chosen
+from emq_ops.cli.risks import tell_risks
 from emq_ops.database.errors import DatabaseError
 from emq_ops.ledger.ledger import Ledger
 from emq_ops.passes.lease.holder import who
@@ -86,6 +87,7 @@ def doctor(
         diagnosis = consult(server, names, ledger, listed=wanted | asked)
         diagnosis.findings += [*unusable, *foundations_of(context, server, names, ledger)]
         diagnosis = _only(diagnosis, wanted)
+        tell_risks(context, server)
         mendable = [finding for finding in diagnosis.findings if may_mend(finding, asked)]
         acting = fix and not dry_run and bool(mendable)
         if acting and unusable:

@@ -35,6 +35,8 @@ def with_given(policy: Any, given: Mapping[str, Any]) -> Any:
 def bounded(timeout: str | None) -> Iterator[None]:
     """Everything inside ends within ``--timeout``."""
     ms = duration_ms(timeout, "--timeout")
+    if ms == 0:
+        raise BadInputError("no time at all", where="--timeout", fix="give a duration such as 30s, or leave it out")
     with contextlib.nullcontext() if ms is None else deadline.deadline(ms / 1000):
         yield
 

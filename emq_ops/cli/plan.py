@@ -12,6 +12,7 @@ from emq_ops.cli.exits import EXIT_CHANGES
 from emq_ops.cli.looking import look
 from emq_ops.cli.options import new_app
 from emq_ops.cli.output import say
+from emq_ops.cli.risks import tell_risks
 from emq_ops.cli.values import file_of
 from emq_ops.deploy.apply import check
 from emq_ops.deploy.deployment import require_set
@@ -38,6 +39,7 @@ def plan(
         held = look(opened, context, offline=offline)
         proposal = opened.propose(loaded, revert or [], store=held)
         show_plan(proposal.plan, context.output, markdown=markdown)
+        tell_risks(context, opened.server)
         if save is not None:
             opened.save(proposal, file_of(save), key_of(loaded))
             say(f"emq-ops: saved; `emq-ops apply {save}` does exactly this")

@@ -254,3 +254,27 @@ def test_dead_jobs_and_a_stream_of_that_name() -> None:
     assert ref_of("q", "dead").kind == "dead"
     assert (ref_of("q", "stream:dead").kind, ref_of("q", "stream:dead").stream) == ("stream", "dead")
     assert ref_of("q", "audit").stream == "audit"
+
+
+def test_status_says_what_the_remote_holds_and_restore_takes_globs(run: Run, server: Server) -> None:
+    for queue in ("q", "q2"):
+        server.write("XADD", f"emq:{{{queue}}}:stream:audit", "7-0", "job", "x")
+        assert run("archive", "fold", queue, "audit")[0] == 0
+    assert run("archive", "status", "q")[0] == 0
+    code, _, err = run("archive", "status", "q", local="sqlite:///lost.db")
+    assert code == 1
+    assert "q/audit: the remote holds 1 records" in err
+    assert "archive restore q audit" in err
+    code, out, err = run("archive", "restore", "q*", "*", "--output", "json", local="sqlite:///lost.db")
+    assert code == 0, err
+    found = {(row["queue"], row["stream"], row["records"]) for row in json.loads(out)}
+    assert found >= {("q", "audit", 1), ("q2", "audit", 1)}
+    assert run("archive", "status", "q", local="sqlite:///lost.db")[0] == 0
+    code, _, err = run("archive", "restore", "nothing*", local="sqlite:///lost.db")
+    assert (code, "the remote holds no archive" in err) == (4, True)
+
+
+def test_no_time_at_all_is_bad_input(run: Run) -> None:
+    code, _, err = run("archive", "fold", "q", "--timeout", "0s")
+    assert code == 4
+    assert "--timeout: no time at all" in err

@@ -12,6 +12,7 @@ import pytest
 
 from emq_archive.errors import DamagedArchiveError, ForeignStateError
 from emq_archive.local import SqlStore
+from emq_archive.local.catalog import Catalog
 from emq_archive.log.commit import Change, checkpoint_key, commit_key
 from emq_archive.ports import Remote
 from emq_archive.read.archive import Archive
@@ -242,3 +243,16 @@ def test_a_checkpoint_that_was_made_up_is_not_believed(new_local: Callable[[], S
     path.write_bytes(gzip.compress(json.dumps(told).encode()))
     with pytest.raises(DamagedArchiveError, match="altered"):
         shipper(new_local(), secretly).log.read()
+
+
+def test_a_segment_that_is_far_too_large_is_not_even_read(local: SqlStore, folder: Remote, root: Path) -> None:
+    """Sparse, so that reading it whole would take the memory."""
+    archived(local, folder, pages=1, each=5)
+    [segment] = Catalog(local, REF).segments()
+    with open(root / segment.key, "r+b") as file:
+        file.truncate(1 << 40)
+    [fault] = verify(local, folder, REF).faults
+    assert segment.key in fault
+    assert str(1 << 40) in fault
+    with pytest.raises(DamagedArchiveError, match="completions/date="):
+        shipper(local, folder).read_segment(segment)

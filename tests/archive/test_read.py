@@ -17,7 +17,8 @@ from emq_archive.local import SqlStore, open_local
 from emq_archive.model import FIRST_ID, LAST_ID, Policy, RawEntry, Redact, StreamId, StreamRef, parse_id
 from emq_archive.ports import Remote
 from emq_archive.read.archive import Archive
-from emq_archive.read.query import Query, job_asked_for
+from emq_archive.read.filters import job_asked_for
+from emq_archive.read.query import Query
 from emq_archive.remote import open_remote
 from emq_ops.protocol.errors import BadInputError
 from emq_ops.protocol.ids import LOW_BITS, BrandedId

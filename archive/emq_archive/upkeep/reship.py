@@ -129,7 +129,7 @@ def accept_loss(shipper: LogShipper, key: str, *, now_ms: int) -> Segment:
         raise BadInputError(
             f"no segment '{key[:200]}' is in the archive of {shipper.ref}", fix="`archive verify` names it"
         )
-    body = shipper.remote.get(key)
+    body = shipper.remote.get(key) if shipper.remote.size(key) == segment.bytes else None
     if body is not None and hashlib.sha256(body).hexdigest() == segment.sha256:
         raise BadInputError(f"segment {key} is there and whole", fix="nothing is lost")
     if shipper.catalog.held(segment):

@@ -78,7 +78,7 @@ def verify(
             progress(number, len(walked.live))
         deadline.check(f"verifying {segment.key}")
         try:
-            body = remote.get(segment.key)
+            body = remote.get(segment.key, most=segment.bytes)
             if body is None:
                 found.faults.append(f"{segment.key}: missing, and commit {segment.lsn} names it")
             else:

@@ -18,7 +18,7 @@ from emq_archive.errors import DamagedArchiveError, LostRaceError
 from emq_archive.local.catalog import Catalog
 from emq_archive.local.outbox import Waiting
 from emq_archive.local.store import SqlStore
-from emq_archive.log.commit import Change, Commit, Segment, commit_key
+from emq_archive.log.commit import Change, Segment, commit_key, get_commit
 from emq_archive.log.log import RACES, CommitLog
 from emq_archive.log.manifest import write_manifest
 from emq_archive.log.reconcile import Matches, compare
@@ -180,7 +180,7 @@ class LogShipper:
 
     def read_segment(self, segment: Segment) -> bytes:
         """A segment's bytes, proven by their hash. Raises DamagedArchiveError naming it."""
-        body = self.remote.get(segment.key)
+        body = self.remote.get(segment.key, most=segment.bytes)
         if body is None:
             raise DamagedArchiveError(
                 f"segment {segment.key} of commit {segment.lsn} is missing",
@@ -237,10 +237,8 @@ class LogShipper:
                 continue
             deadline.check("proving what may be trimmed")
             key = commit_key(self.ref, segment.lsn)
-            body = self.remote.get(key)
-            if body is None:
-                raise DamagedArchiveError(f"commit {key} is missing from the log", faults=(key,), where=self.remote.url)
-            if segment not in Commit.of(body, key).add:
+            _, commit = get_commit(self.remote, key)
+            if segment not in commit.add:
                 raise DamagedArchiveError(f"commit {key} does not name {segment.key}", faults=(key,))
             self.read_segment(segment)
 
