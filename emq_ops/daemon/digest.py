@@ -6,6 +6,7 @@ import threading
 from collections import Counter
 from dataclasses import dataclass, field
 
+from emq_ops.daemon import clock
 from emq_ops.passes.events import Emit, Event, PassEnded
 
 EVERY_SECONDS = 60.0
@@ -47,3 +48,20 @@ class Digest:
             self._passes.clear()
             self._counts.clear()
         self._emit(Summary("*", passes=passes, counts=counts, waiting=waiting, running=running))
+
+
+class PerMinute:
+    """Lets so many through a minute. Thread-safe."""
+
+    def __init__(self, most: int) -> None:
+        self._most, self._left, self._until = most, most, 0.0
+        self._lock = threading.Lock()
+
+    def one_more(self) -> bool:
+        """Whether one more may go."""
+        with self._lock:
+            now = clock.steady()
+            if now >= self._until:
+                self._left, self._until = self._most, now + 60
+            self._left -= 1
+            return self._left >= 0

@@ -7,12 +7,12 @@ import queue
 import threading
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Protocol
 
 from emq_ops.daemon import clock
 from emq_ops.daemon.backoff import retry_ms
+from emq_ops.daemon.digest import PerMinute
 from emq_ops.daemon.events import TaskFailed, TaskLate
-from emq_ops.daemon.pools import Sizes, ThreadPool
+from emq_ops.daemon.pools import Leases, Sizes, ThreadPool
 from emq_ops.daemon.probe import Probe
 from emq_ops.daemon.progress import ProgressBook
 from emq_ops.daemon.tasks import PassTask
@@ -20,25 +20,15 @@ from emq_ops.daemon.timers import Cue, ordered
 from emq_ops.daemon.work import PassRunner
 from emq_ops.ledger.runs import IdleBook
 from emq_ops.passes.events import Emit
-from emq_ops.passes.frame.frame import LeaseSource, PassOutcome
+from emq_ops.passes.frame.frame import PassOutcome
 from emq_ops.protocol.errors import DeadlineError, EmqError, FenceError, SlotMovingError
 
 Key = tuple[str, str]
 LATE_MS = 5_000
-PUT_OFF_SECONDS = 1.0
 """A run that begins later than this is reported."""
-
-
-class Leases(Protocol):
-    """The leases of the queues of this process."""
-
-    def ready(self, queue: str) -> bool:
-        """Whether a run may begin: we lead the queue, and its server answers."""
-        ...
-
-    def lease_of(self, queue: str) -> LeaseSource:
-        """The lease of a queue, as runs take it."""
-        ...
+MOST_LATE = 60
+"""So many a minute; where there are more, the alert ``behind`` says how many."""
+PUT_OFF_SECONDS = 1.0
 
 
 class Dispatcher:
@@ -59,6 +49,7 @@ class Dispatcher:
         self._retry_at: dict[Key, float] = {}
         self._running: set[Key] = set()
         self._due_since: dict[Key, float] = {}  # until the run begins
+        self._told_late = PerMinute(MOST_LATE)
         self._lock = threading.Lock()
         self._ending = threading.Event()
 
@@ -157,7 +148,7 @@ class Dispatcher:
         return {key: age for key, age in found.items() if self.leases.ready(key[0])}
 
     def _note_late(self, cue: Cue) -> None:
-        if cue.late_ms >= LATE_MS and cue.task.key not in self._retry_at:
+        if cue.late_ms >= LATE_MS and cue.task.key not in self._retry_at and self._told_late.one_more():
             self.emit(TaskLate(cue.task.queue, task=cue.task.text, late_ms=cue.late_ms, skipped=cue.skipped))
 
     def _drop(self, cue: Cue) -> None:

@@ -107,6 +107,13 @@ class QueueRefused(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class EnoughLeases(Event):
+    """To renew what this daemon leads takes so long that it leaves `queues` to others, until that is quicker."""
+
+    queues: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class ClockStepped(Event):
     """The host's wall clock was set by `seconds`."""
 

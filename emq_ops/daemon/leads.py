@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Iterable
 
-from emq_ops.daemon.events import QueueRefused, ServerBack, ServerLost
+from emq_ops.daemon.events import EnoughLeases, QueueRefused, ServerBack, ServerLost
 from emq_ops.ledger import interruptions
 from emq_ops.ledger.ledger import Ledger
 from emq_ops.passes.events import Emit
@@ -28,6 +28,8 @@ from emq_ops.protocol.server import Server
 
 UNREACHABLE_SECONDS = 3.0
 """After so long a lease is asked for again whose server did not answer."""
+KEPT_WITHIN = 1 / 6
+"""Where a round of renewals takes longer than this share of the lease, no more leases are taken."""
 TAKES_NO_WRITES = frozenset({"MISCONF", "NOREPLICAS", "READONLY"})
 """What a server answers to everybody's writes: as in any outage, no worker can renew the lease of its job."""
 
@@ -44,6 +46,10 @@ class Leads:
         self._away: dict[str, str] = {}
         self._slow: set[str] = set()
         self._refused: dict[str, str] = {}
+        self._renewal_s = 0.0
+        self._renewing_since: float | None = None
+        self.left = 0
+        """How many queues are left to others, since what is led takes the time there is."""
         self._over = threading.Event()
         self._keeper = threading.Thread(target=self._keep, name="leases", daemon=True)
 
@@ -95,7 +101,9 @@ class Leads:
         if gone:
             self._leases.release(gone)
         now = time.monotonic()
-        refused = self._leases.acquire(q for q in wanted if self._ask_again.get(q, 0.0) <= now)
+        asked = {q for q in wanted if self._ask_again.get(q, 0.0) <= now}
+        refused = self._leases.acquire(asked, self._keeps_up)
+        self._tell_left(len(asked - refused.keys() - self._leases.fences.keys()))
         self._ask_again = {q: at for q, at in self._ask_again.items() if at > now}
         self.ours = (self.ours & wanted) | set(self._leases.fences)
         for queue, fault in refused.items():
@@ -112,6 +120,18 @@ class Leads:
             self._refused.pop(queue, None)
         return self.ours != before
 
+    def _keeps_up(self) -> bool:
+        """Whether there is time to renew more than what is in hand."""
+        begun, took = self._renewing_since, self._renewal_s
+        running = 0.0 if begun is None else time.monotonic() - begun
+        return max(took, running) < self._lease_ms * KEPT_WITHIN / 1000
+
+    def _tell_left(self, count: int) -> None:
+        """Said once, until nothing is left to others any more."""
+        if count and not self.left:
+            self._emit(EnoughLeases("*", queues=count))
+        self.left = count
+
     def _refuse(self, queue: str, error: str) -> None:
         """Said once, until it is another reason."""
         if self._refused.get(queue) != error and queue not in self._away:
@@ -120,7 +140,9 @@ class Leads:
 
     def _keep(self) -> None:
         while not self._over.wait(self._lease_ms / 3000):
+            self._renewing_since = begun = time.monotonic()
             self._renew()
+            self._renewal_s, self._renewing_since = time.monotonic() - begun, None
 
     def _renew(self) -> None:
         held = set(self._leases.fences)

@@ -8,6 +8,21 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
+
+from emq_ops.passes.frame.frame import LeaseSource
+
+
+class Leases(Protocol):
+    """The leases of the queues of this process."""
+
+    def ready(self, queue: str) -> bool:
+        """Whether a run may begin: we lead the queue, and its server answers."""
+        ...
+
+    def lease_of(self, queue: str) -> LeaseSource:
+        """The lease of a queue, as runs take it."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,6 +63,11 @@ class Server:
         self.options = options
         self.where = where
 
+    @property
+    def single(self) -> bool:
+        """Whether one node owns every slot, so that a script may name keys of several queues."""
+        return self._topology.single
+
     def read(self, *command: Arg) -> Any:
         """The reply to a command that changes nothing; sent again where its reply was lost."""
         return self._one(Call.of(command), repeatable=True)
@@ -175,6 +180,8 @@ class Server:
     def shards(self, queues: Iterable[str]) -> list[list[str]]:
         """`queues` by the node that owns their slots, as far as that is known; all of them together where it is not."""
         names = list(queues)
+        if self.single:
+            return [names] if names else []
         try:
             nodes = [self._topology.node(_slot(queue)) for queue in names]
         except UnreachableError:

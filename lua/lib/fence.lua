@@ -13,25 +13,35 @@ local function run_id()
   return string.match(redis.call('INFO', 'server'), 'run_id:(%x+)')
 end
 
--- The lease's fields by name ('' where absent). Refuses a key that is no hash.
-local function read_lease(key)
+-- The lease's fields by name ('' where absent); nil for a key that is no hash.
+local function lease_of(key)
   local values = redis.pcall('HMGET', key, unpack(LEASE_FIELDS))
-  if values.err then refuse('EMQDATA', key .. ' is no hash') end
+  if values.err then return nil end
   local lease = {}
   for i, name in ipairs(LEASE_FIELDS) do lease[name] = values[i] or '' end
   return lease
 end
 
--- Refuses with EMQFENCE unless the lease is present, unexpired, and has exactly this state, token and run id, and the
--- server still lives under that run id. Call it before the first write. Answers the server's time, ms.
+-- As lease_of; refuses a key that is no hash.
+local function read_lease(key)
+  return lease_of(key) or refuse('EMQDATA', key .. ' is no hash')
+end
+
+-- Why a lease is not present, unexpired, and with exactly this state, token and run id, or the server does not live under
+-- that run id (`life`) any more; nil where all holds.
+local function fence_fault(lease, state, token, run, now, life)
+  if lease.token == '' then return 'no lease of this queue' end
+  if lease.state ~= state then return 'the lease belongs to state ' .. shown(lease.state) end
+  if lease.token ~= token then return 'the lease has token ' .. shown(lease.token) .. ', ours is ' .. shown(token) end
+  if lease.run ~= run or life ~= run then return 'the lease is of another life of the server' end
+  if (tonumber(lease['until']) or 0) <= now then return 'the lease has expired' end
+  return nil
+end
+
+-- Refuses with EMQFENCE where there is such a fault. Call it before the first write. Answers the server's time, ms.
 local function check_fence(key, state, token, run)
-  local lease, now = read_lease(key), now_ms()
-  if lease.token == '' then refuse('EMQFENCE', 'no lease of this queue') end
-  if lease.state ~= state then refuse('EMQFENCE', 'the lease belongs to state ' .. shown(lease.state)) end
-  if lease.token ~= token then
-    refuse('EMQFENCE', 'the lease has token ' .. shown(lease.token) .. ', ours is ' .. shown(token))
-  end
-  if lease.run ~= run or run_id() ~= run then refuse('EMQFENCE', 'the lease is of another life of the server') end
-  if (tonumber(lease['until']) or 0) <= now then refuse('EMQFENCE', 'the lease has expired') end
+  local now = now_ms()
+  local fault = fence_fault(read_lease(key), state, token, run, now, run_id())
+  if fault then refuse('EMQFENCE', fault) end
   return now
 end

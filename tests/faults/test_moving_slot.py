@@ -137,7 +137,7 @@ DOORS: dict[str, Callable[[Server, Half], object]] = {
     "enqueue": lambda s, h: enqueue(Queue(s, h.name), h.held[0], b"x"),
     "reap": lambda s, h: reap(Queue(s, h.name)),
     "keep": lambda s, h: keep(Queue(s, h.name), [(h.held[0], 1)], 60_000),
-    "lease": lambda s, h: s.run(load("lease_renew"), [h.fence.key], [*h.fence.args, 60_000]),
+    "lease": lambda s, h: s.run(load("lease_renew"), [h.fence.key], [60_000, "", *h.fence.args]),
 }
 
 

@@ -5,7 +5,7 @@ A daemon of 1,000 queues renews 1,000 leases three times in their length; one by
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from emq_ops.database.statements import pages
@@ -16,6 +16,7 @@ from emq_ops.passes.events import Emit, LeaseLost, LeaseTaken, nowhere
 from emq_ops.passes.lease.holder import DAEMON, Holder
 from emq_ops.passes.lease.owner import LeaseInfo, foreign_queues, lease_infos
 from emq_ops.passes.lease.queue_lease import LEASE_MS, HeldQueueError
+from emq_ops.passes.lease.renewal import renew
 from emq_ops.protocol.deadline import deadline, remaining
 from emq_ops.protocol.errors import DeadlineError, EmqError, FenceError, OutcomeUnknownError
 from emq_ops.protocol.fence import Fence
@@ -30,6 +31,10 @@ RENEWAL_SHARE = 1 / 6
 """This share of the lease is what a node may take to renew: where it took too long, two more renewals come in time."""
 
 
+def _always() -> bool:
+    return True
+
+
 class LeaseSet:
     """The leases of one process: `fences` are those in hand. One thread acquires and releases, another may renew."""
 
@@ -41,12 +46,15 @@ class LeaseSet:
         self.fences: dict[str, Fence] = {}
         self._stamp = Stamp()
 
-    def acquire(self, queues: Iterable[str]) -> dict[str, EmqError]:
+    def acquire(self, queues: Iterable[str], may_take: Callable[[], bool] = _always) -> dict[str, EmqError]:
         """Asks for the leases that are not in hand; answers why some were not given (HeldQueueError,
-        ForeignQueueError, what the server raised). Raises what the ledger raises."""
+        ForeignQueueError, what the server raised). `may_take`: asked before each page; the rest is left where it says
+        no. Raises what the ledger raises."""
         refused: dict[str, EmqError] = {}
         # Page by page: what is taken is renewed by then, however many are still to come.
         for page in pages([queue for queue in queues if queue not in self.fences], _PAGE):
+            if not may_take():
+                break
             wanted = list(page)
             for _ in range(_TRIES):
                 if not wanted:
@@ -93,14 +101,12 @@ class LeaseSet:
     def _renew_page(self, queues: Sequence[str]) -> dict[str, EmqError]:
         """One that does not answer in time is a DeadlineError."""
         held = [(queue, fence) for queue in queues if (fence := self.fences.get(queue)) is not None]
-        count = self._stamp.count or ""
-        calls = [([fence.key], (*fence.args, self.lease_ms, count)) for _, fence in held]
         with deadline(self._seconds):
-            replies = self._quick.run_many(load("lease_renew"), calls)
+            found = renew(self._quick, [fence for _, fence in held], self.lease_ms, self._stamp.count or "")
             late = remaining() == 0.0
         faults: dict[str, EmqError] = {}
-        for (queue, fence), reply in zip(held, replies, strict=True):
-            if not isinstance(reply, EmqError):
+        for (queue, fence), reply in zip(held, found, strict=True):
+            if reply is None:
                 continue
             if late and isinstance(reply, OutcomeUnknownError):  # renewed or not, it is done again
                 reply = DeadlineError("no answer in time", where=reply.where, fix=reply.fix)

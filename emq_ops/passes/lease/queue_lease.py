@@ -13,6 +13,7 @@ from emq_ops.ledger.ledger import Ledger
 from emq_ops.passes.events import Emit, LeaseLost, LeaseTaken, nowhere
 from emq_ops.passes.lease.holder import Holder
 from emq_ops.passes.lease.owner import LeaseInfo, foreign_queues, lease_info
+from emq_ops.passes.lease.renewal import renew
 from emq_ops.protocol.errors import EmqError, FenceError, OutcomeUnknownError
 from emq_ops.protocol.fence import Fence
 from emq_ops.protocol.keyspace import keys_of
@@ -114,12 +115,12 @@ class QueueLease:
     def renew(self) -> Fence:
         """Renews the lease; raises FenceError where it stands no more."""
         fence = self._own()
-        try:
-            self.server.run(load("lease_renew"), [fence.key], [*fence.args, self.lease_ms])
-        except FenceError as fault:
+        [fault] = renew(self.server, [fence], self.lease_ms)
+        if isinstance(fault, FenceError):
             self.drop(fence)
             self.emit(LeaseLost(self.queue, reason=fault.what))
-            raise
+        if fault is not None:
+            raise fault
         return fence
 
     def release(self) -> None:
