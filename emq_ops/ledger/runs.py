@@ -71,25 +71,16 @@ def new(
     return Run(mint("RUN"), kind, queue, RUNNING, host_ms(), None, trigger, holder, token, 0, policy or {}, {}, None)
 
 
-def start(
-    ledger: Ledger,
-    kind: str,
-    queue: str,
-    *,
-    holder: str,
-    trigger: str = "command",
-    token: int = 0,
-    policy: dict[str, Any] | None = None,
-) -> str:
-    """Records that a pass begins, see `new`; returns its run id. Runs of this kind and queue that this lease (one at a
-    time) or an older one left running are marked interrupted."""
-    run = new(kind, queue, holder=holder, trigger=trigger, token=token, policy=policy)
+def start(ledger: Ledger, kind: str, queue: str, **more: Any) -> str:
+    """Records that a pass begins, as `new` takes it; returns its run id. As `begin`."""
+    run = new(kind, queue, **more)
     begin(ledger, run)
     return run.id
 
 
 def begin(ledger: Ledger, run: Run) -> None:
-    """As `start`, for a run of `new`."""
+    """Records that a run of `new` begins. Runs of this kind and queue that this lease (one at a time) or an older one
+    left running are marked interrupted."""
     with ledger.write() as connection:
         if run.token:
             stale = update(runs).where(runs.c.queue == run.queue, runs.c.kind == run.kind, runs.c.status == RUNNING)

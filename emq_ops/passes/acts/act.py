@@ -76,10 +76,10 @@ class _ActOnDead(Work):
                 items = acts.planned(connection, run, limiter.slice)
             if not items:
                 return
+            limiter.wait(len(items))
             if context.budget.up:
                 report.out_of_time()
                 return
-            limiter.wait(len(items))
             if not first:
                 look_again(context)
             first = False

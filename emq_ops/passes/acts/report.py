@@ -72,7 +72,12 @@ class ActReport(PassReport):
     def out_of_time(self) -> None:
         """The caller's time ran out with work left."""
         self.more = True
-        self.notes.append(f"the time ran out; `emq-ops audit dead --resume {self.run}` goes on")
+        again = (
+            f"`emq-ops audit dead --resume {self.run}`"
+            if self.kind in (acts.REQUEUE, acts.REMOVE)
+            else "asked again, it"
+        )
+        self.notes.append(f"the time ran out with work left; {again} goes on")
 
 
 def begin_report(kind: str, targets: Targets, run: str | None = None) -> ActReport:

@@ -42,11 +42,11 @@ class Restoration:
         self._follow_up()
         for number, found in enumerate(self.source.pages(limiter.slice)):
             page = {job: snapshot for job, snapshot in found.items() if job not in self._back}
+            limiter.wait(len(page))
             if context.budget.up:
                 report.out_of_time()
                 return
             report.selected += len(page)
-            limiter.wait(len(page))
             if number:
                 look_again(context)
             report.add(why_lost(context.ledger, report.queue, page))

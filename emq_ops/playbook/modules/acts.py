@@ -11,6 +11,7 @@ from emq_ops.passes.acts.options import ActOptions
 from emq_ops.passes.acts.report import WHY_LEFT, ActReport, preview
 from emq_ops.passes.acts.targets import Targets, note_flow_parents
 from emq_ops.playbook.context import TaskContext
+from emq_ops.playbook.errors import TaskFailure
 from emq_ops.playbook.foretold import DEAD, PENDING
 from emq_ops.playbook.modules.dead import AT_RATE, FILTERS, LIMIT, NAMED, NAMES, selected
 from emq_ops.playbook.options import TRUE, Option
@@ -56,6 +57,8 @@ class _Act(Module):
         report = self._resumed(ctx, options) if resumed else None
         if report is None:
             report = self._fresh(ctx, options, plan)
+        if report.more:
+            raise TaskFailure("the time ran out with work left", where=ctx.queue.name, fix="play --resume")
         left = {reason: n for reason, n in report.left.items() if n}
         returns = {**plan.returns, "left": plan.returns["left"] + sum(left.values()), "run": report.run}
         notes = [*report.notes, *(f"{n} left: {WHY_LEFT.get(reason, reason)}" for reason, n in left.items())]

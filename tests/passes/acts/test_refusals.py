@@ -24,6 +24,7 @@ from emq_ops.passes.lease.holder import DAEMON
 from emq_ops.passes.lease.owner import ForeignQueueError
 from emq_ops.passes.lease.queue_lease import QueueLease
 from emq_ops.passes.registry import EVERY, by_name
+from emq_ops.protocol import deadline
 from emq_ops.protocol.errors import BadInputError, EmqError
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import Server, connect
@@ -168,6 +169,26 @@ def test_held_in_the_middle_it_stops_and_goes_on_as_one_run(desk: Desk, name: st
     if name == acts.REMOVE:
         assert undo_run(desk.server, cut.id, desk.ledger).done == COUNT
         assert dead_of(desk.q) == sorted(desk.dead)
+
+
+@every_act
+def test_when_the_time_is_up_no_slice_is_begun(desk: Desk, name: str) -> None:
+    slices: list[float] = []
+
+    def hasten(seconds: float) -> None:
+        slices.append(seconds)
+        if len(slices) == 2:
+            deadline.end_by(0.9)  # less than the second that a pass keeps for saying how it ended
+
+    try:
+        with deadline.deadline(60.0):
+            report = desk.door(name)(rate=1, slice_size=1, sleep=hasten)
+    finally:
+        deadline.end_by(None)
+    assert (report.more, report.done) == (True, 2)
+    assert "the time ran out" in report.notes[-1]
+    cut = runs.get(desk.ledger, report.run or "")
+    assert (cut.status, cut.counts["done"]) == (runs.INTERRUPTED, 2)
 
 
 WRITES = scripted("act_requeue", "act_remove", "act_restore")
