@@ -8,6 +8,7 @@ fence_or_unled(KEYS[2], ARGV[1], ARGV[2], ARGV[3])
 expect_id(ARGV[4], 'EVT', 'ARGV')
 expect(KEYS[1], 'string')
 expect(KEYS[3], 'hash')
+expect_rights(KEYS[1], 'SET')
 expect_rights(KEYS[3], 'HSET')
 local found, ours = redis.call('GET', KEYS[1]), redis.call('HGET', KEYS[3], ARGV[5])
 if found and is_id(found, 'EVT') then
