@@ -40,6 +40,10 @@ class StepWatch:
     def __init__(self) -> None:
         self._offset = now().timestamp() - steady()
 
+    def moved(self) -> bool:
+        """Whether the wall was stepped and nobody was told yet."""
+        return abs(now().timestamp() - steady() - self._offset) >= STEP_SECONDS
+
     def stepped(self) -> float:
         """Seconds that the wall was set forward (negative: back) since the last call; 0.0 for mere drift."""
         offset = now().timestamp() - steady()

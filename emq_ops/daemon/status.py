@@ -64,7 +64,7 @@ def task_rows(
     stands = active_restrictions(ledger, revision.document, env, moment)
     found = task_set(revision.document, live, env)
     known, now = marks.load(ledger), clock.now_ms()
-    since = {one.holder: one.started_ms for one in marks.living(ledger, now)}
+    since = {one.holder: one.started_ms for one in marks.living(ledger)}
     rows = []
     for key in sorted(found.tasks):
         task, mark = found.tasks[key], known.get(key)
@@ -114,5 +114,5 @@ def daemon_rows(ledger: Ledger) -> list[dict[str, Any]]:
             "leads": one.leads,
             **one.facts,
         }
-        for one in marks.living(ledger, clock.now_ms())
+        for one in marks.living(ledger)
     ]

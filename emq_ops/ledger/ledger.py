@@ -6,7 +6,7 @@ import secrets
 import time
 from collections.abc import Callable
 
-from sqlalchemy import Engine, select
+from sqlalchemy import Connection, Engine, select, text
 
 from emq_ops.database.engine import Database, open_database
 from emq_ops.database.migrations import Migrations
@@ -63,6 +63,13 @@ def secret_key(ledger: Ledger, name: str) -> bytes:
             connection.execute(made.on_conflict_do_nothing())
             found = connection.execute(named).scalar_one()
     return bytes.fromhex(found)
+
+
+def clock_ms(connection: Connection) -> int:
+    """The one clock that all who share the state have, unix ms: PostgreSQL's own, or this host's with SQLite."""
+    if connection.dialect.name == "postgresql":
+        return int(connection.execute(text("SELECT extract(epoch FROM clock_timestamp()) * 1000")).scalar_one())
+    return host_ms()
 
 
 def host_ms() -> int:

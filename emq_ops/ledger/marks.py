@@ -11,7 +11,7 @@ from sqlalchemy import delete
 from emq_ops.database.records import AsRow, Records
 from emq_ops.database.statements import insert, upsert
 from emq_ops.ledger.daemon_schema import daemons, task_marks
-from emq_ops.ledger.ledger import Ledger, host_ms
+from emq_ops.ledger.ledger import Ledger, clock_ms, host_ms
 
 ALIVE_MS = 30_000
 """A daemon that said nothing for so long is not shown as living."""
@@ -105,8 +105,10 @@ def forget(ledger: Ledger, gone: Sequence[tuple[str, str]]) -> None:
 def beat(ledger: Ledger, living: Living) -> None:
     """A daemon says that it lives; those long silent are dropped."""
     with ledger.write() as connection:
-        upsert(connection, daemons, _DAEMONS.values(living))
-        connection.execute(delete(daemons).where(daemons.c.seen_ms < living.seen_ms - 100 * ALIVE_MS))
+        now = clock_ms(connection)
+        upsert(connection, daemons, {**_DAEMONS.values(living), "seen_ms": now})
+        old = (daemons.c.seen_ms < now - 100 * ALIVE_MS) | (daemons.c.seen_ms > now + 100 * ALIVE_MS)
+        connection.execute(delete(daemons).where(old))
 
 
 def leave(ledger: Ledger, holder: str) -> None:
@@ -115,8 +117,11 @@ def leave(ledger: Ledger, holder: str) -> None:
         connection.execute(delete(daemons).where(daemons.c.holder == holder))
 
 
-def living(ledger: Ledger, now_ms: int) -> list[Living]:
-    """The daemons that were seen within ALIVE_MS."""
-    wanted = _DAEMONS.select.where(daemons.c.seen_ms >= now_ms - ALIVE_MS).order_by(daemons.c.started_ms)
+def living(ledger: Ledger) -> list[Living]:
+    """The daemons that were seen within ALIVE_MS, by the state's own clock. One that was seen later than now was seen
+    before that clock was set back."""
     with ledger.read() as connection:
+        now = clock_ms(connection)
+        seen = daemons.c.seen_ms.between(now - ALIVE_MS, now + ALIVE_MS)
+        wanted = _DAEMONS.select.where(seen).order_by(daemons.c.started_ms)
         return _DAEMONS.all(connection, wanted)

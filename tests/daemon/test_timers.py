@@ -179,3 +179,20 @@ def test_first_runs_are_spread_and_jitter_is_the_same_everywhere() -> None:
     jittered = task("1h", jitter_ms=60_000)
     instant = datetime(2026, 1, 1, tzinfo=UTC)
     assert jittered.schedule.delay(jittered.text, instant) == jittered.schedule.delay(jittered.text, instant)
+
+
+@pytest.mark.parametrize("hours", [-5, 5], ids=["back", "forward"])
+def test_a_step_that_the_library_sees_first_costs_at_most_an_interval(wall: Wall, hours: int) -> None:
+    """The scheduler wakes by itself between the step and the look at the clock that comes twice a second."""
+    with Told(task("200ms"), task("200ms", "r")) as told:
+        wait_for(lambda: len(told.cues) >= 2)
+        wall.shift = timedelta(hours=hours)
+        woken = clock.steady()
+        wait_for(lambda: clock.steady() - woken > 0.5)
+        told.timers.mind_the_clock()
+        for _, fires in told.timers.times().values():
+            assert fires - clock.now() <= timedelta(seconds=0.5)
+        before = {cue.task.queue: 0 for cue in told.cues}
+        told.cues.clear()
+        wait_for(lambda: {cue.task.queue for cue in told.cues} == before.keys(), 20)
+        assert sum(cue.skipped > 100 for cue in told.cues) == 0

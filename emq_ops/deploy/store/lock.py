@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sqlalchemy import Connection, select, text, update
+from sqlalchemy import Connection, select, update
 
 from emq_ops.database.statements import insert
 from emq_ops.deploy.model import instant
 from emq_ops.ledger.deploy_schema import state_lock
-from emq_ops.ledger.ledger import Ledger, host_ms
+from emq_ops.ledger.ledger import Ledger, clock_ms
 from emq_ops.passes.lease.holder import Holder
 from emq_ops.protocol.errors import EmqError
 
@@ -52,13 +52,6 @@ class Owner:
 
     def __str__(self) -> str:
         return f"{self.what} ({self.holder}, since {instant(self.since_ms)}, until {instant(self.until_ms)})"
-
-
-def clock_ms(connection: Connection) -> int:
-    """The one clock that all who share the state have: PostgreSQL's own, or this host's with SQLite."""
-    if connection.dialect.name == "postgresql":
-        return int(connection.execute(text("SELECT extract(epoch FROM clock_timestamp()) * 1000")).scalar_one())
-    return host_ms()
 
 
 def owner_of(connection: Connection) -> Owner | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -11,7 +12,7 @@ from sqlalchemy import Connection, update
 
 from emq_ops.database.statements import insert
 from emq_ops.ledger import runs
-from emq_ops.ledger.ledger import Ledger, host_ms
+from emq_ops.ledger.ledger import Ledger, clock_ms
 from emq_ops.playbook.secrets import Secrets
 from emq_ops.playbook.store.records import PlaybookRun, StepRecord
 from emq_ops.playbook.store.schema import play_runs, play_steps
@@ -33,7 +34,7 @@ class Recorder:
         self._ledger, self._record, self._secrets = ledger, record, secrets or Secrets({})
         self._guard, self._turn = threading.Lock(), threading.Lock()
         self._waiting: dict[tuple[str, str, int], StepRecord] = {}
-        self._beat_ms = host_ms()
+        self._beat = time.monotonic()
         self._fault: EmqError | None = None
 
     def later(self, step: StepRecord) -> None:
@@ -49,14 +50,18 @@ class Recorder:
 
     def soon(self) -> None:
         """As `now`, unless something was written a moment ago."""
-        if host_ms() - self._beat_ms >= KEEP_MS:
+        if self._age_ms() >= KEEP_MS:
             self._flush()
 
     def beat(self) -> None:
         """Gives a sign of life if the last is old, and writes what waited long enough."""
-        age = host_ms() - self._beat_ms
+        age = self._age_ms()
         if age >= BEAT_MS or (age >= KEEP_MS and self._waiting):
             self._flush(beat=True)
+
+    def _age_ms(self) -> float:
+        """How old the last sign of life is, by a clock that never steps."""
+        return (time.monotonic() - self._beat) * 1000
 
     def finish(self, status: str, counts: dict[str, Any], error: str | None = None) -> None:
         """Writes what waits, and how the run ended (a word of `emq_ops.ledger.runs`)."""
@@ -99,9 +104,8 @@ class Recorder:
 
     def _own(self, connection: Connection) -> None:
         """Refuses to go on where the run was taken over; gives a sign of life otherwise."""
-        now = host_ms()
         ours = (play_runs.c.run == self._record.run) & (play_runs.c.claim == self._record.claim)
-        done = connection.execute(update(play_runs).where(ours).values(beat_ms=now))
+        done = connection.execute(update(play_runs).where(ours).values(beat_ms=clock_ms(connection)))
         if done.rowcount != 1:
             raise TakenOverError(f"run {self._record.run} was resumed by another process", fix="leave it to that one")
-        self._beat_ms = now
+        self._beat = time.monotonic()

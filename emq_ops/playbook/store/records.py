@@ -15,7 +15,7 @@ from typing import Any
 from sqlalchemy import Connection, bindparam, select, update
 
 from emq_ops.ledger import runs, schema
-from emq_ops.ledger.ledger import Ledger, host_ms
+from emq_ops.ledger.ledger import Ledger, clock_ms, host_ms
 from emq_ops.passes.lease.holder import Holder, machine_id, who
 from emq_ops.playbook.outcome import TaskOutcome
 from emq_ops.playbook.registry import Decision
@@ -135,7 +135,7 @@ def begin(
                 queues=json.dumps(queues),
                 owner=_owner(),
                 claim=1,
-                beat_ms=host_ms(),
+                beat_ms=clock_ms(connection),
             )
         )
     return record
@@ -159,9 +159,9 @@ def claim(ledger: Ledger, run: str, retry: Retry) -> PlaybookRun:
                 fix="start it anew; --start-at-task begins in the middle",
             )
         owner = Holder(**json.loads(row["owner"]))
-        if status == runs.RUNNING and not _gone(owner, row["beat_ms"]):
+        if status == runs.RUNNING and not _gone(owner, row["beat_ms"], clock_ms(connection)):
             raise BadInputError(f"run {run} is still being run by {owner}", fix="end that process, or wait for it")
-        values = {"owner": _owner(), "claim": row["claim"] + 1, "beat_ms": host_ms()}
+        values = {"owner": _owner(), "claim": row["claim"] + 1, "beat_ms": clock_ms(connection)}
         connection.execute(update(play_runs).where(play_runs.c.run == run).values(values))
         ours = {"status": runs.RUNNING, "holder": who(), "ended_ms": None, "error": None}
         connection.execute(update(schema.runs).where(schema.runs.c.id == run).values(ours))
@@ -223,10 +223,12 @@ def _owner() -> str:
     return json.dumps(asdict(Holder.me("play")))
 
 
-def _gone(owner: Holder, beat_ms: int) -> bool:
+def _gone(owner: Holder, beat_ms: int, now_ms: int) -> bool:
+    """Whether nobody runs it any more. Both instants are of the state's own clock: a beat to come is from before that
+    was set back."""
     if owner.machine == machine_id():
         return owner.surely_dead
-    return host_ms() - beat_ms > GONE_MS
+    return abs(now_ms - beat_ms) > GONE_MS
 
 
 def _step(row: Any) -> StepRecord:
