@@ -15,7 +15,7 @@ from emq_ops.deploy.apply import Applied, Watch, apply
 from emq_ops.deploy.document import Document
 from emq_ops.deploy.live import read_live
 from emq_ops.deploy.model import Drift, Interrupted, LiveServer, Plan, Proposal
-from emq_ops.deploy.planner import PlanOptions, drift_of, plan
+from emq_ops.deploy.planner import PlanOptions, plan
 from emq_ops.deploy.store import journal, revisions
 from emq_ops.deploy.store.lock import Owner, owner_of
 from emq_ops.deploy.store.revisions import Revision
@@ -145,7 +145,7 @@ class Deployment:
         document = self.digests.as_applied(applied.document, self.env)
         live = read_live(self.server, self.ledger, document, document, self.env, cut)
         self._judge_loss(live, applied)
-        return drift_of(document, live, PlanOptions(self.env, digests=self.digests))
+        return _drift_of(document, live, PlanOptions(self.env, digests=self.digests))
 
     def apply(
         self, proposal: Proposal, *, allow_loss: bool = False, why: str = "", watch: Watch | None = None
@@ -187,3 +187,14 @@ def _near(selector: str, known: set[str]) -> str:
     head = selector.split("*")[0].split("?")[0].rstrip("-_.")
     near = sorted(name for name in known if head and name.startswith(head[:3]))[:3]
     return f"there are {', '.join(near)}; or " if near else ""
+
+
+def _drift_of(applied: Document, live: LiveServer, options: PlanOptions) -> list[Drift]:
+    """Where the live server is not what was applied (with `Past` where a variable changed)."""
+    made = plan(applied, applied, live, options)
+    lost = [
+        Drift(step.address, step.queue or "", step.write.setting, step.write.value, step.write.expect, lost=True)
+        for step in made.steps
+        if step.op == "restore" and step.write is not None
+    ]
+    return sorted([*made.drift, *lost], key=lambda drift: drift.address)

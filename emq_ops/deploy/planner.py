@@ -290,14 +290,3 @@ class _Planner:
 LOST = "was lost with the server's data"
 _AT_START = ("server", "http")
 """Sections that a running daemon does not follow."""
-
-
-def drift_of(applied: Document, live: LiveServer, options: PlanOptions) -> list[Drift]:
-    """Where the live server is not what was applied (with `Past` where a variable changed)."""
-    made = plan(applied, applied, live, options)
-    lost = [
-        Drift(step.address, step.queue or "", step.write.setting, step.write.value, step.write.expect, lost=True)
-        for step in made.steps
-        if step.op == "restore" and step.write is not None
-    ]
-    return sorted([*made.drift, *lost], key=lambda drift: drift.address)

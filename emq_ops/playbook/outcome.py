@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from emq_ops.database.records import AsRow
 from emq_ops.playbook.registry import CHANGE, UNKNOWN, Decision, Result
 
 OK, CHANGED, SKIPPED, FAILED, STOPPED = "ok", "changed", "skipped", "failed", "stopped"
@@ -73,7 +74,7 @@ _AS_IT_COMES = TaskOutcome().as_row()
 
 
 @dataclass
-class RecapLine:
+class RecapLine(AsRow):
     """A queue's line in the recap. `ok` counts changed tasks too, as Ansible does; `changed` counts those that failed,
     too, once they had changed something."""
 
@@ -94,10 +95,6 @@ class RecapLine:
         elif outcome.status == FAILED:
             self.failed += 1
         self.changed += outcome.changed
-
-    def as_row(self) -> dict[str, int]:
-        """As plain data."""
-        return {name: getattr(self, name) for name in self.__dataclass_fields__}
 
 
 def skipped(message: str) -> TaskOutcome:

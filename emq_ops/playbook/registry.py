@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+from emq_ops.database.records import AsRow
 from emq_ops.playbook.context import TaskContext
 from emq_ops.playbook.errors import wrong
 from emq_ops.playbook.options import Option
@@ -22,7 +23,7 @@ CHANGE, SAME, UNKNOWN = "change", "same", "unknown"
 
 
 @dataclass
-class Decision:
+class Decision(AsRow):
     """What a module would do. `count`, `items`: how many of what, and which (ids, lanes, fields); `removals`: how many
     jobs would go for good; `duty`: it acts though nothing would change (it looks, and notes what it sees); `diff`:
     lines ``(what, before, after)``; `data`: for the module's own `act`; `returns`: the
@@ -38,10 +39,6 @@ class Decision:
     data: dict[str, Any] = field(default_factory=dict)
     returns: dict[str, Any] = field(default_factory=dict)
     settles: dict[str, Any] = field(default_factory=dict)
-
-    def as_row(self) -> dict[str, Any]:
-        """As plain data."""
-        return {name: getattr(self, name) for name in self.__dataclass_fields__}
 
     @classmethod
     def from_row(cls, row: dict[str, Any]) -> Decision:
