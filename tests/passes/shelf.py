@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from emq_archive.deadjob import dead_digest
@@ -27,16 +27,26 @@ class Receipt:
 
 
 class Shelf:
-    """An archive in memory: what the trim asks of one, and no more."""
+    """An archive in memory: what the trim asks of one, and no more. `before`, `after`: what else happens while a page
+    is archived."""
 
-    def __init__(self, server: Server, queue: str, refuse: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        server: Server,
+        queue: str,
+        refuse: Sequence[str] = (),
+        before: Callable[[Sequence[str]], object] = lambda _jobs: None,
+        after: Callable[[Receipt], object] = lambda _receipt: None,
+    ) -> None:
         self.q, self.refuse = Queue(server, queue), refuse
+        self._before, self._after = before, after
         self.rows: dict[str, list[bytes]] = {}
         self.facts: dict[str, Sequence[tuple[bytes, bytes]]] = {}
 
     def archive(
         self, jobs: Sequence[str], facts: Mapping[str, Sequence[tuple[bytes, bytes]]], *, now_ms: int
     ) -> Receipt:
+        self._before(jobs)
         receipt = Receipt()
         for job in jobs:
             if job in self.refuse:
@@ -47,4 +57,5 @@ class Shelf:
             self.rows[job], self.facts[job] = row, facts[job]
             receipt.proven[job] = Archived(job, tuple(row[::2]), dead_digest(row[1::2], logs))
             receipt.folded += 1
+        self._after(receipt)
         return receipt

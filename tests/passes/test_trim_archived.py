@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from typing import Any
+from collections.abc import Sequence
 
 import pytest
 
@@ -47,14 +47,11 @@ def test_a_job_that_is_not_what_was_archived_survives(
     [job] = kill_row(mail, 1)
     jobs.add_log(mail, job, b"line")
 
-    class Meddled(Shelf):
-        def archive(self, jobs: Any, facts: Any, *, now_ms: int) -> Receipt:
-            receipt = super().archive(jobs, facts, now_ms=now_ms)
-            key = self.q.keys.row(job) if change[1] == "row" else self.q.keys.book(job, "logs")
-            server.write(change[0], key, *change[2:])
-            return receipt
+    def meddle(_receipt: Receipt) -> None:
+        key = mail.keys.row(job) if change[1] == "row" else mail.keys.book(job, "logs")
+        server.write(change[0], key, *change[2:])
 
-    report = trimmed(server, ledger, keep=0, archive=True, archiver=Meddled(server, "mail"))
+    report = trimmed(server, ledger, keep=0, archive=True, archiver=Shelf(server, "mail", after=meddle))
     assert (report.removed, report.survived) == (0, 1)
     assert dead_of(mail) == [job]
     assert trimmed(server, ledger, keep=0, archive=True, archiver=Shelf(server, "mail")).removed == 1
@@ -63,12 +60,11 @@ def test_a_job_that_is_not_what_was_archived_survives(
 def test_an_archive_that_fails_trims_nothing(server: Server, ledger: Ledger, mail: Queue) -> None:
     dead = kill_row(mail, 3)
 
-    class Broken(Shelf):
-        def archive(self, jobs: Any, facts: Any, *, now_ms: int) -> Receipt:
-            raise EmqError("the store is gone")
+    def fail(_jobs: Sequence[str]) -> None:
+        raise EmqError("the store is gone")
 
     with pytest.raises(EmqError, match="the store is gone"):
-        trimmed(server, ledger, keep=0, archive=True, archiver=Broken(server, "mail"))
+        trimmed(server, ledger, keep=0, archive=True, archiver=Shelf(server, "mail", before=fail))
     assert dead_of(mail) == dead
     assert [run.status for run in runs.latest(ledger)] == ["failed"]
     assert trimmed(server, ledger, keep=0, archive=True, archiver=Shelf(server, "mail")).removed == 3
@@ -80,13 +76,10 @@ def test_with_an_archive_each_page_is_archived_before_it_goes(
     monkeypatch.setattr("emq_ops.passes.trim.removal.ARCHIVE_PAGE", 7)
     dead = kill_row(mail, 40)
 
-    class Watching(Shelf):
-        def archive(self, jobs: Any, facts: Any, *, now_ms: int) -> Receipt:
-            receipt = super().archive(jobs, facts, now_ms=now_ms)
-            assert set(jobs) <= set(dead_of(mail))
-            return receipt
+    def watch(receipt: Receipt) -> None:
+        assert receipt.proven.keys() <= set(dead_of(mail))
 
-    shelf = Watching(server, "mail", refuse=[dead[9]])
+    shelf = Shelf(server, "mail", refuse=[dead[9]], after=watch)
     report = trimmed(server, ledger, keep=1, archive=True, archiver=shelf, slice=3)
     assert report.removed_jobs == [job for job in dead[:39] if job != dead[9]]
     assert (report.archived, report.left, [s.job for s in report.skipped]) == (38, 2, [dead[9]])
@@ -99,14 +92,12 @@ def test_an_archive_that_fails_on_its_way_keeps_what_is_left(
     monkeypatch.setattr("emq_ops.passes.trim.removal.ARCHIVE_PAGE", 5)
     dead = kill_row(mail, 20)
 
-    class Failing(Shelf):
-        def archive(self, jobs: Any, facts: Any, *, now_ms: int) -> Receipt:
-            if dead[10] in jobs:
-                raise EmqError("the store is gone")
-            return super().archive(jobs, facts, now_ms=now_ms)
+    def fail(some: Sequence[str]) -> None:
+        if dead[10] in some:
+            raise EmqError("the store is gone")
 
     with pytest.raises(EmqError, match="the store is gone"):
-        trimmed(server, ledger, keep=0, archive=True, archiver=Failing(server, "mail"), slice=2)
+        trimmed(server, ledger, keep=0, archive=True, archiver=Shelf(server, "mail", before=fail), slice=2)
     assert dead_of(mail) == dead[10:]
     [run] = runs.latest(ledger)
     assert (run.status, run.counts["removed"]) == ("failed", 10)
@@ -118,14 +109,12 @@ def test_a_lease_that_is_lost_while_the_next_page_is_archived_ends_the_trim(
     monkeypatch.setattr("emq_ops.passes.trim.removal.ARCHIVE_PAGE", 5)
     dead = kill_row(mail, 20)
 
-    class Losing(Shelf):
-        def archive(self, jobs: Any, facts: Any, *, now_ms: int) -> Receipt:
-            if dead[5] in jobs:
-                server.write("DEL", mail.keys.lease)
-            return super().archive(jobs, facts, now_ms=now_ms)
+    def lose(some: Sequence[str]) -> None:
+        if dead[5] in some:
+            server.write("DEL", mail.keys.lease)
 
     with pytest.raises(FenceError):
-        trimmed(server, ledger, keep=0, archive=True, archiver=Losing(server, "mail"), slice=2)
+        trimmed(server, ledger, keep=0, archive=True, archiver=Shelf(server, "mail", before=lose), slice=2)
     assert set(dead[5:]) <= set(dead_of(mail))  # of the first five some may have gone before
     assert [run.status for run in runs.latest(ledger)] == ["failed"]
 
@@ -136,16 +125,16 @@ def test_of_two_failures_at_once_both_are_told(
     monkeypatch.setattr("emq_ops.passes.trim.removal.ARCHIVE_PAGE", 5)
     dead = kill_row(mail, 20)
 
-    class Failing(Shelf):
-        def archive(self, jobs: Any, facts: Any, *, now_ms: int) -> Receipt:
-            if dead[5] in jobs:
-                raise EmqError("the store is gone")
-            receipt = super().archive(jobs, facts, now_ms=now_ms)
-            server.write("DEL", mail.keys.lease)  # before what is proven may go
-            return receipt
+    def fail(some: Sequence[str]) -> None:
+        if dead[5] in some:
+            raise EmqError("the store is gone")
 
+    def lose(_receipt: Receipt) -> None:
+        server.write("DEL", mail.keys.lease)  # before what is proven may go
+
+    shelf = Shelf(server, "mail", before=fail, after=lose)
     with pytest.raises(EmqError, match=r"^the store is gone; and, while that was tried, .*EMQFENCE no lease"):
-        trimmed(server, ledger, keep=0, archive=True, archiver=Failing(server, "mail"), slice=2)
+        trimmed(server, ledger, keep=0, archive=True, archiver=shelf, slice=2)
     assert dead_of(mail) == dead
     [run] = runs.latest(ledger)
     assert "the store is gone; and, while that was tried, " in str(run.error)
@@ -164,13 +153,10 @@ def test_a_row_of_very_many_fields_is_compared_to_the_last(server: Server, ledge
     for job in (wide, same):
         server.write("HSET", mail.keys.row(job), *[text for n in range(1200) for text in (f"field {n:04}", f"{n}")])
 
-    class Meddled(Shelf):
-        def archive(self, jobs: Any, facts: Any, *, now_ms: int) -> Receipt:
-            receipt = super().archive(jobs, facts, now_ms=now_ms)
-            server.write("HSET", mail.keys.row(wide), receipt.proven[wide].names[-1], "other")
-            return receipt
+    def meddle(receipt: Receipt) -> None:
+        server.write("HSET", mail.keys.row(wide), receipt.proven[wide].names[-1], "other")
 
-    report = trimmed(server, ledger, keep=0, archive=True, archiver=Meddled(server, "mail"))
+    report = trimmed(server, ledger, keep=0, archive=True, archiver=Shelf(server, "mail", after=meddle))
     assert (report.removed_jobs, report.survived) == ([same], 1)
     assert dead_of(mail) == [wide]
 
