@@ -7,6 +7,7 @@
 local base = ARGV[1]
 expect(KEYS[2], 'zset')
 expect(KEYS[3], 'hash')
+expect(base .. 'pending', 'zset') -- of no job: else each of them would be called damaged
 expect_acted(KEYS[1])
 expect_rights(KEYS[2], 'HDEL', 'HSET', 'ZADD', 'ZREM')
 expect_lane_rights(base) -- here: a refusal further down is one job's

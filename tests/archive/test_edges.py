@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import unquote
@@ -239,3 +240,25 @@ def test_a_prefix_of_odd_characters(
 def test_what_a_url_would_drop_is_refused(url: str) -> None:
     with pytest.raises(BadInputError, match="%"):
         open_remote(url)
+
+
+def test_what_an_older_local_database_does_not_know_was_not_taken_by_others(server: Server, tmp_path: Path) -> None:
+    """A backup of archive.db is put back: what was trimmed since is in the remote."""
+    host = Host.in_folder(server, tmp_path)
+    host.add(*(f"{i}-0" for i in range(1, 11)))
+    host.anew(keep=0).cycle(force=True)
+    host.close()
+    shutil.copy(tmp_path / "a.db", tmp_path / "backup.db")
+    host = Host.in_folder(server, tmp_path)
+    host.add(*(f"{i}-0" for i in range(11, 31)))
+    host.anew(keep=0).cycle(force=True)
+    host.close()
+    for file in tmp_path.glob("a.db*"):
+        file.unlink()
+    shutil.copy(tmp_path / "backup.db", tmp_path / "a.db")
+    host = Host.in_folder(server, tmp_path)
+    host.add("31-0")
+    report = host.anew(keep=0).cycle(force=True)
+    assert [note for note in report.notes if "taken out" in note] == []
+    assert (report.folded, host.left()) == (1, [])
+    host.close()

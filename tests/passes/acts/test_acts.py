@@ -20,7 +20,7 @@ from emq_ops.passes.frame.refusal import ProtectedError
 from emq_ops.passes.lease.owner import ForeignQueueError
 from emq_ops.passes.lease.queue_lease import QueueLease
 from emq_ops.protocol import ids
-from emq_ops.protocol.errors import BadInputError
+from emq_ops.protocol.errors import BadInputError, DamagedError
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import Server
 from emq_ops.protocol.transitions import claims, enqueue, jobs, recover, settle
@@ -254,3 +254,16 @@ def test_an_undo_that_was_cut_off_tells_what_all_its_lives_brought_back(server: 
     back = undo_run(server, removal.run or "", ledger)
     assert (back.run, back.selected, back.done) == (begun.id, 6, 6)
     assert runs.get(ledger, begun.id).counts == {"selected": 6, "done": 6}
+
+
+def test_a_requeue_beside_a_key_of_another_type_names_the_key(server: Server, ledger: Ledger) -> None:
+    q = Queue(server, "orders")
+    seed(q)
+    see(server, ledger)
+    server.write("UNLINK", q.keys.pending)
+    server.write("SET", q.keys.pending, "x")
+    before = dump(server)
+    chosen = choose(server, "orders", DeadSelection(), ledger)
+    with pytest.raises(DamagedError, match="pending is a string"):
+        act(server, acts.REQUEUE, chosen, ledger, ActOptions())
+    assert without_lease(dump(server)) == without_lease(before)
