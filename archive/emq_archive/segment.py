@@ -20,6 +20,8 @@ from emq_archive.model import StreamId, StreamRef, show_id
 
 ROW_GROUP = 65_536
 ROW_GROUP_BYTES = 64 * 1024 * 1024
+MAX_GROUP_BYTES = 1024 * 1024 * 1024
+"""Of a row group, unpacked: one of ours has its 64 MiB, and one record more."""
 HASH_DIGITS = 16
 
 _FIELD = pa.struct([pa.field("name", pa.binary(), nullable=False), pa.field("value", pa.binary(), nullable=False)])
@@ -218,6 +220,10 @@ def open_segment(source: Any, key: str) -> pq.ParquetFile:
         ) from fault
     if not {"ms", "seq", "fields"} <= names:
         raise DamagedArchiveError(f"segment {key} lacks columns", faults=(key,))
+    sizes = (file.metadata.row_group(group).total_byte_size for group in range(file.num_row_groups))
+    if max(sizes, default=0) > MAX_GROUP_BYTES:
+        what = f"segment {key} has a row group that unpacks to more than {MAX_GROUP_BYTES} bytes"
+        raise DamagedArchiveError(what, faults=(key,), fix="it is none that emq-ops wrote; look who did")
     return file
 
 

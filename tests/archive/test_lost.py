@@ -22,7 +22,7 @@ from emq_archive.upkeep.reship import accept_loss, reship
 from emq_archive.upkeep.restore import restore
 from emq_archive.upkeep.verify import verify
 from emq_ops.protocol.errors import BadInputError
-from tests.archive.making import REF, START_MS, add, archived, plain, settled, shipper
+from tests.archive.making import REF, START_MS, add, archived, entry, plain, settled, shipper
 
 
 @pytest.fixture
@@ -256,3 +256,16 @@ def test_a_segment_that_is_far_too_large_is_not_even_read(local: SqlStore, folde
     assert str(1 << 40) in fault
     with pytest.raises(DamagedArchiveError, match="completions/date="):
         shipper(local, folder).read_segment(segment)
+
+
+def test_a_segment_that_unpacks_to_far_more_is_named(
+    local: SqlStore, folder: Remote, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add(local, [entry("1-0", "f", "x" * 3_000_000)])
+    shipper(local, folder).ship(now_ms=START_MS, force=True)
+    [segment] = Catalog(local, REF).segments()
+    assert segment.bytes < 100_000
+    monkeypatch.setattr("emq_archive.segment.MAX_GROUP_BYTES", 1_000_000)
+    [fault] = verify(local, folder, REF).faults
+    assert segment.key in fault
+    assert "unpacks to more than" in fault

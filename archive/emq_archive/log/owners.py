@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from emq_archive.log.commit import checkpoint_lsn, encoded, get_commit, lsn_of
+from emq_archive.log.signing import Signatures
 from emq_archive.model import StreamRef
 from emq_archive.ports import Remote
 
@@ -30,7 +31,8 @@ def owners(remote: Remote, queue: str | None = None) -> Iterator[LogOwner]:
         folder = "/".join(keys[0].split("/")[:3]) + "/"
         head = _head(remote, folder)
         if head is not None:
-            _, commit = get_commit(remote, head)
+            body, commit = get_commit(remote, head)
+            Signatures(remote.sign).check(body, head)
             yield LogOwner(commit.ref, commit.state, commit.token)
         after = folder + "~"  # behind every commit and the checkpoints
 
