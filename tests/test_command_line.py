@@ -229,6 +229,18 @@ def test_ps_tells_what_is_held_until_when_and_by_whom(site: Server) -> None:
     assert "was not held" in emq("release", "orders").err
 
 
+def test_a_fault_of_a_flag_names_the_flag_and_not_the_file(site: Server) -> None:
+    ran = emq("archive", "verify", "orders", "--remote", "s3://b/p?endpoint=host")
+    assert (ran.code, ran.err.startswith("emq-ops: --remote: ")) == (4, True), ran.err
+
+
+@pytest.mark.parametrize("verb", ["sweep orders", "trim orders --keep 1"])
+def test_no_time_at_all_is_bad_input(verb: str, site: Server) -> None:
+    ran = emq(*verb.split(), "--timeout", "0s")
+    assert (ran.code, ran.out, ran.err.count("\n")) == (4, "", 1)
+    assert "--timeout" in ran.err
+
+
 def test_ps_shows_what_the_state_knows_while_the_server_is_away(site: Server) -> None:
     assert emq("apply", "--yes").code == 0
     known = {row["task"] for row in emq("ps", "--output", "json").json}

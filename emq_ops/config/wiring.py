@@ -56,6 +56,9 @@ class RemoteSettings:
     sign: str | None = field(default=None, repr=False)
 
 
+_FLAGS = {"server.url": "url", "state.url": "state", "archive.local": "local", "archive.remote.url": "remote"}
+
+
 @dataclass(frozen=True, slots=True)
 class Wiring:
     """Sections as the YAML says them, in plain JSON; `base` is what relative paths start from; `marks` says where a
@@ -96,7 +99,9 @@ class Wiring:
     def with_urls(self, *, server: str | None, state: str | None, local: str | None, remote: str | None) -> Wiring:
         """With the command line's URLs over it; relative paths in those start from the working folder."""
         here = Path.cwd()
-        new = self
+        given = {"server.url": server, "state.url": state, "archive.local": local, "archive.remote.url": remote}
+        flags = {path: Position(f"--{_FLAGS[path]}", 0, 0) for path, url in given.items() if url is not None}
+        new = replace(self, marks={**self.marks, **flags})
         if server is not None:
             new = replace(new, server={**written(ServerSection()), "url": anchored(server, here)})
         if state is not None:
