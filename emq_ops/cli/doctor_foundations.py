@@ -95,6 +95,7 @@ def _archive(context: CommandContext, queues: Sequence[str], ledger: Ledger | No
             there = context.wiring.archive_remote is not None
             remote = stack.enter_context(context.remote()) if there else None
             states = states_of(ledger) if ledger is not None else ()
-            return foundations.examine_archive(local, remote, queues, states)
+            found = foundations.examine_archive(local, remote, queues, states)
+            return found + (foundations.examine_logs(local, ledger, queues) if ledger is not None else [])
     except EmqError as fault:
         return [Finding("", "archive_unreadable", context.local_url.encode(), str(fault))]

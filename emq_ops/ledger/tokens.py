@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from sqlalchemy import case, select
 
@@ -32,6 +32,13 @@ def next_tokens(ledger: Ledger, seen: Mapping[str, int]) -> tuple[dict[str, int]
         wanted = select(tokens.c.queue, tokens.c.token).where(among(connection, tokens.c.queue, sorted(seen)))
         given = {row.queue: int(row.token) for row in connection.execute(wanted)}
         return given, raise_stamp(ledger, connection)
+
+
+def highest(ledger: Ledger, queues: Sequence[str]) -> dict[str, int]:
+    """The highest token that was given out for each of these queues; without those of which none was."""
+    with ledger.read() as connection:
+        wanted = select(tokens.c.queue, tokens.c.token).where(among(connection, tokens.c.queue, queues))
+        return {row.queue: int(row.token) for row in connection.execute(wanted)}
 
 
 def raise_to(ledger: Ledger, queue: str, token: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import sqlite3
 from collections import namedtuple
 from pathlib import Path
 
@@ -25,6 +26,7 @@ from emq_ops.daemon import clock
 from emq_ops.ledger import marks
 from emq_ops.ledger.ledger import open_ledger
 from emq_ops.ledger.marks import TaskProgress
+from emq_ops.protocol.keyspace import keys_of
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import Server
 from tests.support.cli import emq
@@ -57,6 +59,20 @@ def found() -> tuple[int, list[str]]:
 
 
 def test_a_healthy_archive_is_no_finding(place: Path) -> None:
+    assert found() == (0, [])
+
+
+def test_a_state_of_an_earlier_day_under_a_newer_lease_and_log(place: Path, server: Server) -> None:
+    """A backup was put back, of the state alone or of the keyspace too; the next run goes on above."""
+    state, lease = Path("state.db"), keys_of("orders").lease
+    with sqlite3.connect(state) as database:
+        database.execute("update fencing_tokens set token = 0")
+    assert found() == (2, ["state_behind", "state_behind"])
+    assert "put back the newest backup" in emq("doctor").out
+    server.write("DEL", lease)
+    assert found() == (2, ["state_behind"])
+    server.write("XADD", keys_of("orders").stream("completions"), "9-0", "job", "x")
+    assert emq("archive", "fold", "orders", "completions").code == 0
     assert found() == (0, [])
 
 

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -245,6 +246,35 @@ def test_versions_that_a_bucket_keeps_are_named_and_removed_where_it_allows_that
     assert place.secrets[place.gone].found_in(versions()) == []
     assert place.secrets[place.other].found_in(versions())
     client.close()
+
+
+def test_versions_under_object_lock_are_named_and_stay(
+    server: Server, valkey: Valkey, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, s3: S3Server
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name, value in CREDENTIALS.items():
+        monkeypatch.setenv(name, value)
+    bucket, client = s3.bucket(locked=True), s3.client()
+    until = datetime.now(UTC) + timedelta(days=30)
+    url = f"s3://{bucket}/p?endpoint={s3.url}"
+    place = Place(server, valkey, tmp_path, f"sqlite:///{tmp_path}/state.db", url)
+    place.fill()
+    held = [v for v in client.list_object_versions(Bucket=bucket)["Versions"] if v["Key"].endswith(".parquet")]
+    for version in held:
+        retention = {"Mode": "COMPLIANCE", "RetainUntilDate": until}
+        where = {"Bucket": bucket, "Key": version["Key"], "VersionId": version["VersionId"]}
+        client.put_object_retention(**where, Retention=retention)
+    for more in ([], ["--versions"]):
+        done = place.run("archive", "erase", "orders", "--job", place.gone, "--yes", *more)
+        assert done["versions"] == 0
+        [stays] = done["versions_stay"]
+        assert stays.split("@")[1] in {version["VersionId"] for version in held}
+        assert any("some under object lock" in note for note in done["notes"])
+    assert any(note.startswith(f"{stays} stays: ") for note in done["notes"]), done["notes"]
+    assert "--versions removes them" not in " ".join(done["notes"])
+    [version] = [v for v in held if v["VersionId"] == stays.split("@")[1]]
+    body = client.get_object(Bucket=bucket, Key=version["Key"], VersionId=version["VersionId"])["Body"].read()
+    assert place.secrets[place.gone].found_in(body)  # it is there for certain: nothing else was told
 
 
 def test_texts_that_quote_a_job_are_cleaned_and_others_stay_as_they_are() -> None:

@@ -72,8 +72,8 @@ class S3Server:
             config=Config(s3={"addressing_style": "path"}),
         )
 
-    def bucket(self) -> str:
-        """The name of a new, empty bucket."""
+    def bucket(self, *, locked: bool = False) -> str:
+        """The name of a new, empty bucket. `locked`: versioned, with object lock."""
         name = f"bucket-{os.getpid()}-{next(self._numbers)}"
-        self.client().create_bucket(Bucket=name)
+        self.client().create_bucket(Bucket=name, ObjectLockEnabledForBucket=locked)
         return name

@@ -14,7 +14,9 @@ from emq_archive.model import StreamRef
 from emq_archive.ports import Remote
 from emq_ops.audit.doctor.finding import Finding
 from emq_ops.database.engine import Database
+from emq_ops.ledger import tokens
 from emq_ops.ledger.ledger import Ledger
+from emq_ops.ledger.ownership import states_of
 from emq_ops.passes.lease.owner import LeaseInfo, foreign_queues, lease_infos
 from emq_ops.protocol import files
 from emq_ops.protocol.errors import EmqError
@@ -98,12 +100,35 @@ def examine_state(database: Database) -> list[Finding]:
 
 
 def examine_leases(server: Server, ledger: Ledger, queues: Sequence[str]) -> list[Finding]:
-    """The queues that another state leads, or another database of this one."""
+    """The queues that another state leads, or another database of this one; and those whose lease carries a token that
+    this database never gave out, so that it is older than what was done under it."""
     infos = lease_infos(server, queues)
     leases = {queue: found for queue, found in infos.items() if isinstance(found, LeaseInfo)}
+    foreign = foreign_queues(ledger, leases)
+    found = [Finding(queue, "foreign_lease", fault.state.encode(), str(fault)) for queue, fault in foreign.items()]
+    carried = {queue: lease.token for queue, lease in leases.items() if queue not in foreign}
+    return found + _behind(ledger, carried, "its lease")
+
+
+def examine_logs(local: SqlStore, ledger: Ledger, queues: Iterable[str]) -> list[Finding]:
+    """The queues of which a log of ours carries a token that this database never gave out."""
+    wanted, states, carried = set(queues), states_of(ledger), dict[str, int]()
+    for ref in local.streams():
+        known = Catalog(local, ref).known()
+        if ref.queue in wanted and known.state in states:
+            carried[ref.queue] = max(known.token, carried.get(ref.queue, 0))
+    return _behind(ledger, carried, "the log of its archive")
+
+
+def _behind(ledger: Ledger, carried: Mapping[str, int], where: str) -> list[Finding]:
+    given = tokens.highest(ledger, sorted(carried))
+    told = "; put back the newest backup, or go on: the next run takes a token above"
     return [
-        Finding(queue, "foreign_lease", fault.state.encode(), str(fault))
-        for queue, fault in foreign_queues(ledger, leases).items()
+        Finding(
+            queue, "state_behind", ledger.where.encode(), f"{where} carries token {token}, ours end at {ours}{told}"
+        )
+        for queue, token in sorted(carried.items())
+        if token > (ours := given.get(queue, 0))
     ]
 
 

@@ -114,6 +114,13 @@ _ALL = (
     DamageKind("server_not_durable", "the server can't write its data to disk: a restart loses jobs", None, False),
     DamageKind("state_unusable", "the state database can't be read, or not be written to: nothing runs", None, False),
     DamageKind("foreign_lease", "a queue is led by another state: no pass of ours runs; see its text", None, False),
+    DamageKind(
+        "state_behind",
+        "the state database is older than what was done under it (a backup was put back): it knows nothing of those"
+        " runs and deaths",
+        None,
+        False,
+    ),
     DamageKind("overdue", "a task did not run when it was due; see `ps`, and whether `up` runs", None, False),
     DamageKind("clock_skew", "two clocks are apart: crons, ages and windows come at the wrong time", None, False),
     DamageKind("archive_damaged", "a stream's archive is damaged; see `archive verify`, `archive reship`", None, False),
