@@ -157,6 +157,8 @@ def test_every_way_to_name_a_queue(site: Server) -> None:
     site.write("FLUSHALL")
     for queue in ("kept", "late"):
         assert emq("doctor", queue, "--only", "ghost").code == 0, queue
+        Path("p.yaml").write_text(f"- {{name: p, queues: {queue}, tasks: [{{name: look, health: {{}}}}]}}\n")
+        assert emq("play", "p.yaml").code == 0, queue
     assert emq("runs", "ls", "--queue", "lane").code == 4
     Path("state.db").unlink()
     Path("archive.db").unlink()

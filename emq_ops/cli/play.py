@@ -21,6 +21,7 @@ from emq_ops.cli.options import new_app
 from emq_ops.cli.output import say
 from emq_ops.cli.play_docs import print_modules, print_schema, task_rows
 from emq_ops.cli.play_view import view_of
+from emq_ops.cli.queues import is_named
 from emq_ops.cli.stores import remote_of
 from emq_ops.ledger import interruptions
 from emq_ops.ledger.ledger import Ledger
@@ -190,7 +191,8 @@ def ops_of(context: CommandContext, server: Server, ledger: Ledger) -> Ops:
     settings = context.wiring.archive_remote
     there = context.wiring.archive_local is not None and settings is not None
     stores = Stores(context.local, lambda: remote_of(settings)) if there and settings is not None else NO_STORES
-    return Ops(server, ledger, policy, layers.literals, context.windows(), stores, find, suspects)
+    named = functools.partial(is_named, context, server=server)
+    return Ops(server, ledger, policy, layers.literals, context.windows(), stores, find, suspects, named)
 
 
 class Prompt:

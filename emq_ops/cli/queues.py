@@ -79,6 +79,15 @@ def require_queue(
     )
 
 
+def is_named(context: CommandContext, queue: str, server: Server | None = None) -> bool:
+    """Whether anything names the queue: see `require_queue`."""
+    try:
+        require_queue(context, queue, server)
+    except BadInputError:
+        return False
+    return True
+
+
 def _in_ledger(context: CommandContext) -> set[str]:
     with context.ledger_if_there() as ledger:
         if ledger is None:

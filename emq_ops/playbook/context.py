@@ -47,7 +47,7 @@ class Ops:
 
     `policy`: of a queue; `configured`: the queues that the config names; `windows`: maintenance windows of the config;
     `stores`: the archive; `find`: looks there for a job; `suspects`: for a queue, whether a restart may have killed a
-    job.
+    job; `named`: whether anything else (revision, ledger, archive) names a queue.
     """
 
     server: Server
@@ -58,6 +58,7 @@ class Ops:
     stores: Stores = NO_STORES
     find: FindArchived | None = None
     suspects: Callable[[str], Callable[[DeadJob], bool]] | None = None
+    named: Callable[[str], bool] = lambda _queue: False
 
     @functools.cached_property
     def services(self) -> Services:

@@ -162,7 +162,7 @@ class _Start:
     ) -> tuple[records.PlaybookRun, dict[int, list[str]]]:
         """The run in the ledger, begun or taken over once nothing more can be found wrong, and each play's queues."""
         if run is None:
-            finder = Finder(self.ops.server, self.ops.configured)
+            finder = Finder(self.ops.server, self.ops.configured, self.ops.named)
             queues = find_queues(self.playbook, renderer, self.extra, finder, self.options.queues)
             self._preflight(renderer, selection, queues)
             kept = {**asdict(self.options), "extra": {k: node.data() for k, node in self.extra.items()}}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from emq_ops.playbook.errors import wrong
 from emq_ops.policy.words import nearest
@@ -18,12 +18,16 @@ from emq_ops.syntax.errors import Position
 class Finder:
     """Finds queues by name or pattern, among those that the config names and those that have keys.
 
-    A name without wildcards is that queue and no other; it is looked for without a scan.
+    A name without wildcards is that queue and no other; it is looked for without a scan, and where nothing else has it
+    `named` is asked.
     """
 
-    def __init__(self, server: Server, configured: Sequence[str]) -> None:
+    def __init__(
+        self, server: Server, configured: Sequence[str], named: Callable[[str], bool] = lambda _queue: False
+    ) -> None:
         self._server = server
         self._configured = list(configured)
+        self._named = named
 
     @functools.cached_property
     def _all(self) -> list[str]:
@@ -56,4 +60,4 @@ class Finder:
             queue = Queue(self._server, name)
         except BadInputError as fault:
             wrong(pos, fault.what, fault.fix)
-        return is_there(queue)
+        return is_there(queue) or self._named(name)
