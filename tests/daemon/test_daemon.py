@@ -328,6 +328,8 @@ def test_once_runs_what_is_due_and_ends(here: Site, server: Server) -> None:
         "stalled": "done",
         "dead": "idle",  # the plan listed no victims, and the first trim after an apply removes no other
         "stream:completions": "idle",
+        "compact": "idle",
+        "verify": "idle",
     }
     assert reads.counts(q).dead == 4
     wait_for(lambda: {row["task"]: row["status"] for row in here.json("up", "--once")}.get("dead") == "done")

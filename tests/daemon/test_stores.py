@@ -67,7 +67,7 @@ def test_c22_a_mute_store(tmp_path: Path, valkey: Valkey, server: Server, mute: 
         job = lapsed(server, 1)[0]
         wait_for(lambda: reads.job_state(q, job) is reads.JobState.DEAD)
         assert not [e for e in daemon.events("task_late") if e["task"] == "orders/stalled"]
-        row = next(r for r in here.json("ps") if r["queue"] == "hung")
+        row = next(r for r in here.json("ps") if (r["queue"], r["task"]) == ("hung", "stream:completions"))
         assert row["failures"] >= 2
         started = time.monotonic()
         daemon.signal(signal.SIGTERM)
