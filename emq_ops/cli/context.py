@@ -111,7 +111,10 @@ class CommandContext:
         state = options.state
         if state is None and not loaded.sources and options.local is not None:
             state = options.local
-        wiring = wiring.with_urls(server=options.url, state=state, local=options.local, remote=options.remote)
+        url = options.url
+        if url is None and not loaded.sources:
+            url = self.env.get("EMQ_URL")
+        wiring = wiring.with_urls(server=url, state=state, local=options.local, remote=options.remote)
         share_with(wiring.group)
         return wiring
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from emq_ops.cli.context import CommandContext
 from emq_ops.cli.output import Tell, say
 from emq_ops.cli.state import stands
+from emq_ops.config.places import tls_words
 from emq_ops.database.profile import file_of, shown
 from emq_ops.deploy.deployment import Deployment
 from emq_ops.ledger.ledger import PROFILE, STATE, Ledger, open_ledger
@@ -54,7 +55,8 @@ def look(deployment: Deployment, context: CommandContext, *, offline: bool, tell
         told = "is not there yet; apply makes it"
     else:
         told = f"revision {current.number} is in force" if current else "nothing was applied yet"
-    tell(f"emq-ops: state {shown(context.wiring.state_url)}: {told}")
+    tls = tls_words(context.wiring.state_url)
+    tell(f"emq-ops: state {shown(context.wiring.state_url)}: {told}{f'; {tls}' if tls else ''}")
     if context.wiring.archive is None:
         return ""
     if offline:

@@ -13,6 +13,11 @@ def run() -> None:
     from emq_ops.cli.standard import exit_code_of, open_streams
 
     report = open_streams()
+    if any("://" in arg for arg in sys.argv[1:]):
+        from emq_ops.cli.conceal import HINT, conceal
+
+        if conceal(sys.argv[1:]):
+            sys.stderr.write(HINT)
     sys.exit(exit_code_of(main(sys.argv[1:]), report))
 
 

@@ -18,6 +18,14 @@ def messenger_of(url: str) -> Any:
     return apprise.Apprise.instantiate(url)
 
 
+def send(messenger: Any, title: str, body: str) -> bool:
+    """Sends plain text: to who shows HTML, the signs of texts that strangers wrote are escaped. Returns whether it was
+    taken."""
+    import apprise
+
+    return bool(apprise.Apprise(services=[messenger]).notify(title=title, body=body, body_format="text"))
+
+
 def says_a_secret(messenger: Any) -> bool:
     """Whether its URL holds what the library would hide."""
     return bool(messenger.url(privacy=True) != messenger.url(privacy=False))

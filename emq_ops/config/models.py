@@ -114,6 +114,7 @@ class StateSection(Section):
     """Where revisions, runs and deaths are kept."""
 
     url: str = option(URL, "sqlite:///.emq/state.db", "sqlite:/// or postgresql://")
+    ca: str | None = option(TEXT, None, "file of the authority by which PostgreSQL's certificate is verified")
     retain: int = option(duration(3_600_000), 90 * 86_400_000, "how long runs and deaths are kept")
     group: str | None = option(TEXT, None, "a group of this host that may read and write all files, beside their owner")
 
@@ -143,6 +144,7 @@ class ArchiveSection(Section):
     not say otherwise."""
 
     local: str = option(URL, "sqlite:///.emq/archive.db", "the local database")
+    local_ca: str | None = option(TEXT, None, "as state.ca, for a local database in PostgreSQL")
     remote: RemoteSection | None = option(Nested(RemoteSection), None)
     sign: str | None = option(SECRET, None, "a key, as ${NAME}: each commit of the log is signed with it, and checked")
     usual: dict[str, Any] = more(lambda: {name: keys(ArchivePolicy)[name].shape for name in ARCHIVE_FIELDS})

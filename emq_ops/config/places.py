@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from urllib.parse import quote, unquote
+from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 from emq_ops.policy.references import names_of, resolve
 from emq_ops.policy.secrets import url_password
@@ -55,3 +55,23 @@ def resolve_url(url: str, env: Mapping[str, str]) -> str:
     if (password := url_password(found)) is not None:
         remember(unquote(password))
     return found
+
+
+def with_ca(url: str, ca: str | None) -> str:
+    """`url` of PostgreSQL, whose server's certificate and name are verified by the authority in the file `ca`, unless
+    it says itself how (``sslmode``); any other URL as it is."""
+    parts = urlsplit(url)
+    if ca is None or not parts.scheme.startswith("postgres") or "sslmode" in dict(parse_qsl(parts.query)):
+        return url
+    return f"{url}{'&' if parts.query else '?'}sslmode=verify-full&sslrootcert={quote(ca, safe='/')}"
+
+
+def tls_words(url: str) -> str:
+    """What a resolved URL of a database says of TLS; nothing for a file or a socket of this host."""
+    parts = urlsplit(url)
+    said = dict(parse_qsl(parts.query))
+    if not parts.scheme.startswith("postgres") or not (parts.hostname or said.get("host", "/")[:1] != "/"):
+        return ""
+    mode = said.get("sslmode", "prefer")
+    told = {"verify-full": "verified, with its name", "verify-ca": "verified, its name is not"}
+    return f"sslmode {mode}: the server is {told.get(mode, 'not verified; `ca` verifies it')}"

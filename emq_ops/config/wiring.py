@@ -17,7 +17,7 @@ from emq_ops.config.checks import Found, database_faults, remote_faults, server_
 from emq_ops.config.explain import dotted, locate
 from emq_ops.config.loader import Loaded
 from emq_ops.config.models import ArchiveSection, HttpSection, RemoteSection, Section, ServerSection, StateSection
-from emq_ops.config.places import anchored, resolve_url
+from emq_ops.config.places import anchored, resolve_url, with_ca
 from emq_ops.config.policies import checked
 from emq_ops.policy.environment import HOST_ALLOW, Environment
 from emq_ops.policy.kinds import SECRET
@@ -205,7 +205,8 @@ class Wiring:
     @property
     def state_url(self) -> str:
         """Resolved, absolute."""
-        return self._url("state.url", str(self.state["url"]), database_faults)
+        found = self._url("state.url", str(self.state["url"]), database_faults)
+        return with_ca(found, self._file(self.state, "state", "ca"))
 
     @property
     def group(self) -> str | None:
@@ -217,7 +218,8 @@ class Wiring:
         """Resolved, absolute; None without an archive."""
         if self.archive is None:
             return None
-        return self._url("archive.local", str(self.archive["local"]), database_faults)
+        found = self._url("archive.local", str(self.archive["local"]), database_faults)
+        return with_ca(found, self._file(self.archive, "archive", "local_ca"))
 
     @property
     def archive_remote(self) -> RemoteSettings | None:

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
-from emq_ops.config.messenger import messenger_of
+from emq_ops.config.messenger import messenger_of, send
 from emq_ops.config.places import resolve_url
 from emq_ops.passes.events import Alerted, Emit, Event
 from emq_ops.policy.environment import value_of
@@ -52,8 +52,8 @@ class Alerting:
                     continue
                 try:
                     messenger = messenger_of(self._resolved(url))
-                    taken = messenger is not None and messenger.notify(
-                        title=f"emq-ops: {event.kind} on {event.queue}", body=event.text
+                    taken = messenger is not None and send(
+                        messenger, f"emq-ops: {event.kind} on {event.queue}", event.text
                     )
                 except Exception:  # noqa: BLE001 - a variable that is not set, or whatever a messenger raises
                     taken = False

@@ -235,10 +235,23 @@ def markdown(plan: Plan) -> str:
     ids = [(step.address, step.effect["ids"]) for step in plan.steps if step.effect.get("ids")]
     for address, victims in ids:
         lines += ["", f"<details><summary>{len(victims)} dead jobs of {_md(address)} would go</summary>", ""]
-        lines += ["```", *victims, "```", "", "</details>"]
+        listed = [_quiet(one_line(victim)).replace("`", "'") for victim in victims]
+        lines += ["```", *listed, "```", "", "</details>"]
     return "\n".join(lines) + "\n"
 
 
+_CALLS = re.compile(r"@|#(?=\d)|(?<=:)//|\bwww\b|\bGH(?=-)", re.IGNORECASE)
+_COMMIT = re.compile(r"\b[0-9a-f]{7,40}\b")
+
+
+def _quiet(text: str) -> str:
+    """`text` in which a forge sees no user, issue, commit or address: a mark of no width breaks them."""
+    text = _COMMIT.sub(lambda found: re.sub(r"(.{6})(?=.)", "\\1\u200b", found[0]), text)
+    return _CALLS.sub(lambda found: found[0] + "\u200b", text)
+
+
 def _md(text: str) -> str:
-    escaped = one_line(text).replace("\\", "\\\\").replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    escaped = (
+        _quiet(one_line(text)).replace("\\", "\\\\").replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    )
     return re.sub(r"([|`*_\[\]])", r"\\\1", escaped)

@@ -3,6 +3,8 @@ in the YAML, by flags and by the environment."""
 
 from __future__ import annotations
 
+import socket
+import threading
 from pathlib import Path
 
 import pytest
@@ -10,7 +12,8 @@ import pytest
 from emq_archive.local.store import open_local
 from emq_archive.remote import open_remote
 from emq_ops.config.loader import load
-from emq_ops.config.places import anchored
+from emq_ops.config.messenger import messenger_of, send
+from emq_ops.config.places import anchored, tls_words, with_ca
 from emq_ops.config.wiring import Wiring
 from emq_ops.ledger.ledger import open_ledger
 from emq_ops.protocol.connection.url import parse
@@ -96,3 +99,39 @@ def test_an_endpoint_that_cannot_work_is_refused_wherever_it_stands(url: str, sa
     wiring = Wiring.of(load([file], {"STORE": url}))
     with pytest.raises(SourceError, match="which is not what the reference gives"):
         _ = wiring.archive_remote
+
+
+def test_tls_of_a_database_is_told_and_verified_by_an_authority() -> None:
+    url = "postgresql://u@db.example/d"
+    assert "not verified" in tls_words(url)
+    whole = with_ca(url, "/etc/a b.pem")
+    assert whole == f"{url}?sslmode=verify-full&sslrootcert=/etc/a%20b.pem"
+    assert tls_words(whole) == "sslmode verify-full: the server is verified, with its name"
+    said = f"{url}?sslmode=require"
+    assert with_ca(said, "/ca") == said
+    assert "require: the server is not verified" in tls_words(said)
+    for other in ("sqlite:////x/state.db", "postgresql:///d?host=/run/postgresql", "redis://h"):
+        assert tls_words(other) == ""
+    assert with_ca("sqlite:////x", "/ca") == "sqlite:////x"
+
+
+def test_a_messenger_that_shows_html_gets_the_signs_of_strangers_escaped() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        listening.settimeout(30)
+        got: list[bytes] = []
+
+        def serve() -> None:
+            one, _ = listening.accept()
+            with one:
+                one.settimeout(5)
+                while b"</" not in b"".join(got) and b"&lt;/" not in b"".join(got):
+                    got.append(one.recv(65536))
+                one.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+
+        server = threading.Thread(target=serve)
+        server.start()
+        messenger = messenger_of(f"json://127.0.0.1:{listening.getsockname()[1]}/?format=html")
+        assert send(messenger, "t", "<script>x</script>")
+        server.join()
+    assert b"&lt;script&gt;" in b"".join(got)
+    assert b"<script>" not in b"".join(got)

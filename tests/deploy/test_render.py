@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 import tempfile
 from pathlib import Path
 
 import pytest
 
 from emq_ops.deploy import render
-from emq_ops.deploy.model import DeadFacts, Interrupted, LiveQueue, LiveServer, Plan, StreamBacklog
+from emq_ops.deploy.model import DeadFacts, Field, Interrupted, LiveQueue, LiveServer, Plan, Step, StreamBacklog
 from emq_ops.deploy.planner import PlanOptions, plan
 from tests.deploy.test_plan_table import DATA, document
 
@@ -105,3 +106,15 @@ if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as temporary:
         for file, text in drawn(sample(Path(temporary))).items():
             (GOLDEN / file).write_text(text, "utf-8")
+
+
+def test_markdown_calls_nobody() -> None:
+    hostile = (
+        "@octocat #123 GH-5 https://evil.example www.evil.example 0123456789abcdef0123456789abcdef01234567 ![x](y)"
+    )
+    step = Step(1, "update", f"mail/{hostile}", "mail", "settings", [Field("rate", hostile, 2)], notes=[hostile])
+    step.effect = {"dead": 1, "remove": 1, "ids": ["```", "@octocat"], "as_of": 0}
+    text = render.markdown(Plan([step], [], [hostile], [hostile]))
+    found = re.findall(r"@\w|#\d|GH-|://\w|www\.|[0-9a-f]{7,40}\b|!\[x\]", text)
+    assert not found, found
+    assert text.count("```") == 2
