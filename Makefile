@@ -13,7 +13,7 @@ unexport PYTHONDONTWRITEBYTECODE
 SOAK ?= tests
 SHARD ?= 1/1
 
-.PHONY: setup test demo bench lint soak browser clean
+.PHONY: setup test demo bench lint soak browser lock release clean
 
 setup: $(VENV)/.ready
 
@@ -21,7 +21,7 @@ $(VENV)/.ready: pyproject.toml setup.py constraints.txt
 	@echo "setup: a Python environment in $(VENV), with what emq-ops and its tests need: about a minute, and 0.9 GB"
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade -c constraints.txt pip setuptools
-	$(QUIET) $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test]'
+	$(QUIET) $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[all,test]'
 	touch $@
 	@echo "setup: done; 'make test' takes about four minutes on two cores"
 
@@ -44,6 +44,23 @@ lint: setup
 	$(BIN)/ruff check . && $(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache .importlinter
+
+# What a release and an image are installed from, by `pip install --require-hashes`: every file of every version that
+# constraints.txt names, by its hash.
+EXTRAS := embedded postgres query http alerts
+lock: setup
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[release]'
+	$(BIN)/pip-compile --quiet --generate-hashes --strip-extras --allow-unsafe --no-header --no-annotate \
+		--no-emit-index-url --no-emit-trusted-host --no-emit-find-links $(EXTRAS:%=--extra %) \
+		-c constraints.txt -o requirements.lock pyproject.toml
+
+# dist/: the wheel, the sources, requirements.lock, and a bill of materials (CycloneDX) of what it names.
+release: setup
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[release]'
+	rm -rf dist
+	$(BIN)/python -m build --quiet --outdir dist .
+	cp requirements.lock dist
+	$(BIN)/cyclonedx-py requirements --output-reproducible --pyproject pyproject.toml -o dist/emq-ops.cdx.json requirements.lock
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info

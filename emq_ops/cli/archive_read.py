@@ -19,7 +19,6 @@ from emq_archive.log.owners import owners
 from emq_archive.model import DEAD, Record, StreamId, StreamRef, parse_id
 from emq_archive.ports import Remote
 from emq_archive.read.archive import Archive
-from emq_archive.read.query import asked
 from emq_ops.cli.context import CommandContext
 from emq_ops.cli.exits import EXIT_ERROR
 from emq_ops.cli.options import QueueArg, StreamArg
@@ -31,6 +30,7 @@ from emq_ops.ledger.ownership import Lineage
 from emq_ops.passes.archive.stream import driver_policy
 from emq_ops.protocol import deadline, ids
 from emq_ops.protocol.errors import BadInputError
+from emq_ops.protocol.extras import need
 from emq_ops.protocol.globs import compiled, is_glob
 from emq_ops.protocol.ids import MAX_STREAM_PART
 from emq_ops.protocol.keyspace import queue_name, stream_name
@@ -105,7 +105,7 @@ def query(
     with (
         _archive(context, ref_of(queue, stream), no_live) as archive,
         deadline.deadline(seconds),
-        asked(archive, sql, seconds=seconds, memory=most) as (found, rows),
+        need("emq_archive.read.query").asked(archive, sql, seconds=seconds, memory=most) as (found, rows),
     ):
         columns = distinct(found)
         context.emit_rows((dict(zip(columns, row, strict=True)) for row in rows), columns)

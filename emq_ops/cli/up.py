@@ -7,7 +7,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -37,7 +37,6 @@ from emq_ops.deploy.deployment import Deployment, require_set
 from emq_ops.deploy.store import revisions
 from emq_ops.deploy.store.revisions import Revision
 from emq_ops.http.app import Access, Pages, PageSources
-from emq_ops.http.server import HttpServer
 from emq_ops.ledger.alerts import unsettled
 from emq_ops.passes.events import Event
 from emq_ops.passes.frame.context import Services
@@ -45,7 +44,11 @@ from emq_ops.passes.frame.stores import Stores
 from emq_ops.policy.references import names_of
 from emq_ops.protocol import deadline
 from emq_ops.protocol.errors import BadInputError, EmqError
+from emq_ops.protocol.extras import need
 from emq_ops.protocol.masking import remember
+
+if TYPE_CHECKING:
+    from emq_ops.http.server import HttpServer
 
 app = new_app()
 COLUMNS = ("queue", "task", "status", "late_ms", "error")
@@ -223,7 +226,8 @@ def _http(daemon: Daemon, where: Wiring, log: EventLog) -> HttpServer | None:
     rows = lambda: task_rows(daemon.server, daemon.ledger, daemon.revision, where.env)  # noqa: E731 - asked for by pages
     hosts = section.get("hosts") or []
     access = Access(token, section.get("metrics") == "open", tuple([hosts] if isinstance(hosts, str) else hosts))
-    server = HttpServer(listen, Pages(PageSources(daemon.health, rows, daemon.alive), access), log.say)
+    pages = Pages(PageSources(daemon.health, rows, daemon.alive), access)
+    server: HttpServer = need("emq_ops.http.server").HttpServer(listen, pages, log.say)
     server.start()
     log.say("http", port=server.port)
     return server

@@ -5,11 +5,13 @@ from __future__ import annotations
 import logging
 from typing import Any
 
+from emq_ops.protocol.extras import need
+
 
 def messenger_of(url: str) -> Any:
     """What sends to `url` (``notify(title=..., body=...)`` returns whether it was taken), or None where apprise knows
     none. Takes a moment: the library is heavy, and most have no alerts."""
-    import apprise
+    apprise = need("apprise")
 
     # Its own words hold whole URLs, tokens included; what matters is said by who asks.
     library = logging.getLogger("apprise")
@@ -21,7 +23,7 @@ def messenger_of(url: str) -> Any:
 def send(messenger: Any, title: str, body: str) -> bool:
     """Sends plain text: to who shows HTML, the signs of texts that strangers wrote are escaped. Returns whether it was
     taken."""
-    import apprise
+    apprise = need("apprise")
 
     return bool(apprise.Apprise(services=[messenger]).notify(title=title, body=body, body_format="text"))
 

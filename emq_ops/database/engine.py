@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 import time
 from collections.abc import Callable, Iterator
 from typing import Any, Self
@@ -16,6 +15,7 @@ from emq_ops.database.profile import Profile, shown
 from emq_ops.database.sqlite import open_sqlite
 from emq_ops.protocol.deadline import check, within
 from emq_ops.protocol.errors import BadInputError, one_line
+from emq_ops.protocol.extras import need
 
 __all__ = ["Connection", "Database", "open_database"]
 
@@ -129,6 +129,6 @@ def open_database(url: str, profile: Profile, renew: Callable[[], str] | None = 
     if parsed.get_backend_name() == "sqlite":
         return Database(open_sqlite(parsed, profile), profile)
     # The driver takes long to import, and SQLite is the usual case.
-    postgres = importlib.import_module("emq_ops.database.postgres")
+    postgres = need("emq_ops.database.postgres")
     again = None if renew is None else lambda: profile.parse(renew())
     return Database(postgres.open_postgres(parsed, profile, again), profile)

@@ -18,9 +18,9 @@ from http import HTTPStatus
 from typing import Any
 
 from emq_ops.daemon.restrictions import format_span
-from emq_ops.http import metrics
 from emq_ops.protocol.deadline import deadline
 from emq_ops.protocol.errors import EmqError
+from emq_ops.protocol.extras import need
 
 COLUMNS = ("queue", "task", "leader", "every", "last", "next", "late_ms", "runs", "missed", "failures", "error")
 """Of every page; a hold and a maintenance window get columns of their own while there are any."""
@@ -38,6 +38,7 @@ OPEN = ("/livez", "/readyz")
 """Tell a status and nothing else, to anybody."""
 
 Environ = dict[str, Any]
+Rows = Callable[[], Iterable[dict[str, Any]]]
 StartResponse = Callable[..., Any]
 
 
@@ -72,14 +73,14 @@ class PageSources:
     """Where pages come from. `health`: facts with ``ok``; `rows`: tasks; `alive`: whether the daemon's loop turns."""
 
     health: Callable[[], dict[str, Any]]
-    rows: metrics.Rows
+    rows: Rows
     alive: Callable[[], bool] = lambda: True
 
 
 class Once:
     """Rows that are read by one thread at a time and stay for `FRESH_SECONDS`."""
 
-    def __init__(self, rows: metrics.Rows) -> None:
+    def __init__(self, rows: Rows) -> None:
         self._rows, self._lock = rows, threading.Lock()
         self._read_at: float | None = None
         self._found: list[dict[str, Any]] = []
@@ -134,7 +135,7 @@ class Pages:
         if not trusted and not (path == "/metrics" and self._access.metrics_open):
             return _text(401, "a bearer token is wanted", ("WWW-Authenticate", "Bearer"))
         if path == "/metrics":
-            return 200, "text/plain; version=0.0.4; charset=utf-8", metrics.text(self._rows), []
+            return 200, "text/plain; version=0.0.4; charset=utf-8", need("emq_ops.http.metrics").text(self._rows), []
         return 200, "text/html; charset=utf-8", _page(self._rows()).encode(), []
 
     def _healthz(self, trusted: bool) -> Answer:

