@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from emq_ops.protocol.extras import EXTRAS
+from emq_ops.protocol.server import Server
 from tests.support.valkey import Valkey
 
 HIDE = """
@@ -44,7 +45,7 @@ queues: {{orders: {{stalled: {{}}, dead: {{keep: 1}}, streams: {{completions: {{
 """
 
 
-def test_the_core_works_without_any(tmp_path: Path, valkey: Valkey) -> None:
+def test_the_core_works_without_any(tmp_path: Path, valkey: Valkey, server: Server) -> None:
     (tmp_path / "config.yaml").write_text(CONFIG.format(url=valkey.url, more=""))
     for words in ("validate", "apply --yes", "up --once", "archive read orders completions", "doctor orders"):
         ran = without(set(EXTRAS), tmp_path, *words.split())
@@ -61,7 +62,9 @@ def test_the_core_works_without_any(tmp_path: Path, valkey: Valkey) -> None:
         ("apprise", "validate", "alerts: [{{url: 'json://127.0.0.1/'}}]"),
     ],
 )
-def test_what_is_missing_is_one_line(package: str, words: str, more: str, tmp_path: Path, valkey: Valkey) -> None:
+def test_what_is_missing_is_one_line(
+    package: str, words: str, more: str, tmp_path: Path, valkey: Valkey, server: Server
+) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     (tmp_path / "config.yaml").write_text(CONFIG.format(url=valkey.url, more=more.format(port=port)))
