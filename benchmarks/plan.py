@@ -23,6 +23,7 @@ from emq_ops.deploy.render import text
 from emq_ops.ledger.ledger import open_ledger
 from emq_ops.protocol import ids
 from emq_ops.protocol.keyspace import keys_of
+from emq_ops.protocol.scripts import Script
 from emq_ops.protocol.server import Arg, Server, connect
 from tests.support.valkey import Valkey
 
@@ -48,6 +49,11 @@ class Recorded:
     def read_many(self, commands: list[tuple[Arg, ...]]) -> list[Any]:
         self.commands += commands
         return self._server.read_many(commands)
+
+    def run_many(self, script: Script, calls: Any, *, readonly: bool = False) -> list[Any]:
+        for keys, args in calls:
+            self.commands.append(("EVALSHA_RO", script.sha, len(keys), *keys, *args))
+        return self._server.run_many(script, calls, readonly=readonly)
 
     def scan(self, match: str = "*", *, count: int = 1000) -> Any:
         return self._server.scan(match, count=count)

@@ -104,10 +104,21 @@ def ask(question: str, yes: bool) -> bool:
     return bool(typer.confirm(question, err=True))
 
 
-def watch(step: Step, what: str) -> None:
-    """A word on each setting as it is written."""
-    if what in ("done", "already"):
-        say(f"  {step.address}: {'done' if what == 'done' else 'was so already'}")
+class _Watching:
+    """A word on each setting as it is written; of many, on every hundredth."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._all = sum(step.write is not None for step in plan.steps)
+        self._done = 0
+
+    def __call__(self, step: Step, what: str) -> None:
+        if what not in ("done", "already"):
+            return
+        self._done += 1
+        if self._all <= render.FOLDED:
+            say(f"  {step.address}: {'done' if what == 'done' else 'was so already'}")
+        elif self._done % 100 == 0 or self._done == self._all:
+            say(f"  {self._done:,} of {self._all:,} settings")
 
 
 def carry_out(
@@ -136,7 +147,7 @@ def carry_out(
             from emq_ops.cli.looking_archive import prove_store
 
             prove_store(context)
-    applied = session.apply(proposal, allow_loss=allow_loss, why=why, watch=watch)
+    applied = session.apply(proposal, allow_loss=allow_loss, why=why, watch=_Watching(made))
     return _told(applied, made, context)
 
 

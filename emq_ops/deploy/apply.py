@@ -7,12 +7,13 @@ that is as wanted is not written again. The lock is looked at in the transaction
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from emq_ops.database.engine import Connection
 from emq_ops.deploy import last_applied
-from emq_ops.deploy.live_settings import read_setting
+from emq_ops.deploy.live_settings import read_settings
 from emq_ops.deploy.model import Plan, Proposal, Step, Write
 from emq_ops.deploy.render import as_json, value
 from emq_ops.deploy.saved import StaleError, moved_steps, steps_of
@@ -24,9 +25,10 @@ from emq_ops.ledger import bounds
 from emq_ops.ledger.ledger import Ledger, host_ms
 from emq_ops.passes.lease.holder import who
 from emq_ops.protocol.errors import EmqError
-from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import Server
 
+MOST_AT_ONCE = 200
+"""Settings that are written in one flush, and journalled in one transaction."""
 Replan = Callable[[], Plan]
 """Makes the same plan anew, from the facts as they are now."""
 Watch = Callable[[Step, str], None]
@@ -98,6 +100,13 @@ def _same(shown: Plan, fresh: Plan) -> None:
         raise StaleError(moved)
 
 
+def _flushes(steps: Sequence[Step]) -> Iterator[Sequence[Step]]:
+    """The steps in portions: of a small plan one by one, so that it is told exactly where an apply ended."""
+    size = max(1, min(MOST_AT_ONCE, len(steps) // 50))
+    for first in range(0, len(steps), size):
+        yield steps[first : first + size]
+
+
 @dataclass(frozen=True, slots=True)
 class _Applying:
     """An apply under its lock."""
@@ -121,7 +130,7 @@ class _Applying:
         with self._held() as connection:
             number = journal.begin(connection, base=plan.base, holder=who(), steps=len(plan.steps))
         try:
-            written = sum(self._write(number, step, step.queue, step.write) for step in plan.steps)
+            written = sum(self._write(number, some) for some in _flushes(plan.steps))
             return Applied(self._commit(number, why), written)
         except LockLostError:
             raise
@@ -137,23 +146,36 @@ class _Applying:
             self.lock.assert_held(connection)
             yield connection
 
-    def _write(self, number: int, step: Step, queue: str | None, want: Write | None) -> int:
-        """One setting: 1 where it was written, 0 where it was so already or the step writes nothing."""
-        if want is None or queue is None:
+    def _write(self, number: int, steps: Sequence[Step]) -> int:
+        """Some settings, in one flush: how many were written; the others were so already."""
+        work = [(step, step.queue, step.write) for step in steps if step.write is not None and step.queue is not None]
+        if not work:
             return 0
-        now = read_setting(self.server, queue, want.setting)
-        if now not in (want.expect, want.value):
-            raise StaleError([f"{step.address} was {value(want.expect)} on the server, now it is {value(now)}"])
+        wanted: dict[str, list[str]] = {}
+        for _, queue, want in work:
+            wanted.setdefault(queue, []).append(want.setting)
+        live = read_settings(self.server, wanted)
+        begun: list[tuple[Step, Write, Any]] = []
+        for step, queue, want in work:
+            now = live[queue].settings[want.setting]
+            if now not in (want.expect, want.value):
+                raise StaleError([f"{step.address} was {value(want.expect)} on the server, now it is {value(now)}"])
+            begun.append((step, want, now))
         with self._held() as connection:
-            journal.begin_step(connection, number, step, now, want.value)
-        self.watch(step, "begun")
-        if now != want.value:
-            write(Queue(self.server, queue), want.setting, want.value)
+            journal.begin_steps(connection, number, begun)
+        for step, _, _ in begun:
+            self.watch(step, "begun")
+        todo = [(step, want) for step, want, now in begun if now != want.value]
+        faults = write(self.server, [(step.queue or "", want.setting, want.value) for step, want in todo])
+        for (step, _), fault in zip(todo, faults, strict=True):
+            if fault is not None:
+                raise fault
             self.watch(step, "written")
         with self._held() as connection:
-            journal.end_step(connection, number, step)
-        self.watch(step, "done" if now != want.value else "already")
-        return int(now != want.value)
+            journal.end_steps(connection, number, begun[0][0], begun[-1][0])
+        for step, want, now in begun:
+            self.watch(step, "done" if now != want.value else "already")
+        return len(todo)
 
     def _commit(self, number: int, why: str) -> int:
         """The one transaction: revision, bounds, journal, lock."""

@@ -16,6 +16,8 @@ from emq_ops.protocol.errors import one_line
 
 VERSION = 1
 SHOWN_IDS = 5
+FOLDED = 100
+"""In a plan of more steps those that say the same of several queues are one entry of the text."""
 
 _COLOURS = {"+": "32", "~": "33", "-": "31", "!": "35"}
 
@@ -86,14 +88,17 @@ def _paint(line: str) -> str:
 
 
 def _text_lines(plan: Plan) -> Iterator[str]:
+    folded = _folded(plan.steps)
     drawn: dict[tuple[int, str], list[str]] = {}  # steps of queues that one glob takes share their fields
     if words := interrupted_words(plan):
         yield f"! {words}"
         yield ""
-    for step in plan.steps:
+    for step, others in folded:
         yield f"{SIGNS[step.op]} {one_line(step.address)}" + (
             "" if step.op in ("create", "update", "delete") else f" ({step.op})"
         )
+        if others:
+            yield f"    and the same of {len(others)} more queues ({', '.join(map(one_line, others[:3]))} ...)"
         key = (id(step.fields), step.op)
         if key not in drawn or step.kind == "setting":
             drawn[key] = [f"    {field}" for field in _shown_fields(step)]
@@ -117,6 +122,23 @@ def _text_lines(plan: Plan) -> Iterator[str]:
     yield summary(plan)
     if plan.losses:
         yield "Data could be lost: it takes --allow-loss to apply this."
+
+
+def _folded(steps: list[Step]) -> Iterator[tuple[Step, list[str]]]:
+    """Each step with the queues of those that say the same; of a short plan each by itself."""
+    if len(steps) <= FOLDED:
+        yield from ((step, []) for step in steps)
+        return
+    groups: dict[str, tuple[Step, list[str]]] = {}
+    for step in steps:
+        told = [*_shown_fields(step), effect_words(step), *step.notes, *step.loss]
+        path = step.address.partition("/")[2] if step.queue is not None else step.address
+        key = json.dumps([step.op, step.kind, path, step.queue is None, told])
+        if key in groups:
+            groups[key][1].append(step.queue or "")
+        else:
+            groups[key] = (step, [])
+    yield from groups.values()
 
 
 def _shown_fields(step: Step) -> Iterator[str]:

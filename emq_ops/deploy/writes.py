@@ -1,17 +1,48 @@
-"""A setting written on the server, by the transition that is made for it."""
+"""Settings written on the server, each by the transition that is made for it; many in one flush."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from emq_ops.policy.scalars import parse_duration
-from emq_ops.protocol.errors import BadInputError
+from emq_ops.protocol.errors import BadInputError, EmqError
 from emq_ops.protocol.queue import Queue
+from emq_ops.protocol.scripts import Script, load
+from emq_ops.protocol.server import Arg, Server
 from emq_ops.protocol.transitions import control, repeat
 
+Change = tuple[str, str, Any]
+"""Queue, setting, value (None, False: unset)."""
 
-def write(q: Queue, setting: str, value: Any) -> None:
-    """Sets `setting` of the queue to `value` (None, False: unset). Writing the same twice is the same as once."""
+
+class _Calls(Queue):
+    """Takes down the transitions of a queue instead of running them."""
+
+    __slots__ = ("taken",)
+
+    def __init__(self, server: Server, name: str) -> None:
+        super().__init__(server, name)
+        self.taken: list[tuple[Script, Sequence[str], Sequence[Arg]]] = []
+
+    def run(self, script: str, keys: Sequence[str], *args: Arg, readonly: bool = False) -> Any:
+        self.taken.append((load(script), keys, args))
+        return 1
+
+
+def write(server: Server, changes: Iterable[Change]) -> list[EmqError | None]:
+    """Sets every setting, in pipelines; in each place the error of one that was not written, or may not be. Each is one
+    small script of its own; writing the same twice is the same as once."""
+    calls = []
+    for queue, setting, value in changes:
+        taking = _Calls(server, queue)
+        _write(taking, setting, value)
+        [call] = taking.taken
+        calls.append(call)
+    return [reply if isinstance(reply, EmqError) else None for reply in server.run_each(calls)]
+
+
+def _write(q: Queue, setting: str, value: Any) -> None:
     head, _, rest = setting.partition("/")
     if setting == "paused":
         (control.pause_queue if value else control.resume_queue)(q)

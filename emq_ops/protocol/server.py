@@ -93,6 +93,10 @@ class Server:
             [self._transition(script, keys, args, readonly) for keys, args in calls], repeatable=readonly
         )
 
+    def run_each(self, calls: Sequence[tuple[Script, Sequence[str], Sequence[Arg]]]) -> list[Any]:
+        """As `run_many`, of several transitions. None is sent twice."""
+        return self._sender.send([self._transition(*call, False) for call in calls], repeatable=False)
+
     def _transition(self, script: Script, keys: Sequence[str], args: Sequence[Arg], readonly: bool) -> Call:
         return Call.transition(script, keys, args, readonly=readonly, in_cluster=not self._topology.single)
 

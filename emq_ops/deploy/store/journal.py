@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from typing import Any
 
 from sqlalchemy import Connection, select, update
 
-from emq_ops.deploy.model import Interrupted, Step
+from emq_ops.deploy.model import Interrupted, Step, Write
 from emq_ops.ledger.deploy_schema import applies, apply_steps
 from emq_ops.ledger.ledger import host_ms
 
@@ -24,24 +25,27 @@ def begin(connection: Connection, *, base: int | None, holder: str, steps: int) 
     return int(key[0])
 
 
-def begin_step(connection: Connection, apply: int, step: Step, before: Any, after: Any) -> None:
-    """Notes that a step is about to have its effect."""
-    values = {
-        "apply": apply,
-        "step": step.number,
-        "queue": step.queue,
-        "setting": step.write.setting if step.write is not None else "",
-        "status": "begun",
-        "before": json.dumps(before),
-        "after": json.dumps(after),
-        "at_ms": host_ms(),
-    }
-    connection.execute(apply_steps.insert().values(values))
+def begin_steps(connection: Connection, apply: int, steps: Iterable[tuple[Step, Write, Any]]) -> None:
+    """Notes that steps are about to have their effect: each with its write, and what is there before."""
+    rows = [
+        {
+            "apply": apply,
+            "step": step.number,
+            "queue": step.queue,
+            "setting": write.setting,
+            "status": "begun",
+            "before": json.dumps(before),
+            "after": json.dumps(write.value),
+            "at_ms": host_ms(),
+        }
+        for step, write, before in steps
+    ]
+    connection.execute(apply_steps.insert(), rows)
 
 
-def end_step(connection: Connection, apply: int, step: Step) -> None:
-    """Notes that it had it."""
-    mine = (apply_steps.c.apply == apply, apply_steps.c.step == step.number)
+def end_steps(connection: Connection, apply: int, first: Step, last: Step) -> None:
+    """Notes that the steps from `first` to `last` had it."""
+    mine = (apply_steps.c.apply == apply, apply_steps.c.step.between(first.number, last.number))
     connection.execute(update(apply_steps).where(*mine).values(status="done", at_ms=host_ms()))
 
 
