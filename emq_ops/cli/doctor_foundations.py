@@ -22,7 +22,7 @@ from emq_ops.protocol.server import Server
 
 @contextlib.contextmanager
 def state_of(context: CommandContext, found: list[Finding]) -> Iterator[Ledger | None]:
-    """Opens the state; where it can't be opened, that is `found`, and there is none."""
+    """Opens the state; where it can't be opened, read whole or written to, that is `found`, and there is none."""
     with contextlib.ExitStack() as stack:
         ledger = None
         try:
@@ -31,7 +31,7 @@ def state_of(context: CommandContext, found: list[Finding]) -> Iterator[Ledger |
             found.append(Finding("", "state_unusable", (fault.where or "").encode(), str(fault)))
         if ledger is not None:
             found += foundations.examine_state(ledger)
-        yield ledger
+        yield None if found else ledger
 
 
 def foundations_of(

@@ -10,6 +10,7 @@ from typing import Any, Self
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import SQLAlchemyError
 
+from emq_ops.database.errors import DatabaseError
 from emq_ops.database.faults import as_ours, lost
 from emq_ops.database.profile import Profile, shown
 from emq_ops.database.sqlite import open_sqlite
@@ -65,6 +66,10 @@ class Database:
             if told != "ok":
                 raise lost(one_line(str(told)), self.where, self.profile)
         with contextlib.suppress(_UndoneError), self.write() as connection:
+            if self.shared:  # a table could not be made with rights to rows alone
+                if connection.exec_driver_sql("SHOW transaction_read_only").scalar_one() == "on":
+                    raise DatabaseError(f"the {self.profile.name} takes no writes: it is read-only", where=self.where)
+                return
             connection.exec_driver_sql("CREATE TABLE emq_ops_proof (proof INTEGER)")
             raise _UndoneError
 

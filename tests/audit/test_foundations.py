@@ -31,6 +31,7 @@ from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import Server
 from tests.support.cli import emq
 from tests.support.passing import until
+from tests.support.postgres import Postgres
 from tests.support.valkey import Valkey
 
 REF = StreamRef("orders", "completions")
@@ -134,6 +135,15 @@ def test_a_state_that_takes_no_writes(place: Path) -> None:
         event.listen(ledger.engine, "connect", lambda raw, _: raw.execute("PRAGMA query_only=1"))
         [finding] = examine_state(ledger)
     assert finding.kind == "state_unusable"
+
+
+def test_a_postgresql_that_takes_no_writes(postgres: Postgres) -> None:
+    with open_ledger(postgres.fresh()) as ledger:
+        assert examine_state(ledger) == []
+        assert ledger.clock_ms() is not None
+        event.listen(ledger.engine, "begin", lambda c: c.exec_driver_sql("SET TRANSACTION READ ONLY"))
+        [finding] = examine_state(ledger)
+    assert (finding.kind, "read-only" in finding.detail) == ("state_unusable", True)
 
 
 def test_a_queue_that_another_state_leads(place: Path, server: Server) -> None:
