@@ -7,7 +7,7 @@
 
 What a child does is a module of the tests: its ``child(spec)``, whose return value is the child's `result`. The parent
 imports it, with all that it imports, before its first fork for it, and calls its ``warm()``, if there is one. What a
-child had to import beyond that, the parent imports when it ends, for those that come after it.
+child had to import beyond that, the parent imports when it ended, however it did, for those that come after it.
 
 The parent is a process of its own, since a fork of the test's process would copy the locks of its threads.
 """
@@ -147,6 +147,7 @@ class _Parent:
         self._modules: dict[str, Any] = {}
         self._gates: dict[int, int] = {}
         self._told: dict[int, Path] = {}
+        self._tried: set[str] = set()
 
     def serve(self) -> None:
         for line in sys.stdin:
@@ -185,9 +186,12 @@ class _Parent:
     def _reap(self, pid: int) -> int:
         code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
         told = self._told.pop(pid)
-        needed = json.loads(told.read_text())["imported"] if told.exists() else []
+        noted = told.with_suffix(".imports")
+        looked_for = noted.read_text().split() if noted.exists() else []  # not if it was killed before it began
+        needed = [name for name in looked_for if name not in self._tried and name not in sys.modules]
+        self._tried.update(needed)
         for name in needed:
-            with contextlib.suppress(ImportError):  # a part of a module that takes its place by itself
+            with contextlib.suppress(ImportError):  # one that is not there, or takes its place by itself
                 importlib.import_module(name)
         if needed:
             self._settle(f"one of {needed}")
@@ -203,9 +207,21 @@ class _Parent:
         gc.freeze()  # or each child's first collection would copy all that is shared
 
 
+class _Noting:
+    """Finds no module, and notes what was looked for, at once: a child that is killed had to import things too."""
+
+    def __init__(self, path: Path) -> None:
+        self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+
+    def find_spec(self, name: str, *_: object) -> None:
+        with contextlib.suppress(OSError):
+            os.write(self._fd, f"{name}\n".encode())
+
+
 def _run(module: Any, spec: dict[str, Any], told: Path) -> None:
     """The child's side; does not return."""
-    code, said, before = RAISED, dict[str, Any](), set(sys.modules)
+    code, said = RAISED, dict[str, Any]()
+    sys.meta_path.insert(0, _Noting(told.with_suffix(".imports")))
     try:
         said["result"] = module.child(spec)
         code = 0
@@ -216,7 +232,6 @@ def _run(module: Any, spec: dict[str, Any], told: Path) -> None:
         traceback.print_exc()
         said["traceback"] = traceback.format_exc()
     finally:
-        said["imported"] = sorted(sys.modules.keys() - before)
         part = told.with_suffix(".part")
         part.write_text(json.dumps(said))
         part.rename(told)

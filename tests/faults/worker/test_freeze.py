@@ -76,10 +76,10 @@ def test_what_a_late_worker_does_is_refused_as_stale(
     assert (theirs.job, theirs.token) == (frozen.job, 2)
     deadline, row = deadline_of(q, frozen.job), jobs.read_row(q, frozen.job)
     frozen.wake()
-    eventually(lambda: [e for e in events_of(frozen.log) if e["kind"] == "LeaseLost"], "the late worker knows")
+    eventually(lambda: [e for e in events_of(frozen.log) if e["kind"] == "JobLeaseLost"], "the late worker knows")
     frozen.go_on()
     eventually(lambda: ended(frozen), "its handler ended")
-    assert frozen.end() == ["LeaseLost"]
+    assert frozen.end() == ["JobLeaseLost"]
     assert deadline_of(q, frozen.job) == deadline
     assert jobs.read_row(q, frozen.job) == row
     assert records(q) == []
@@ -122,7 +122,7 @@ def test_the_keeper_of_a_late_worker_revives_nothing_and_writes_nothing(
         proxy.forget()
         frozen.wake()
         [lost] = eventually(
-            lambda: [e for e in events_of(frozen.log) if e["kind"] == "LeaseLost"], "it gives the lease up"
+            lambda: [e for e in events_of(frozen.log) if e["kind"] == "JobLeaseLost"], "it gives the lease up"
         )
         beats = proxy.count(scripted("promote"))
         eventually(lambda: proxy.count(scripted("promote")) >= beats + 2 * LEASE // 50, "two leases later")
