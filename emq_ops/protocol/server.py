@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from emq_ops.protocol import deadline, keyspace
+from emq_ops.protocol import keyspace
 from emq_ops.protocol.connection.calls import Call
 from emq_ops.protocol.connection.cluster import Cluster
 from emq_ops.protocol.connection.dispatch import CommandDispatcher
@@ -167,12 +167,6 @@ class Server:
     def subscribe(self, *channels: str) -> Subscription:
         """Listens to channels on a connection of its own; a context manager with ``get(timeout)``."""
         return Subscription(self._topology, channels, self.options.socket_seconds)
-
-    @staticmethod
-    def deadline(seconds: float) -> contextlib.AbstractContextManager[None]:
-        """Bounds every call inside the ``with`` to `seconds` from now: DeadlineError, or for a write in flight
-        OutcomeUnknownError. The same as ``emq_ops.protocol.deadline.deadline``, which other stores honour too."""
-        return deadline.deadline(seconds)
 
     def hurried(self, seconds: float) -> Server:
         """The same server, for calls that come again by themselves: nothing is tried twice, and no node is waited for

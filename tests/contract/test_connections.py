@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from emq_ops.protocol import keyspace
+from emq_ops.protocol import deadline, keyspace
 from emq_ops.protocol.errors import (
     DamagedError,
     DeadlineError,
@@ -244,7 +244,7 @@ def test_a_worker_claims_the_version_once(server: Server) -> None:
 
 def test_a_bound_holds_for_every_call_inside(server: Server) -> None:
     key = keyspace.keys_of("mail").wake
-    with server.deadline(0.5):
+    with deadline.deadline(0.5):
         assert server.read_on("mail", "PING") == b"PONG"
         began = time.monotonic()
         with pytest.raises(DeadlineError):
@@ -255,7 +255,7 @@ def test_a_bound_holds_for_every_call_inside(server: Server) -> None:
         replies = server.run_many(load("complete"), [(["a{mail}"], ())] * 3)
         assert all(isinstance(reply, DeadlineError) for reply in replies)
     assert server.read_on("mail", "PING") == b"PONG"
-    with server.deadline(0.5), pytest.raises(OutcomeUnknownError):
+    with deadline.deadline(0.5), pytest.raises(OutcomeUnknownError):
         server.write("BLPOP", key, 30)
 
 
