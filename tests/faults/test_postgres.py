@@ -2,134 +2,31 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import signal
 import threading
-import time
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack
-from pathlib import Path
 from typing import Any
 
-import psycopg
 import pytest
 from sqlalchemy import Connection, Engine, event, text
 
 from emq_archive.local import open_local
 from emq_ops.database.errors import DatabaseError, DatabaseLockedError, DatabaseUnreachableError
 from emq_ops.ledger.ledger import Ledger, open_ledger
-from emq_ops.ledger.schema import deaths, runs
+from emq_ops.ledger.schema import runs
 from emq_ops.ledger.tokens import next_token, next_tokens
 from emq_ops.protocol import deadline
 from emq_ops.protocol.errors import EmqError, UnreachableError
-from emq_ops.protocol.queue import Queue
-from emq_ops.protocol.server import Server
-from emq_ops.protocol.transitions import reads
-from tests.support.daemons import site, wait_for
-from tests.support.health import health
-from tests.support.passing import add, stall, take
-from tests.support.ports import free_ports
+from tests.support.daemons import wait_for
 from tests.support.postgres import Postgres
-from tests.support.valkey import Valkey
-
-CONFIG = """
-server: {{url: "unix://{socket}"}}
-state: {{url: "{state}"}}
-archive: {{local: "{local}", remote: {{url: "file:bucket"}}, ship_after: 1s}}
-daemon: {{lease: 3s, backoff: 200ms}}
-queues:
-  orders:
-    stalled: {{every: 100ms, max_stalled: 1}}
-    dead: {{every: 200ms, keep: 5, archive: true}}
-    streams: {{completions: {{every: 200ms, keep: 3}}}}
-"""
-
-
-def database(url: str) -> str:
-    return url.rpartition("?")[0].rpartition("/")[2]
-
-
-def alter(postgres: Postgres, *statements: str) -> None:
-    with psycopg.connect(postgres.url(), autocommit=True) as admin:
-        for statement in statements:
-            admin.execute(statement)
-
-
-def settled(q: Queue) -> None:
-    """Until every lapsed lease is swept, and what the policy lets go is trimmed."""
-
-    def done() -> bool:
-        found = reads.counts(q)
-        return found.active + found.pending == 0 and found.dead <= 5
-
-    wait_for(done)
+from tests.support.postgres_changes import alter, database, turn_read_only
 
 
 def pid_of(connection: Connection) -> int:
     return int(connection.execute(text("SELECT pg_backend_pid()")).scalar_one())
-
-
-@pytest.mark.parametrize("whom", ["postmaster", pytest.param("sessions", marks=pytest.mark.soak)])
-def test_killed_under_a_daemon_at_work(tmp_path: Path, valkey: Valkey, server: Server, whom: str) -> None:
-    """Nothing is counted twice or never, in the ledger and in the archive, and no run is left as running."""
-    q = Queue(server, "orders")
-    made: list[str] = []
-    added = 0
-    over = threading.Event()
-
-    def traffic() -> None:
-        nonlocal added
-        while not over.wait(0.02):
-            made.extend(add(q, 2))
-            take(q, 2)
-            server.write("XADD", q.keys.stream("completions"), "*", "job", made[-1])
-            added += 1
-
-    with Postgres() as own:
-        state, local = own.fresh(), own.fresh()
-        with site(tmp_path / "s", CONFIG.format(socket=valkey.socket, state=state, local=local)) as here:
-            here.run("apply", "--yes")
-            daemon = here.up()
-            worker = threading.Thread(target=traffic)
-            worker.start()
-            try:
-                wait_for(lambda: len(daemon.events("pass_ended")) > 6)
-                if whom == "postmaster":
-                    own.kill()
-                    wait_for(lambda: daemon.events("state_fault"))
-                    own.start()
-                    wait_for(lambda: daemon.events("state_back"))
-                else:
-                    alter(own, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname LIKE 't%'")
-                ended = len(daemon.events("pass_ended"))
-                wait_for(lambda: len(daemon.events("pass_ended")) > ended + 3)
-            finally:
-                over.set()
-                worker.join()
-            settled(q)
-            made.extend(add(q, 12))  # one more pass of each kind, which marks what was left as running
-            take(q, 12)
-            settled(q)
-            wait_for(lambda: server.read("XLEN", q.keys.stream("completions")) <= 3)
-            daemon.stop()
-            unread = [line for line in daemon.log.read_text().splitlines() if not line.startswith("{")]
-            assert unread == []  # no library speaks beside the log
-            counts: Counter[str] = Counter()
-            listed = here.json("runs", "ls", "--limit", "100000")
-            for run in listed:
-                counts.update({name: n for name, n in (run["counts"] or {}).items() if isinstance(n, int)})
-            assert counts["dead"] == len(made)
-            assert counts["removed"] == len(made) - reads.counts(q).dead
-            assert counts["trimmed"] == added - server.read("XLEN", q.keys.stream("completions"))
-            assert [run for run in listed if run["status"] == "running"] == []
-            with open_ledger(state) as ledger, ledger.read() as connection:
-                known = connection.execute(deaths.select()).mappings().all()
-            assert sorted(row["job"] for row in known) == sorted(made)
-            read = here.run("archive", "read", "orders", "completions", "--output", "jsonl").out.splitlines()
-            assert len({json.loads(line)["stream_id"] for line in read}) == len(read) == added
 
 
 @pytest.mark.parametrize(
@@ -234,7 +131,7 @@ def test_tokens_of_many_queues_are_asked_for_in_one_order(ledger_of: Callable[[]
     @event.listens_for(ledger.engine, "before_cursor_execute")
     def _note(_c: Any, _cursor: Any, statement: str, parameters: Any, *_: Any) -> None:
         if "INTO fencing_tokens" in statement:
-            asked.append(parameters["queue"] if isinstance(parameters, dict) else parameters[0])
+            asked.extend(row["queue"] for row in parameters)  # one statement for all
 
     next_tokens(ledger, {"c": 0, "a": 0, "b": 0})
     assert asked == ["a", "b", "c"]
@@ -323,17 +220,6 @@ def test_what_the_url_says_of_the_session_holds(postgres: Postgres) -> None:
         opened.close()
 
 
-def turn_read_only(own: Postgres, url: str) -> None:
-    """As in a failover: the sessions that are open take no writes any more, those that are opened anew do."""
-    alter(
-        own,
-        "SET default_transaction_read_only = off",
-        f"ALTER DATABASE {database(url)} SET default_transaction_read_only = off",
-        "ALTER SYSTEM SET default_transaction_read_only = on",
-        "SELECT pg_reload_conf()",
-    )
-
-
 @pytest.mark.parametrize("opening", [_ledger, _local])
 def test_sessions_that_turned_read_only_leave_the_pool_at_once(opening: Callable[[str], Any]) -> None:
     with Postgres() as own, ExitStack() as stack:
@@ -357,47 +243,3 @@ def test_sessions_that_turned_read_only_leave_the_pool_at_once(opening: Callable
 def _shows(engine: Engine, setting: str) -> str:
     with engine.connect() as connection:
         return str(connection.execute(text(f"SHOW {setting}")).scalar())
-
-
-def test_a_daemon_leaves_sessions_that_turned_read_only(tmp_path: Path, valkey: Valkey, server: Server) -> None:
-    q = Queue(server, "orders")
-    with Postgres() as own:
-        state, local = own.fresh(), own.fresh()
-        with site(tmp_path / "s", CONFIG.format(socket=valkey.socket, state=state, local=local)) as here:
-            here.run("apply", "--yes")
-            here.up()
-            stall(q, 2)
-            wait_for(lambda: reads.counts(q).dead == 2)
-            turn_read_only(own, state)
-            turn_read_only(own, local)
-            stall(q, 2)
-            wait_for(lambda: reads.counts(q).dead == 4)
-
-
-def test_c25_a_database_that_takes_no_writes_for_a_while(tmp_path: Path, valkey: Valkey, server: Server) -> None:
-    q, port = Queue(server, "orders"), free_ports(1)[0]
-    with Postgres() as own:
-        state, local = own.fresh(), own.fresh()
-        names = [database(state), database(local)]
-        text_ = CONFIG.format(socket=valkey.socket, state=state, local=local).replace("every: 100ms", "every: 1s")
-        with site(tmp_path / "s", f'{text_}\nhttp: {{listen: "127.0.0.1:{port}"}}\n') as here:
-            here.run("apply", "--yes")
-            daemon = here.up()
-            stall(q, 2)
-            wait_for(lambda: reads.counts(q).dead == 2)
-            ended = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname LIKE 't%'"
-            alter(own, *(f"ALTER DATABASE {name} SET default_transaction_read_only = on" for name in names), ended)
-            stall(q, 2)
-            wait_for(lambda: "takes no writes" in str(health(port)["state_fault"]))
-            over = time.monotonic() + 6
-            while time.monotonic() < over:
-                assert not health(port)["ok"]
-                time.sleep(0.2)
-            assert reads.counts(q).dead == 2
-            alter(own, *(f"ALTER DATABASE {name} RESET default_transaction_read_only" for name in names))
-            back = time.monotonic()
-            wait_for(lambda: reads.counts(q).dead == 4)
-            assert time.monotonic() - back < 10  # its interval is a second; the rest is for a busy machine
-            wait_for(lambda: health(port)["ok"])
-            assert len(daemon.events("state_back")) == 1
-            assert len(daemon.events("state_fault")) <= 5  # ended, refused: each text once

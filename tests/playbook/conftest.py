@@ -11,6 +11,9 @@ import pytest
 from emq_ops.ledger.ledger import open_ledger
 from emq_ops.protocol.server import Server
 from tests.playbook.bench import Bench
+from tests.playbook.place import place
+
+__all__ = ["place"]
 
 
 @pytest.fixture
