@@ -133,7 +133,8 @@ class Wiring:
             return None
         found = self.value(f"{path}.{name}", str(raw))
         if name in _SECRETS:
-            remember(found, *names_of(str(raw)))
+            for each in (found, *(found.split(",") if name == "sign" else ())):
+                remember(each.strip(), *names_of(str(raw)))
         return found
 
     def _file(self, section: Json, path: str, name: str) -> str | None:
@@ -239,9 +240,13 @@ class Wiring:
                     "", self.marks.get(f"{path}.bucket"), path=f"{path}.bucket", expected="a bucket", got="nothing"
                 )
             url = f"s3://{bucket}/{prefix}" if prefix else f"s3://{bucket}"
+        endpoint = self._endpoint(section, path, url) if url.startswith("s3:") else None
+        said = endpoint or self.env.get("AWS_ENDPOINT_URL") or dict(parse_qsl(urlsplit(url).query)).get("endpoint")
+        if url.startswith("s3:") and not said:
+            self._confined(f"{path}.url", "https://s3.amazonaws.com")
         return RemoteSettings(
             url=url,
-            endpoint=self._endpoint(section, path, url) if url.startswith("s3:") else None,
+            endpoint=endpoint,
             region=self._optional(section, path, "region"),
             access_key_id=self._optional(section, path, "access_key_id"),
             secret_access_key=self._optional(section, path, "secret_access_key"),

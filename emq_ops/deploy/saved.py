@@ -25,6 +25,7 @@ from emq_ops.protocol.errors import BadInputError, EmqError
 from emq_ops.protocol.masking import remember
 
 FORMAT, VERSION = "emq-ops/saved-plan", 2
+MOST_BYTES = 256 << 20
 
 
 class StaleError(EmqError):
@@ -122,7 +123,9 @@ def read(path: Path, key: bytes | None = None) -> Saved:
     """Back from `save`. Raises BadInputError for a file that is none, was changed, or is not signed with `key`."""
     where = str(path)
     try:
-        body = json.loads(path.read_text("utf-8"))
+        with path.open("rb") as file:
+            text = file.read(MOST_BYTES + 1)
+        body = json.loads(text) if len(text) <= MOST_BYTES else None
     except OSError as fault:
         raise BadInputError(f"can't read the plan: {fault.strerror}", where=where) from None
     except (ValueError, RecursionError):

@@ -6,6 +6,7 @@ it likes.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
@@ -89,15 +90,18 @@ def _bare(host: str) -> str:
 
 def hosts_of(url: str) -> list[str]:
     """Every host that `url` names, with its port where it says one, in lower case: several of a Sentinel's or a
-    database's, those in its options, a file that would name them. A local socket or file is none."""
+    database's, those in its options, a file that would name them. A local socket or file is none. Of a URL in which
+    parsers may see different hosts, the whole is one."""
     parts = urlsplit(url)
     scheme = parts.scheme.split("+")[0]
     if scheme in ("", "embedded", "sqlite", "file", "unix"):
         return []
+    if scheme != "s3" and _is_odd(url, parts.netloc):
+        return [url.partition("://")[2].lower()]
     found = [] if scheme == "s3" else unquote(parts.netloc.rpartition("@")[2]).split(",")
     for name, value in parse_qsl(parts.query):
         if name.lower() in _QUERY_HOSTS:
-            found += [urlsplit(value).netloc.rpartition("@")[2]] if "://" in value else value.split(",")
+            found += hosts_of(value) if "://" in value else value.split(",")
         elif name.lower() in _INDIRECT:
             found.append(f"{name.lower()}={value}")
     return [host.strip().lower() for host in found if host.strip() and not host.startswith("/")]
@@ -115,6 +119,16 @@ def value_of(env: Mapping[str, str], name: str) -> str | None:
             return file.read(_FILE_CHARS).rstrip("\r\n")
     except (OSError, UnicodeDecodeError):
         return None
+
+
+def _is_odd(url: str, netloc: str) -> bool:
+    """Whether one parser may end the host where another does not: an ``@`` behind it, a ``#``, a backslash, a blank."""
+    rest = url.partition("://")[2]
+    return (
+        not rest.startswith(netloc)
+        or "@" in rest[len(netloc) :]
+        or re.search(r"[#\\\s\x00-\x20\x7f]", rest) is not None
+    )
 
 
 def may_read(env: Mapping[str, str], name: str) -> bool:

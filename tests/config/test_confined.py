@@ -101,6 +101,22 @@ def test_hosts_that_are_not_allowed_are_not_asked(tmp_path: Path, collector: Col
         f"sqlite:///{tmp_path}/a.db",
     )
     assert "may not be asked" in here.run(*there_too, code=4).err
+    assert (
+        "'s3.amazonaws.com' may not be asked"
+        in here.run(
+            *(
+                "archive",
+                "verify",
+                "orders",
+                "completions",
+                "--remote",
+                "s3://b/p",
+                "--local",
+                f"sqlite:///{tmp_path}/a.db",
+            ),
+            code=4,
+        ).err
+    )
     assert collector.connections == 0
     here.env["EMQ_OPS_HOST_ALLOW"] = "127.0.0.1"
     here.run("plan", code=None)
@@ -116,6 +132,11 @@ def test_every_host_of_a_url_is_found() -> None:
     allowed = Environment({}, hosts=("h", "[::1]", "d:5432"))
     for url in ("redis://h:6379", "redis://H", "redis://[::1]:1", "postgresql://d:5432/x"):
         assert allowed.strange_host(url) is None, url
+    odd = ("allowed:5432/@evil/d", "allowed:5432/d?x=@evil/d", "allowed#@evil/d", "allowed\\@evil/d", "allowed\t@evil")
+    for url in (f"postgresql://{rest}" for rest in odd):
+        assert Environment({}, hosts=("allowed",)).strange_host(url) is not None, url
+    assert Environment({}, hosts=("allowed",)).strange_host("s3://b/p@q?endpoint=http://allowed%23@evil") is not None
+    assert Environment({}, hosts=("allowed",)).strange_host("s3://b/p@q?endpoint=http://allowed:9") is None
     for url in ("redis://h.evil", "redis://d:5433", "redis://h,evil:1", "redis://u:h@evil", "rediss://evil#@h"):
         assert allowed.strange_host(url) is not None, url
 
