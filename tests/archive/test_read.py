@@ -223,7 +223,7 @@ def test_the_very_ends_of_the_ids(local: SqlStore) -> None:
         assert list(query.run("SELECT max(ms) FROM records")[1]) == [(18446744073709551615,)]
 
 
-@pytest.mark.soak(minutes=4)
+@pytest.mark.soak(minutes=3)
 @pytest.mark.parametrize("order", ["minted", "shuffled"])
 def test_one_job_of_2000000_records_reads_at_most_5_percent_of_the_row_groups(tmp_path: Path, order: str) -> None:
     """Row groups of 65,536 records; also where jobs settle in no order at all, which statistics can't use."""

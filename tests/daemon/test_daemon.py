@@ -207,7 +207,7 @@ def test_a_leader_frozen_beyond_its_lease_writes_nothing_more(
         frozen.stop()
 
 
-OUTAGES = pytest.mark.parametrize("outage_s", [0, pytest.param(20, marks=pytest.mark.soak)])
+OUTAGES = pytest.mark.parametrize("outage_s", [0, pytest.param(20, marks=pytest.mark.soak(minutes=1))])
 """How long a server stays away, beyond what it takes to be noticed; twenty seconds are ten lease times."""
 
 

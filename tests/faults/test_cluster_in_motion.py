@@ -100,7 +100,7 @@ def archived(here: Site, name: str) -> Counter[str]:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("seconds", [6, pytest.param(240, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("seconds", [6, pytest.param(240, marks=pytest.mark.soak(minutes=4))])
 def test_nothing_is_lost_or_doubled_while_slots_move_and_primaries_change(tmp_path: Path, seconds: int) -> None:
     chance = random.Random(24)
     queues = "\n".join(f"  {name}: {{streams: {{completions: {{every: 500ms, keep: 20}}}}}}" for name in QUEUES)

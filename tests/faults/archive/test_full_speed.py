@@ -58,7 +58,7 @@ def run_beside(world: World, zygote: Zygote, root: Path, writer: Writer, seconds
     return list(told["reports"])
 
 
-@pytest.mark.parametrize("seconds", [1.5, pytest.param(20, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("seconds", [1.5, pytest.param(20, marks=pytest.mark.soak(minutes=1))])
 def test_nothing_is_missing(seconds: float, valkey: Valkey, server: Server, tmp_path: Path, zygote: Zygote) -> None:
     world = World(server, valkey.url, "mail", Locals(tmp_path), folder_store(tmp_path / "bucket"))
     with valkey.client() as client:

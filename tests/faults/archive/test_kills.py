@@ -96,7 +96,7 @@ def test_some_moments_of_each_kind_on_the_other_backends(make: Make, zygote: Zyg
         bench.try_all(chance.sample([moment for moment in every if moment[0] == kind], 3), zygote)
 
 
-@pytest.mark.soak(minutes=4)
+@pytest.mark.soak(minutes=3)
 @pytest.mark.parametrize("remote", ["directory", "s3"])
 @pytest.mark.parametrize("local", ["sqlite", "postgresql"])
 def test_the_other_moments(local: str, remote: str, make: Make, zygote: Zygote) -> None:

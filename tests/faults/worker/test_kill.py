@@ -120,7 +120,7 @@ def test_killed_at_every_request(server: Server, proxy: RespProxy, zygote: Zygot
     assert k > 30, "the scenario sends more requests than that: the proxy did not see them"
 
 
-@pytest.mark.soak(minutes=1)
+@pytest.mark.soak(minutes=2)
 def test_killed_at_random_moments(server: Server, proxy: RespProxy, zygote: Zygote) -> None:
     """Four workers at a time, one of them killed at a random moment and replaced, for 200 deaths."""
     q = Queue(server, "orders")

@@ -241,7 +241,7 @@ def test_no_server_starts_before_its_watcher(tmp_path: Path) -> None:
         assert add(server) == 1
 
 
-@pytest.mark.soak(minutes=2)
+@pytest.mark.soak(minutes=1)
 def test_kills_of_anybody_for_long(tmp_path: Path) -> None:
     """Users, server and watcher are killed at random: no acknowledged write is lost, nothing is ever stuck."""
     rng = random.Random(20_26)
