@@ -57,10 +57,11 @@ def ps(
         with _server(where) as server:
             rows = task_rows(server, ledger, revision, where.env)
             stands = active_restrictions(ledger, revision.document, where.env, now_of(server))
+        wedged = ("wedged",) if any(row["wedged"] for row in rows) else ()
         if context.output == "table":
-            emit_rows([_short(row) for row in rows], "table", TASKS + tuple(k for k in SHORT if _has(rows, k)))
+            emit_rows([_short(row) for row in rows], "table", TASKS + tuple(k for k in SHORT if _has(rows, k)) + wedged)
         else:
-            context.emit_rows(rows, TASKS + FIELDS)
+            context.emit_rows(rows, TASKS + FIELDS + wedged)
         for queue, fault in task_set(revision.document, (), where.env).faults.items():
             say(f"emq-ops: {queue}: does not run in this environment: {fault}")
         queues = {row["queue"] for row in rows}

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from emq_ops.config.models import DaemonSection
-from emq_ops.daemon import behind, clock
+from emq_ops.daemon import behind, clock, wedged
 from emq_ops.daemon.applied import AppliedRevision, MakeStores, Successor
 from emq_ops.daemon.behind import Behind
 from emq_ops.daemon.chores import Chore, Chores
@@ -26,11 +26,13 @@ from emq_ops.daemon.events import (
 from emq_ops.daemon.leads import Leads
 from emq_ops.daemon.notify import ReadyFile, Surroundings, sd_notify
 from emq_ops.daemon.pools import Sizes
+from emq_ops.daemon.probe import GLANCE_SECONDS
 from emq_ops.daemon.progress import EVERY_MS, ProgressBook
 from emq_ops.daemon.requests import serve
 from emq_ops.daemon.settings import at_next_start
 from emq_ops.daemon.tasks import PassTask, TaskSet, task_set
 from emq_ops.daemon.timers import Timers
+from emq_ops.daemon.wedged import Wedged
 from emq_ops.daemon.work import PassRunner
 from emq_ops.database.space import give_back
 from emq_ops.deploy.store.revisions import Revision
@@ -95,6 +97,7 @@ class Daemon:
         self.probe = self.dispatcher.probe
         self.timers = Timers(self.dispatcher.cue, self._missed)
         self.behind = Behind(self.dispatcher, self.timers, ledger, emit)
+        self.wedged = Wedged(server.hurried(GLANCE_SECONDS), ledger, emit)
 
     @property
     def revision(self) -> Revision:
@@ -154,6 +157,7 @@ class Daemon:
             Chore(0.5, self._mind_the_clock),
             Chore(5.0, self._beat),
             Chore(behind.EVERY_SECONDS, self.behind.look),
+            Chore(wedged.EVERY_SECONDS, self._look_for_wedges),
             Chore(EVERY_MS / 1000, self._flush),
             Chore(30.0, self._rescan),
             Chore(3600.0, self._prune, clock.steady() + 60),
@@ -243,9 +247,18 @@ class Daemon:
         if step:
             self.emit(ClockStepped("*", seconds=round(step, 3)))
 
+    def _look_for_wedges(self) -> None:
+        self.wedged.look([queue for queue in self._queues if self.leads.fence_of(queue) is not None])
+
     def _beat(self) -> None:
-        facts = {"waiting": self.dispatcher.waiting, "running": self.dispatcher.running, "away": self.leads.away}
+        facts: dict[str, Any] = {
+            "waiting": self.dispatcher.waiting,
+            "running": self.dispatcher.running,
+            "away": self.leads.away,
+        }
         facts |= {"behind": self.behind.count, "longest_s": round(self.behind.longest_s)}
+        if stands := self.wedged.marks():
+            facts["wedged"] = stands
         marks.beat(
             self.ledger,
             marks.Living(who(), self._started_ms, clock.now_ms(), self.revision.number, self.leads.led, facts),

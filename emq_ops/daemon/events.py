@@ -62,6 +62,11 @@ class CaughtUp(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class QueueMoves(Event):
+    """After an alert that a queue stands still: it does no more."""
+
+
+@dataclass(frozen=True, slots=True)
 class TaskFailed(Event):
     """A run failed, `failures` times in a row now; the next try is after `retry_ms`."""
 

@@ -49,7 +49,8 @@ def task_rows(
     """One row a task of the revision: leader, last and next run (UTC), `overdue_ms`: for how long the next run has been
     due. A daemon that is alive writes idle runs down every `EVERY_MS`; within that nothing is overdue. A first run is
     due within an interval from the daemon's start. Of the queue: the hold and the maintenance window that stand
-    (`emq_ops.daemon.restrictions.FIELDS`). Where the server is away (`server` None, or it does not answer) what the
+    (`emq_ops.daemon.restrictions.FIELDS`), and why it stands still though no pass fails
+    (`wedged`). Where the server is away (`server` None, or it does not answer) what the
     state knows is told, without leaders."""
     live: list[str] = []
     moment = clock.now_ms()
@@ -64,7 +65,9 @@ def task_rows(
     stands = active_restrictions(ledger, revision.document, env, moment)
     found = task_set(revision.document, live, env)
     known, now = marks.load(ledger), clock.now_ms()
-    since = {one.holder: one.started_ms for one in marks.living(ledger)}
+    alive = marks.living(ledger)
+    since = {one.holder: one.started_ms for one in alive}
+    wedged = {queue: kinds for one in alive for queue, kinds in one.facts.get("wedged", {}).items()}
     rows = []
     for key in sorted(found.tasks):
         task, mark = found.tasks[key], known.get(key)
@@ -91,6 +94,7 @@ def task_rows(
                 "skipped": mark.skipped if mark is not None else 0,
                 "failures": mark.failures if mark is not None else 0,
                 "error": mark.error if mark is not None else None,
+                "wedged": "; ".join(wedged.get(task.queue, {}).values()) or None,
                 **fields_of(task.queue, stands),
             }
         )

@@ -1,0 +1,113 @@
+"""Queues that stand still without an error: an alert once, a mark in `ps`, and a word when it is over."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from emq_ops.daemon import wedged
+from emq_ops.daemon.events import QueueMoves
+from emq_ops.daemon.wedged import Wedged
+from emq_ops.ledger import alerts, marks
+from emq_ops.ledger.ledger import Ledger, open_ledger
+from emq_ops.passes.observe import wedges
+from emq_ops.protocol import ids
+from emq_ops.protocol.queue import Queue
+from emq_ops.protocol.server import Server
+from emq_ops.protocol.transitions import claims, control, enqueue, repeat, settle
+from tests.support.cli import emq
+from tests.support.valkey import Valkey
+
+LANE = "GRP0SSBKAh61tG"
+
+
+@pytest.fixture
+def q(server: Server) -> Queue:
+    return Queue(server, "orders")
+
+
+class Looking:
+    """A `Wedged` whose looks count as long apart."""
+
+    def __init__(self, q: Queue, ledger: Ledger) -> None:
+        self.emitted: list[Any] = []
+        self.wedged = Wedged(q.server, ledger, self.emitted.append)
+        self._ledger, self._queue = ledger, q.name
+
+    def looks(self, times: int = 3) -> list[str]:
+        """The kinds that are told after so many looks more."""
+        for _ in range(times):
+            self.wedged.look([self._queue])
+        return sorted(self.wedged.told.get(self._queue, {}))
+
+    def alerted(self) -> list[str]:
+        return [alert.kind for alert in alerts.listing(self._ledger)]
+
+
+@pytest.fixture
+def looking(q: Queue, ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> Looking:
+    monkeypatch.setattr(wedged, "STANDS_MS", 0)
+    return Looking(q, ledger)
+
+
+def test_a_queue_without_workers(q: Queue, looking: Looking) -> None:
+    assert looking.looks() == []
+    for _ in range(3):
+        enqueue.enqueue(q, ids.mint(), b"x")
+    assert looking.looks() == ["no_workers"]
+    assert looking.looks(5) == ["no_workers"]
+    assert looking.alerted() == ["no_workers"]  # once
+    claim = claims.claim(q, 60_000)
+    assert claim is not None
+    settle.complete(q, claim.job, claim.token)
+    assert looking.looks(1) == []
+    assert [type(event) for event in looking.emitted if isinstance(event, QueueMoves)] == [QueueMoves]
+    control.pause_queue(q)
+    assert looking.looks() == []  # it waits on purpose
+
+
+def test_jobs_wait_though_others_are_in_flight(q: Queue, looking: Looking) -> None:
+    for _ in range(3):
+        enqueue.enqueue(q, ids.mint(), b"x")
+    claims.claim(q, 60_000)
+    assert looking.looks() == ["unclaimed"]
+    control.set_concurrency(q, 1)
+    assert looking.looks() == []  # at its ceiling
+
+
+def test_lanes_at_their_limit_with_nothing_in_flight(q: Queue, looking: Looking) -> None:
+    control.limit_lane(q, LANE, 1)
+    enqueue.enqueue(q, ids.mint(), b"x", group=LANE)
+    q.server.write("HSET", q.keys.gactive, LANE, "1")  # as the reference's delay leaves it
+    assert looking.looks() == ["lanes_full"]
+    assert looking.alerted() == ["lanes_full"]
+
+
+def test_a_repeatable_that_nobody_pumps(q: Queue, looking: Looking, monkeypatch: pytest.MonkeyPatch) -> None:
+    repeat.register(q, "nightly", 60_000, b"{}")
+    assert looking.looks() == []
+    monkeypatch.setattr(wedges, "OVERDUE_MS", -1)
+    assert looking.looks() == ["repeatable_overdue"]
+
+
+@pytest.mark.usefixtures("server")
+def test_ps_has_a_mark(tmp_path: Path, valkey: Valkey) -> None:
+    file = tmp_path / "c.yaml"
+    file.write_text(
+        f"server: {{url: '{valkey.url}'}}\nstate: {{url: 'sqlite:///{tmp_path}/s.db'}}\n"
+        "queues: {orders: {stalled: {}}, mail: {stalled: {}}}\n"
+    )
+    assert emq("-c", file, "apply", "--yes").code == 0
+    with open_ledger(f"sqlite:///{tmp_path}/s.db") as ledger:
+        facts = {"wedged": {"orders": {"no_workers": "3 jobs wait"}}}
+        marks.beat(ledger, marks.Living("me", 0, 0, 1, 2, facts))
+    rows = emq("-c", file, "ps", "--output", "json").json
+    assert {row["queue"]: row["wedged"] for row in rows} == {"orders": "3 jobs wait", "mail": None}
+    assert "3 jobs wait" in emq("-c", file, "ps").out
+
+
+def test_it_must_stand_for_a_while(q: Queue, ledger: Ledger) -> None:
+    enqueue.enqueue(q, ids.mint(), b"x")
+    assert Looking(q, ledger).looks() == []
