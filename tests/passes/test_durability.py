@@ -10,6 +10,7 @@ from emq_ops.passes.observe.durability import network_disk, risks_of, server_ris
 from emq_ops.protocol.connection.options import ConnectionOptions
 from emq_ops.protocol.server import Server, connect
 from tests.support.cli import emq
+from tests.support.cluster import until
 from tests.support.ports import free_ports
 from tests.support.valkey import Valkey
 
@@ -71,11 +72,7 @@ def test_a_durable_server_is_nothing_to_tell() -> None:
 
 def test_a_primary_whose_restart_empties_its_replicas(free: int) -> None:
     with Valkey(port=free) as primary, Valkey(replicaof=f"127.0.0.1 {free}") as _, connect(primary.url) as server:
-        for _ in range(400):
-            told = server_risks(server)
-            if any("empties them" in line for line in told):
-                return
-        raise AssertionError(told)
+        until("it is told", lambda: any("empties them" in line for line in server_risks(server)))
 
 
 @pytest.fixture
