@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 import threading
 import time
 from collections.abc import Iterable
@@ -28,6 +29,8 @@ from emq_ops.protocol.server import Server
 
 UNREACHABLE_SECONDS = 3.0
 """After so long a lease is asked for again whose server did not answer."""
+SWITCH_SECONDS = 0.001
+"""A renewal that waits for its turn among many threads waits several times so long a flush."""
 KEPT_WITHIN = 1 / 6
 """Where a round of renewals takes longer than this share of the lease, no more leases are taken."""
 TAKES_NO_WRITES = frozenset({"MISCONF", "NOREPLICAS", "READONLY"})
@@ -54,7 +57,8 @@ class Leads:
         self._keeper = threading.Thread(target=self._keep, name="leases", daemon=True)
 
     def start(self) -> None:
-        """Begins to renew."""
+        """Begins to renew. From here on, a busy thread of this process makes way for another after a millisecond."""
+        sys.setswitchinterval(SWITCH_SECONDS)
         self._keeper.start()
 
     def fence_of(self, queue: str) -> Fence | None:

@@ -101,7 +101,9 @@ def test_a_frozen_primary_holds_up_no_other_shard(cluster: Cluster, server: Serv
         os.kill(node.process.pid, signal.SIGCONT)
     assert worst < max(SETTLED + 2, 3 * usual)
     assert not [event for event in daemon.events("lease_lost") if event["queue"] in others]
-    assert daemon.events("server_lost")
+    lost = daemon.events("server_lost")
+    assert lost
+    assert all(f"127.0.0.1:{node.port}" in event["error"] for event in lost)  # which shard, and no other
     late = lapsed(server, 1, QUEUES[frozen])
     wait_for(lambda: server.read("ZSCORE", keys_of(QUEUES[frozen]).dead, late[0]) is not None, SETTLED + LEASE_S + 5)
     daemon.stop()

@@ -26,7 +26,9 @@ from emq_ops.protocol.server import Arg, Server
 
 _TRIES = 3
 _PAGE = 200
-"""Leases asked for, or renewed, in one flush."""
+"""Leases asked for in one flush."""
+_RENEWED = 2_000
+"""Leases renewed in one flush: each flush waits for its turn among the process's threads, which may be long."""
 RENEWAL_SHARE = 1 / 6
 """This share of the lease is what a node may take to renew: where it took too long, two more renewals come in time."""
 
@@ -94,7 +96,7 @@ class LeaseSet:
     def _renew(self, queues: Sequence[str]) -> dict[str, EmqError]:
         """The queues of one node, page by page: how many there are is no matter of time."""
         faults: dict[str, EmqError] = {}
-        for page in pages(list(queues), _PAGE):
+        for page in pages(list(queues), _RENEWED):
             faults |= self._renew_page(page)
         return faults
 

@@ -150,9 +150,12 @@ def test_a_deposed_leader_that_was_frozen_writes_nothing_more(
         other, frozen = runs.latest(ledger, kind=what)[:2]
         assert frozen.started_ms < other.started_ms
         assert (frozen.token or 0) > (other.token or 0)  # one call is one run: it went on under a lease of its own
-        ends = [run.counts.get("removed" if what == "trim" else "dead", 0) for run in (other, frozen)]
+        count = "removed" if what == "trim" else "dead"
+        others, own = (run.counts.get(count, 0) for run in (other, frozen))
         gone = [death for death in deaths.iterate(ledger) if what == "sweep" or death.gone_how == "trimmed"]
-        assert sum(ends) == len(gone) > 0  # told once, by the one or the other
+        assert others == report[count] > 0
+        assert own == len(gone) - others  # each tells what it did, all its lives together, and nothing twice
+        assert (own > 0) == (what == "sweep")  # a trim's only slice was held
 
 
 def test_two_sweeps_at_once_count_every_stall_once(
