@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import sqlite3
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import Server
 from tests.support.daemons import Site, site, wait_for
 from tests.support.oracle import Bucket
+from tests.support.passing import kill_row
 from tests.support.valkey import Valkey
 
 CONFIG = """
@@ -147,3 +149,34 @@ def test_an_existing_archive_gets_it_as_a_change_of_the_plan(tmp_path: Path, val
         assert "+ orders/verify" in ran.out
         here.run("apply", "--yes")
         here.run("plan")
+
+
+DEAD = """
+server: {{url: "{url}"}}
+state: {{url: "sqlite:///state.db"}}
+archive:
+  local: "sqlite:///archive.db"
+  remote: {{url: "file:bucket"}}
+  local_keep: 100ms
+  compact: {{every: 1s}}
+queues:
+  orders: {{dead: {{every: 200ms, keep: 0}}}}
+"""
+
+
+def test_rows_of_dead_jobs_go_too_and_the_remote_brings_the_jobs_back(
+    tmp_path: Path, valkey: Valkey, server: Server
+) -> None:
+    q = Queue(server, "orders")
+    with site(tmp_path, DEAD.format(url=valkey.url)) as here:
+        here.run("apply", "--yes")
+        daemon = here.up()
+        jobs = kill_row(q, 3)
+        wait_for(lambda: not server.read("ZCARD", q.keys.dead))
+        # Nothing is left to trim: what sees to the archive prunes all the same.
+        wait_for(lambda: here.json("archive", "status", "orders", "dead")["local_rows"] == 0)
+        daemon.stop()
+        with sqlite3.connect(tmp_path / "state.db") as state:
+            state.execute("DELETE FROM death_rows")  # the state has snapshots of its own
+        here.run("archive", "rehydrate", "orders", "--job", jobs[1])
+        assert server.read("HGET", q.keys.row(jobs[1]), "payload") == b"p"
