@@ -143,7 +143,7 @@ def test_what_can_not_be_read_again_says_restart(
     monkeypatch.setenv("VALKEY_PW", "wrong")
     config = tmp_path / "config.yaml"
     config.write_text(f'server: {{url: "unix://{valkey.socket}", username: {user}, password: "${{VALKEY_PW}}"}}\n')
-    ran = emq("-c", str(config), "doctor")
+    ran = emq("-c", str(config), "sweep", "orders")
     assert ran.code == 3
     assert "restart" in ran.err
     url = postgres.fresh()

@@ -25,8 +25,13 @@ def head_of(local: SqlStore, remote: Remote, ref: StreamRef) -> str | None:
 def unknown_here(local: SqlStore, remote: Remote, queue: str) -> dict[StreamRef, int]:
     """The archives of a queue that the store holds and the local database has never heard of, with their records.
     Raises what the store raises, and DamagedArchiveError."""
-    refs = [one.ref for one in owners(remote, queue) if not Catalog(local, one.ref).known().lsn]
+    refs = [one.ref for one in owners(remote, queue) if _never_heard_of(local, one.ref)]
     return {ref: _records(remote, ref) for ref in refs}
+
+
+def _never_heard_of(local: SqlStore, ref: StreamRef) -> bool:
+    """Whoever ships has stored the records before: a first commit that is not noted yet is no loss."""
+    return not Catalog(local, ref).known().lsn and not local.stats(ref).rows and local.frontier(ref) is None
 
 
 def _records(remote: Remote, ref: StreamRef) -> int:
