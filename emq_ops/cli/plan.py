@@ -16,7 +16,9 @@ from emq_ops.cli.risks import tell_risks
 from emq_ops.cli.values import file_of
 from emq_ops.deploy.apply import check
 from emq_ops.deploy.deployment import require_set
+from emq_ops.deploy.offline import plan_offline
 from emq_ops.deploy.saved import key_of
+from emq_ops.protocol.errors import BadInputError
 
 app = new_app()
 
@@ -28,15 +30,22 @@ def plan(
     revert: Annotated[
         list[str] | None, typer.Option("--revert", metavar="NAME", help="Put drift back; or `all`.")
     ] = None,
-    offline: bool = typer.Option(False, "--offline", help="Without a look at the archive's database and store."),
+    offline: bool = typer.Option(False, "--offline", help="From the file alone: nothing is resolved or asked."),
     markdown: bool = typer.Option(False, "--markdown", help="For a pull request."),
 ) -> None:
     """Compare the config with what is applied and with the live server. Exit 0: nothing to do, 2: changes."""
     context = CommandContext.of(ctx)
+    if offline:
+        for option, given in (("--save", save), ("--revert", revert)):
+            if given:
+                why = "a plan of the file alone is not what apply would do, and knows no drift"
+                raise BadInputError(f"{option} with --offline: {why}", fix=f"{option} without --offline")
+        _offline(context, markdown)
+        return
     loaded = context.require_config()
     require_set(loaded)
     with deployment_of(context, "plan", look=True) as opened:
-        held = look(opened, context, offline=offline)
+        held = look(opened, context, offline=False)
         proposal = opened.propose(loaded, revert or [], store=held)
         show_plan(proposal.plan, context.output, markdown=markdown)
         tell_risks(context, opened.server)
@@ -46,4 +55,14 @@ def plan(
     if proposal.plan.refusals:
         check(proposal.plan, allow_loss=True)
     if proposal.plan.changes:
+        raise typer.Exit(EXIT_CHANGES)
+
+
+def _offline(context: CommandContext, markdown: bool) -> None:
+    """The plan of the file alone, and in one line what is not in it."""
+    found = plan_offline(context.look_at_config(), context.options.state)
+    show_plan(found.plan, context.output, markdown=markdown)
+    missing = "no reference was resolved, and no server or store was asked; what differs there (drift) is not in it"
+    say(f"emq-ops: --offline: {found.compared}; {missing}")
+    if found.plan.changes:
         raise typer.Exit(EXIT_CHANGES)

@@ -9,7 +9,9 @@ from emq_ops.cli.exits import EXIT_BAD_INPUT
 from emq_ops.cli.options import new_app
 from emq_ops.cli.output import counted, say
 from emq_ops.config.effective import Layers
+from emq_ops.config.hosts import strange_hosts
 from emq_ops.config.loader import unset_references
+from emq_ops.config.wiring import Wiring
 from emq_ops.syntax.errors import SourceError
 
 app = new_app()
@@ -27,7 +29,8 @@ def validate(
         loaded = context.look_at_config()
         layers = Layers(loaded)
         layers.check()
-        faults = [] if allow_unset else unset_references(loaded.tree, loaded.env)
+        faults = strange_hosts(Wiring.of(loaded))
+        faults += [] if allow_unset else unset_references(loaded.tree, loaded.env)
     except SourceError as fault:
         faults = [fault]
     for found in faults:

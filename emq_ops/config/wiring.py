@@ -170,10 +170,10 @@ class Wiring:
             if has_reference(raw):
                 expected, got, fix = f"{expected}, which is not what the reference gives", shown(raw), None
             raise SourceError("", self.marks.get(path), path=path, expected=expected, got=got, fix=fix)
-        self._confined(path, found)
+        self.confined(path, found)
         return anchored(found, self.base)
 
-    def _confined(self, path: str, url: str) -> None:
+    def confined(self, path: str, url: str) -> None:
         """Raises SourceError for a URL with a host that may not be named here."""
         host = self.env.strange_host(url) if isinstance(self.env, Environment) else None
         if host is not None:
@@ -243,7 +243,7 @@ class Wiring:
         endpoint = self._endpoint(section, path, url) if url.startswith("s3:") else None
         said = endpoint or self.env.get("AWS_ENDPOINT_URL") or dict(parse_qsl(urlsplit(url).query)).get("endpoint")
         if url.startswith("s3:") and not said:
-            self._confined(f"{path}.url", "https://s3.amazonaws.com")
+            self.confined(f"{path}.url", "https://s3.amazonaws.com")
         return RemoteSettings(
             url=url,
             endpoint=endpoint,
@@ -272,7 +272,7 @@ class Wiring:
             found = self.value(f"{path}.endpoint", str(raw))
             where, mark = f"{path}.endpoint", self.marks.get(f"{path}.endpoint")
         if re.match(r"https?://[^/]", found):
-            self._confined(f"{path}.endpoint", found)
+            self.confined(f"{path}.endpoint", found)
             return found
         what = "is empty" if not found.strip() else "has no scheme" if "://" not in found else "is no http(s) URL"
         raise SourceError(f"{where} {what}", mark, fix="write https:// and the store's host, or take it out")

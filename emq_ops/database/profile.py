@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import quote
 
 from sqlalchemy import make_url
 from sqlalchemy.engine import URL
@@ -61,3 +63,11 @@ def shown(url: URL | str) -> str:
 def file_of(url: str) -> str | None:
     """The file of a SQLite database; None for another one."""
     return make_url(url).database if url.startswith("sqlite") else None
+
+
+def for_reading(url: str) -> str:
+    """The URL by which the SQLite file of `url` is only read: nothing beside it is made, changed or tightened.
+    Without a write-ahead log nobody has it open, and SQLite is told so: else it would make one."""
+    path = Path(file_of(url) or "").expanduser().absolute()
+    only = {"mode": "ro", "uri": "true"} | ({} if Path(f"{path}-wal").exists() else {"immutable": "1"})
+    return URL.create("sqlite", database=f"file:{quote(str(path))}", query=only).render_as_string()

@@ -118,7 +118,7 @@ class Deployment:
         live = read_live(self.server, self.ledger, document, before, self.env, cut, as_of)
         self._judge_loss(live, applied)
         live.unmatched_optional = unmatched
-        options = PlanOptions(self.env, revert, kind, self.digests)
+        options = PlanOptions(self.env, revert, kind, digests=self.digests)
         made = plan(document, before, live, options)
         made.base, made.made_ms = applied.number if applied else None, host_ms()
         made.notes = {queue: facts.note for queue, facts in live.queues.items()}

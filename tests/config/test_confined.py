@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import socket
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,32 +11,10 @@ import pytest
 from emq_ops.config.loader import load
 from emq_ops.policy.environment import Environment, hosts_of
 from emq_ops.syntax.errors import SourceError
+from tests.support.collector import Collector
 from tests.support.daemons import Site, wait_for
 
 TOKEN = "tok-3c1f"
-
-
-class Collector:
-    """A server of somebody else's: keeps what it is sent."""
-
-    def __init__(self) -> None:
-        self._socket = socket.create_server(("127.0.0.1", 0))
-        self.port = self._socket.getsockname()[1]
-        self.got = b""
-        self.connections = 0
-        threading.Thread(target=self._serve, daemon=True).start()
-
-    def _serve(self) -> None:
-        with contextlib.suppress(OSError):
-            while True:
-                one, _ = self._socket.accept()
-                self.connections += 1
-                with one, contextlib.suppress(OSError):
-                    one.settimeout(2)
-                    self.got += one.recv(65536)
-
-    def close(self) -> None:
-        self._socket.close()
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ from typing import Any
 
 from sqlalchemy import Connection, func, select
 
+from emq_ops.database.engine import Database
 from emq_ops.database.records import Records
 from emq_ops.deploy.document import Document
 from emq_ops.ledger.deploy_schema import revisions
@@ -68,7 +69,7 @@ def current_number(connection: Connection) -> int | None:
     return None if found is None else int(found)
 
 
-def current(ledger: Ledger) -> Revision | None:
+def current(ledger: Database) -> Revision | None:
     """The revision in force, None before the first."""
     with ledger.read() as connection:
         number = current_number(connection)
