@@ -32,7 +32,7 @@ def words(valkey: Valkey, server: Server, tmp_path: Path, monkeypatch: pytest.Mo
     [
         (["-c", LONG, "validate"], 4, "no such config file"),
         (["play", LONG], 4, "there is no such playbook"),
-        (["--state", f"sqlite:///{LONG}", "doctor"], 1, "can't open the database file"),
+        (["--state", f"sqlite:///{LONG}", "doctor"], 2, "1 findings, 0 of them can be mended"),
         (["--state", f"sqlite:///{LONG}", "audit", "dead"], 1, "can't open the database file"),
         (["--local", f"sqlite:///{LONG}", "archive", "status", "q"], 1, "can't open the database file"),
         (["--url", f"rediss://localhost:1?ca={LONG}", "doctor"], 4, "no such file"),

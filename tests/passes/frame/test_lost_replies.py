@@ -76,7 +76,8 @@ CASES = {
 
 
 def test_every_pass_is_here() -> None:
-    assert set(CASES) == {one.name for one in PASSES}
+    # Those that keep an archive in order write nothing on the server.
+    assert set(CASES) == {one.name for one in PASSES if not one.of_archive}
 
 
 @pytest.mark.parametrize("kind", ["cut_before", "cut_after"])
