@@ -29,7 +29,7 @@ def validate(
         loaded = context.look_at_config()
         layers = Layers(loaded)
         layers.check()
-        faults = strange_hosts(Wiring.of(loaded))
+        faults = strange_hosts(loaded, Wiring.of(loaded))
         faults += [] if allow_unset else unset_references(loaded.tree, loaded.env)
     except SourceError as fault:
         faults = [fault]

@@ -31,3 +31,16 @@ def send(messenger: Any, title: str, body: str) -> bool:
 def says_a_secret(messenger: Any) -> bool:
     """Whether its URL holds what the library would hide."""
     return bool(messenger.url(privacy=True) != messenger.url(privacy=False))
+
+
+def places_of(messenger: Any, url: str) -> list[str]:
+    """Where it sends to, in lower case: the host that `url` names, with a mail server that it names beside it; where
+    the service has a host of its own, as ``slack`` does, the scheme; where it may be either, both."""
+    templates = [str(one) for one in messenger.templates]
+    port = f":{messenger.port}" if messenger.port else ""
+    named = any("{host}" in one for one in templates) and messenger.host
+    found = [f"{messenger.host}{port}"] if named else []
+    if not named or not all("{host}" in one for one in templates):
+        found.append(url.partition(":")[0])
+    mail = getattr(messenger, "smtp_host", None)
+    return [one.lower() for one in (*found, *([mail] if mail else []))]

@@ -7,12 +7,9 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
-from emq_ops.config.messenger import messenger_of, send
-from emq_ops.config.places import resolve_url
+from emq_ops.config.hosts import messenger_for
+from emq_ops.config.messenger import send
 from emq_ops.passes.events import Alerted, Emit, Event
-from emq_ops.policy.environment import value_of
-from emq_ops.policy.references import references
-from emq_ops.protocol.masking import remember
 
 
 class Alerting:
@@ -39,11 +36,6 @@ class Alerting:
             except queue.Full:
                 self._failed(event)
 
-    def _resolved(self, url: str) -> str:
-        for token in references(url):  # tokens stand anywhere in it
-            remember(value_of(self._env, token.name) or "", token.name)
-        return resolve_url(url, self._env)
-
     def _work(self) -> None:
         while True:
             event = self._waiting.get()
@@ -51,11 +43,11 @@ class Alerting:
                 if kinds and event.kind not in kinds:
                     continue
                 try:
-                    messenger = messenger_of(self._resolved(url))
+                    messenger = messenger_for(url, self._env)
                     taken = messenger is not None and send(
                         messenger, f"emq-ops: {event.kind} on {event.queue}", event.text
                     )
-                except Exception:  # noqa: BLE001 - a variable that is not set, or whatever a messenger raises
+                except Exception:  # noqa: BLE001 - a variable that is not set, a host that may not be asked, or whatever a messenger raises
                     taken = False
                 if not taken:
                     self._failed(event)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from emq_ops.config.effective import Layers
 from emq_ops.config.explain import combine
+from emq_ops.config.hosts import strange_alerts
 from emq_ops.config.loader import Loaded, unset_references
 from emq_ops.config.wiring import Wiring
 from emq_ops.deploy import last_applied, saved
@@ -176,9 +177,9 @@ class Deployment:
 
 
 def require_set(loaded: Loaded) -> None:
-    """Raises SourceError, every one of them, for variables that are not set and have no default, or that give no URL
-    where one is wanted."""
-    faults = unset_references(loaded.tree, loaded.env) or Wiring.of(loaded).faults()
+    """Raises SourceError, every one of them, for variables that are not set and have no default, that give no URL
+    where one is wanted, or a host that may not be asked."""
+    faults = unset_references(loaded.tree, loaded.env) or [*Wiring.of(loaded).faults(), *strange_alerts(loaded)]
     if faults:
         raise combine(faults)
 

@@ -41,7 +41,7 @@ def plan_offline(loaded: Loaded, state: str | None = None) -> OfflinePlan:
     layers = Layers(loaded)
     layers.check()
     wiring = Wiring.of(loaded).with_urls(server=None, state=state, local=None, remote=None)
-    if faults := strange_hosts(wiring):
+    if faults := strange_hosts(loaded, wiring):
         raise combine(faults)
     applied, compared = _in_force(wiring)
     known = set(applied.document.queues) if applied else set()

@@ -7,7 +7,7 @@ it likes.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -55,10 +55,13 @@ class Environment(Mapping[str, str]):
     def strange_host(self, url: str) -> str | None:
         """The first host of a URL that is not allowed; None where all are. One that a reference would give is not
         known yet: it is looked at when the reference is resolved."""
+        return self.strange(host for host in hosts_of(url) if "${" not in host or self.resolves)
+
+    def strange(self, hosts: Iterable[str]) -> str | None:
+        """The first of `hosts` (in lower case) that is not allowed; None where all are."""
         if self.hosts is None:
             return None
         allowed = [one.lower() for one in self.hosts]
-        hosts = (host for host in hosts_of(url) if "${" not in host or self.resolves)
         return next((host for host in hosts if not any(_is(host, one) for one in allowed)), None)
 
     def __getitem__(self, name: str) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from emq_ops.config.loader import load
+from emq_ops.config.messenger import messenger_of, places_of
 from emq_ops.policy.environment import Environment, hosts_of
 from emq_ops.syntax.errors import SourceError
 from tests.support.collector import Collector
@@ -96,6 +97,37 @@ def test_hosts_that_are_not_allowed_are_not_asked(tmp_path: Path, collector: Col
     here.env["EMQ_OPS_HOST_ALLOW"] = "127.0.0.1"
     here.run("plan", code=None)
     wait_for(lambda: collector.connections > 0)
+
+
+def test_alerts_go_to_hosts_and_services_that_are_allowed(tmp_path: Path) -> None:
+    text = "state: {url: 'sqlite:///state.db'}\nqueues: {orders: {}}\nalerts:\n  - url: "
+    here = Site(tmp_path / "s", text + "json://hook.theirs.example/x\n", {"EMQ_OPS_HOST_ALLOW": "*.ours.example"})
+    for verb in ("validate", "plan --offline", "plan", "apply --yes"):
+        said = here.run(*verb.split(), code=4).err
+        assert "config.yaml:4:10: alerts[0].url: nothing may be sent to 'hook.theirs.example'" in said, verb
+    assert "EMQ_OPS_HOST_ALLOW" in said
+    here.write(text + "'${ALERT}'\n")
+    here.env["ALERT"] = "json://hook.theirs.example/x"
+    here.run("validate")
+    assert "alerts[0].url: nothing may be sent to" in here.run("apply", "--yes", code=4).err
+
+
+@pytest.mark.parametrize(
+    ("url", "places"),
+    [
+        ("jsons://H.example:9/x", ["h.example:9"]),
+        ("slack://T1JJ3T3L2/A1BRTD4JD/TIiajkdnlazkcOXrIdevi7FQ/", ["slack"]),
+        ("ntfy://topic", ["ntfy"]),
+        ("ntfys://h.example/topic", ["h.example", "ntfys"]),
+    ],
+)
+def test_where_a_messenger_sends_to(url: str, places: list[str]) -> None:
+    assert places_of(messenger_of(url), url) == places
+
+
+def test_a_mail_server_beside_the_host_of_the_address_counts() -> None:
+    url = "mailtos://u:p@ours.example?smtp=mx.theirs.example"
+    assert "mx.theirs.example" in places_of(messenger_of(url), url)
 
 
 def test_every_host_of_a_url_is_found() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +19,11 @@ from emq_ops.passes.events import Alerted, Event
 from emq_ops.passes.frame.once import to_request
 from emq_ops.passes.frame.order import Order
 from emq_ops.passes.frame.stores import Stores
+from emq_ops.policy.environment import Environment
 from emq_ops.policy.models import StalledPolicy
 from emq_ops.protocol.errors import BadInputError
 from emq_ops.protocol.server import Server, connect
+from tests.support.collector import Collector
 from tests.support.daemons import Site, site, wait_for
 from tests.support.valkey import Valkey
 
@@ -197,6 +199,24 @@ def test_alerts_go_where_the_revision_in_force_says_and_a_fault_of_one_is_told()
     alerting.follow([])
     alerting(event)
     assert failed == [event, event]
+
+
+def test_no_alert_goes_where_none_may_be_sent() -> None:
+    failed: list[Event] = []
+    collector = Collector()
+    there = f"127.0.0.1:{collector.port}"
+    env = Environment({"WHERE": there}, hosts=("*.ours.example",))
+    event = Alerted("orders", "RUN", kind="burst", text="10 jobs stalled at once")
+    alerting = Alerting(env, failed.append)
+    alerting.follow([{"url": "json://${WHERE}/x", "on": None}])
+    alerting(event)
+    wait_for(lambda: failed == [event])
+    assert collector.connections == 0
+    alerting = Alerting(replace(env, hosts=(there,)), failed.append)
+    alerting.follow([{"url": "json://${WHERE}/x", "on": None}])
+    alerting(event)
+    wait_for(lambda: collector.connections > 0)
+    collector.close()
 
 
 def test_a_request_that_a_leader_died_over_is_done_by_the_next(here: Site, valkey: Valkey) -> None:
