@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from emq_ops.ledger.ledger import open_ledger
+from emq_ops.protocol.server import Server
 from tests.support.cli import Ran
 from tests.support.collector import Collector
 from tests.support.daemons import Site
@@ -84,7 +85,7 @@ def test_it_is_no_plan_to_apply(tmp_path: Path, words: tuple[str, str]) -> None:
 
 
 def test_a_revision_in_a_file_of_this_host_is_compared_with_and_only_read(
-    tmp_path: Path, valkey: Valkey, collector: Collector
+    tmp_path: Path, server: Server, valkey: Valkey, collector: Collector
 ) -> None:
     applied = (
         f'server: {{url: "{valkey.url}"}}\nqueues: {{orders: {{settings: {{concurrency: 5, rate: "${{RATE}}"}}}}}}\n'
