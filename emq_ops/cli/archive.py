@@ -22,7 +22,7 @@ from emq_ops.passes.archive.declared import ARCHIVE
 from emq_ops.passes.archive.remote_status import head_of, unknown_here
 from emq_ops.passes.archive.status import status_of
 from emq_ops.passes.frame.order import Order
-from emq_ops.protocol.errors import BadInputError, EmqError
+from emq_ops.protocol.errors import BadInputError, EmqError, one_line
 from emq_ops.protocol.keyspace import queue_name, stream_name
 
 app = new_app("Keep what streams and dead sets let go: fold, look, read, prove, query, bring back.")
@@ -92,7 +92,7 @@ def status(
     else:
         context.emit_rows(rows, STATUS)
     for line in told:
-        say(f"emq-ops: {line}")
+        say(f"emq-ops: {one_line(line)}")
     if told:
         raise typer.Exit(EXIT_ERROR)
 

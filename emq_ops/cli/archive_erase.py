@@ -27,7 +27,7 @@ from emq_ops.ledger.ledger import Ledger
 from emq_ops.passes.acts.erase import erase_kept
 from emq_ops.passes.lease.owner import check_owner
 from emq_ops.playbook.store.schema import TEXTS
-from emq_ops.protocol.errors import BadInputError, EmqError, UnreachableError
+from emq_ops.protocol.errors import BadInputError, EmqError, UnreachableError, one_line
 from emq_ops.protocol.ids import is_valid
 from emq_ops.protocol.keyspace import keys_of, queue_name
 from emq_ops.protocol.server import Server
@@ -109,7 +109,7 @@ def erase(
             for ref in [ref_of(name, stream)] if stream else _streams(context, local, name):
                 _erase_stream(context, ledger, local, remote, ref, done, versions=versions)
     for note in done.notes:
-        say(f"emq-ops: {note}")
+        say(f"emq-ops: {one_line(note)}")
     context.emit_one(done.as_row())
 
 

@@ -17,6 +17,7 @@ from emq_ops.cli.options import DryRun, QueueArg, StreamArg, Yes
 from emq_ops.cli.output import say
 from emq_ops.cli.progress import bar
 from emq_ops.cli.values import now_ms
+from emq_ops.protocol.errors import one_line
 
 
 def reship(
@@ -36,7 +37,7 @@ def reship(
     with upkeep_of(context, ref) as shipper, bar(f"reship {ref}") as progress:
         done = emq_archive.upkeep.reship.reship(shipper, now_ms=now_ms(), deep=deep, dry_run=dry_run, progress=progress)
     context.emit_one(done.as_row())
-    for key in done.left:
+    for key in map(one_line, done.left):
         say(f"emq-ops: {key} is lost, and not whole in the local database (archive accept-loss, if it is for good)")
     if done.left:
         raise typer.Exit(EXIT_ERROR)

@@ -29,7 +29,7 @@ from emq_ops.cli.values import duration_ms, now_ms, size_bytes
 from emq_ops.ledger.ownership import Lineage
 from emq_ops.passes.archive.stream import driver_policy
 from emq_ops.protocol import deadline, ids
-from emq_ops.protocol.errors import BadInputError
+from emq_ops.protocol.errors import BadInputError, one_line
 from emq_ops.protocol.extras import need
 from emq_ops.protocol.globs import compiled, is_glob
 from emq_ops.protocol.ids import MAX_STREAM_PART
@@ -115,7 +115,7 @@ def query(
 def _tell(holes: list[str] | None) -> None:
     """Names what could not be given. Exit 1 where there is such."""
     for hole in holes or ():
-        say(f"emq-ops: {hole}")
+        say(f"emq-ops: {one_line(hole)}")
     if holes:
         raise typer.Exit(EXIT_ERROR)
 
@@ -165,7 +165,7 @@ def verify(
     if found.good and not found.commits:
         say(f"emq-ops: the remote holds no archive of {ref}, so there was nothing to verify")
     for fault in found.faults:
-        say(f"emq-ops: {fault}")
+        say(f"emq-ops: {one_line(fault)}")
     if not found.good:
         raise typer.Exit(EXIT_ERROR)
 

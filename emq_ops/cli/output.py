@@ -32,6 +32,8 @@ INSTANTS = frozenset(
 )
 """Fields that hold unix ms. A table shows them as UTC, without the ``_ms``; the other forms carry the number."""
 PAGE = 1000
+WIDEST = 2000
+"""Characters of a cell that a table shows."""
 _FORMULA = tuple("=+-@\t\r＝＋－＠")  # the wide ones are formulas too, in East Asian spreadsheets
 
 
@@ -128,7 +130,10 @@ def _table(rows: Iterable[Row], columns: Sequence[str], *, header: bool) -> None
 def _text(value: Any) -> Any:
     from rich.text import Text
 
-    return Text(cell(value))
+    text = cell(value)
+    if len(text) > WIDEST:  # laying out megabytes would take minutes, and nobody reads them in a column
+        text = f"{text[:WIDEST]}... ({len(text):,} characters; --output json shows all)"
+    return Text(text)
 
 
 def emit_one(row: Row, output: str) -> None:

@@ -125,6 +125,16 @@ def write_privately(path: Path, data: bytes) -> None:
         raise
 
 
+def opened(path: Path, flags: int = 0) -> IO[bytes]:
+    """Opens a regular file for reading. What somebody put there instead is never waited for: a pipe, a device. Raises
+    OSError; EINVAL for one that is no regular file."""
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | flags)
+    if stat.S_ISREG(os.fstat(fd).st_mode):
+        return open(fd, "rb")
+    os.close(fd)
+    raise OSError(errno.EINVAL, "no regular file", os.fspath(path))
+
+
 def regular(path: pathlib.Path) -> pathlib.Path:
     """Where a file at `path` goes, symbolic links followed. Raises BadInputError for what is there and is no regular
     file: it must not be replaced."""

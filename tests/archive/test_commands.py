@@ -104,6 +104,17 @@ def test_verify_names_what_is_damaged_and_the_next_fold_trims_nothing(run: Run, 
     assert server.read("XLEN", "emq:{q}:stream:completions") == 10
 
 
+def test_what_a_stranger_wrote_into_the_log_makes_no_line_of_ours(run: Run) -> None:
+    run("archive", "fold", "q", "completions", "--keep", "40")
+    commit = max(Path("dir").rglob("log/q/completions/*.json"))
+    told = json.loads(commit.read_text())
+    told["add"][0]["key"] = "queue=q/x\nemq-ops: all is well\x1b[31m"
+    commit.write_text(json.dumps(told))
+    for verb in ("verify", "restore"):
+        code, _, err = run("archive", verb, "q", local="sqlite:///other.db")
+        assert (code, "\\nemq-ops: all is well\\x1b[31m" in err, "\nemq-ops: all is well" in err) == (1, True, False)
+
+
 def test_a_lost_local_database_is_restored_and_the_fold_goes_on(run: Run) -> None:
     run("archive", "fold", "q", "completions", "--keep", "10")
     before = run("archive", "read", "q", "--output", "jsonl")[1]

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,7 +24,7 @@ from emq_archive.remote import open_remote
 from emq_archive.upkeep.reship import accept_loss, reship
 from emq_archive.upkeep.restore import restore
 from emq_archive.upkeep.verify import verify
-from emq_ops.protocol.errors import BadInputError
+from emq_ops.protocol.errors import BadInputError, EmqError
 from tests.archive.making import REF, START_MS, add, archived, entry, plain, settled, shipper
 
 
@@ -269,3 +272,82 @@ def test_a_segment_that_unpacks_to_far_more_is_named(
     [fault] = verify(local, folder, REF).faults
     assert segment.key in fault
     assert "unpacks to more than" in fault
+
+
+SEGMENT = {
+    "key": "queue=mail/a.parquet",
+    "sha256": "0" * 64,
+    "bytes": 1,
+    "weight": 1,
+    "records": 1,
+    "first": "1-0",
+    "last": "1-0",
+    "incarnation": 0,
+    "day": 0,
+    "time_min": 1,
+    "time_max": 1,
+    "job_min": None,
+    "job_max": None,
+    "evt": None,
+}
+COMMIT = {
+    "format": 1,
+    "lsn": 1,
+    "kind": "ship",
+    "queue": REF.queue,
+    "stream": REF.stream,
+    "source": "stream",
+    "state": "s",
+    "previous": "",
+    "writer": "w",
+    "nonce": "0" * 32,
+    "token": 1,
+    "at": 1,
+    "remove": [],
+}
+LIES = [
+    *[
+        {"add": [{**SEGMENT, name: value}]}
+        for name in ("records", "bytes", "day")
+        for value in ("7", 1e999, 2**63, None)
+    ],
+    *[{"add": [{**SEGMENT, **lie}]} for lie in ({"records": -1}, {"sha256": None}, {"key": "a/../../b"}, {"evt": 7})],
+    *[{"token": "\x1b[31m"}, {"at": 10**30}, {"opens": 10**40}, {"kind": []}, {"state": None}, {"writer": 7}],
+]
+
+
+@pytest.mark.parametrize("lie", LIES, ids=str)
+@pytest.mark.alike
+def test_a_commit_that_says_what_none_can_say_is_named(local: SqlStore, folder: Remote, lie: dict[str, Any]) -> None:
+    """Never taken over, and never a fault of the database or of ours."""
+    folder.create(commit_key(REF, 1), json.dumps({**COMMIT, "add": [SEGMENT]} | lie).encode())
+    with pytest.raises(DamagedArchiveError, match=r"00001\.json can't be read: "):
+        shipper(local, folder).log.read()
+    assert "00001.json can't be read" in verify(local, folder, REF).faults[0]
+
+
+@pytest.mark.parametrize("lie", [{"records": "7"}, {"key": "../b"}, {"sha256": None}, {"lsn": 10**30}], ids=str)
+@pytest.mark.alike
+def test_a_checkpoint_that_says_what_none_can_say_is_named(
+    local: SqlStore, folder: Remote, lie: dict[str, Any]
+) -> None:
+    body = json.dumps({**COMMIT, "add": []}).encode()
+    told = {name: COMMIT[name] for name in ("format", "lsn", "state", "token", "at")}
+    lists: dict[str, Any] = {"removed": [], "erased": [], "redactions": [], "segments": [{**SEGMENT, "lsn": 1, **lie}]}
+    folder.create(commit_key(REF, 1), body)
+    snapshot = {**told, **lists, "opened": 0, "head": hashlib.sha256(body).hexdigest()}
+    folder.create(checkpoint_key(REF, 1), gzip.compress(json.dumps(snapshot).encode()))
+    with pytest.raises(DamagedArchiveError, match=r"checkpoint.*can't be read: "):
+        shipper(local, folder).log.read()
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
+def test_what_is_no_file_in_the_bucket_is_not_waited_for(
+    local: SqlStore, folder: Remote, root: Path, make: Callable[[Path], None]
+) -> None:
+    archived(local, folder)
+    for found in (*root.glob("log/**/*2.json"), *root.glob("queue*/**/*.parquet")):
+        found.unlink()
+        make(found)
+    with pytest.raises(EmqError, match=r"no regular file|Is a directory|missing"):
+        verify(local, folder, REF)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from emq_ops.cli.output import emit_rows
 from emq_ops.cli.report_tables import SHOWN, format_ids, format_report
 from emq_ops.passes.sweep.report import SweepReport
 from emq_ops.passes.trim.report import TrimReport
@@ -117,3 +119,14 @@ def test_a_fold_says_what_it_moved(q: Queue) -> None:
     assert table["folded"].strip() == "1  records newly in the local database"
     assert table["shipped"].strip().startswith("1  ")
     assert rows(emq("archive", "fold", "orders", "completions"))["status"].strip().startswith("done: nothing to do")
+
+
+def test_a_table_shows_the_head_of_a_cell_of_megabytes(capsys: pytest.CaptureFixture[str]) -> None:
+    """Laying all of it out takes longer than anybody waits; the other forms carry it."""
+    row = {"job": "j", "error": "x" * 5_000_000}
+    emit_rows([row], "table", list(row))
+    out = capsys.readouterr().out
+    assert "5,000,000 characters" in re.sub(r"\s+", " ", out)
+    assert len(out) < 10_000
+    emit_rows([row], "jsonl", list(row))
+    assert json.loads(capsys.readouterr().out) == row

@@ -11,6 +11,8 @@ from emq_archive.codec import id_of
 from emq_archive.local import entries, tables
 from emq_archive.local.catalog import Catalog
 from emq_archive.log.commit import LetGo, Segment
+from emq_archive.log.hostile import number, text
+from emq_archive.model import parse_id
 
 streams, chunks, segments = tables.streams, tables.chunks, tables.segments
 
@@ -39,6 +41,25 @@ def load(catalog: Catalog, snapshot: dict[str, Any]) -> None:
         live = sa.select(segments.c.lsn).where(segments.c.stream_id == stream.id)
         lost = (chunks.c.stream_id == stream.id) & chunks.c.lsn.is_not(None) & chunks.c.lsn.not_in(live)
         connection.execute(sa.update(chunks).where(lost).values(lsn=None))
+
+
+def check_snapshot(told: dict[str, Any]) -> None:
+    """Raises one of MISREAD where a checkpoint says what no writer of ours says."""
+    for name in ("lsn", "token", "at", "opened"):
+        number(told, name)
+    text(told, "state")
+    for segment in told["segments"]:
+        said = dict(segment)
+        Segment.of(said, number({"lsn": said.pop("lsn")}, "lsn"))
+    for key, at_ms in told["removed"]:
+        text({"key": key}, "key")
+        number({"removed": at_ms}, "removed")
+    for job, upto in told["erased"]:
+        text({"erased": job}, "erased")
+        parse_id(f"{upto[0]}-{upto[1]}")
+    for gone in told.get("let_go", ()):
+        number(gone, "lsn")
+        LetGo.of(gone)
 
 
 def snapshot_of(catalog: Catalog) -> dict[str, Any]:

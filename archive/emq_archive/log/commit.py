@@ -12,10 +12,10 @@ from typing import Any
 from urllib.parse import quote
 
 from emq_archive.errors import DamagedArchiveError
+from emq_archive.log.hostile import MISREAD, check_segment, number, text, why_not
 from emq_archive.log.signing import canonical, signed
 from emq_archive.model import StreamId, StreamRef, Writer, parse_id, show_id
 from emq_archive.ports import Remote
-from emq_ops.protocol.errors import BadInputError
 
 FORMAT = 1
 LSN_DIGITS = 20
@@ -92,7 +92,8 @@ class Segment:
 
     @classmethod
     def of(cls, told: dict[str, Any], lsn: int) -> Segment:
-        """Back from `told`."""
+        """Back from `told`. Raises ValueError, KeyError, TypeError, BadInputError for what no writer of ours says."""
+        check_segment(told)
         said = {**told, "first": parse_id(told["first"]), "last": parse_id(told["last"])}
         return cls(lsn=lsn, **said)
 
@@ -207,32 +208,32 @@ class Commit(Change):
                     faults=(key,),
                     fix="use a newer emq-ops",
                 )
-            lsn = int(told["lsn"])
+            lsn = number(told, "lsn")
             erased = told.get("erased")
             redact = told.get("redact")
             let_go = told.get("let_go")
             return cls(
                 lsn=lsn,
-                kind=told["kind"],
-                ref=StreamRef(told["queue"], told["stream"], told["source"]),
-                state=told["state"],
-                previous=told["previous"],
-                writer=told["writer"],
-                nonce=told["nonce"],
-                token=int(told["token"]),
-                at=int(told["at"]),
+                kind=text(told, "kind"),
+                ref=StreamRef(text(told, "queue"), text(told, "stream"), told["source"]),
+                state=text(told, "state"),
+                previous=text(told, "previous"),
+                writer=text(told, "writer"),
+                nonce=text(told, "nonce"),
+                token=number(told, "token"),
+                at=number(told, "at"),
                 add=tuple(Segment.of(segment, lsn) for segment in told["add"]),
-                remove=tuple((int(gone["lsn"]), gone["key"]) for gone in told["remove"]),
-                opens=told.get("opens"),
+                remove=tuple((number(gone, "lsn"), text(gone, "key")) for gone in told["remove"]),
+                opens=None if told.get("opens") is None else number(told, "opens", most=2**31 - 1),
                 erased=(erased["job"], parse_id(erased["upto"])) if erased else None,
                 redact=json.dumps(redact, separators=(",", ":")) if redact is not None else None,
                 after=told.get("after"),
                 let_go=LetGo.of(let_go) if let_go is not None else None,
                 lost=tuple((int(first), int(last)) for first, last in told.get("lost", ())),
             )
-        except (ValueError, KeyError, TypeError, RecursionError, AttributeError, BadInputError) as fault:
+        except MISREAD as fault:
             raise DamagedArchiveError(
-                f"commit {key} can't be read: {type(fault).__name__}", faults=(key,), fix="run `emq-ops archive verify`"
+                f"commit {key} can't be read: {why_not(fault)}", faults=(key,), fix="run `emq-ops archive verify`"
             ) from fault
 
 

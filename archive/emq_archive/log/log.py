@@ -16,7 +16,7 @@ from typing import Any
 
 from emq_archive.errors import DamagedArchiveError, DeposedError, ForeignStateError, LostRaceError
 from emq_archive.local.catalog import Catalog, Known
-from emq_archive.local.checkpoint import load, snapshot_of
+from emq_archive.local.checkpoint import check_snapshot, load, snapshot_of
 from emq_archive.log.commit import (
     MAX_COMMIT_BYTES,
     Change,
@@ -29,6 +29,7 @@ from emq_archive.log.commit import (
     log_folder,
     lsn_of,
 )
+from emq_archive.log.hostile import MISREAD, why_not
 from emq_archive.log.signing import Signatures, canonical, signed
 from emq_archive.model import Writer
 from emq_archive.ports import Remote
@@ -232,6 +233,11 @@ class CommitLog:
         self._signatures.check(text, f"checkpoint {key}")
         if snapshot["head"] != hash_of(commit):
             raise DamagedArchiveError(f"checkpoint {key} is not of its commit", faults=(key,), fix=_VERIFY)
+        try:
+            check_snapshot(snapshot)
+        except MISREAD as fault:
+            what = f"checkpoint {key} can't be read: {why_not(fault)}"
+            raise DamagedArchiveError(what, faults=(key,), fix=_VERIFY) from fault
         return snapshot
 
 

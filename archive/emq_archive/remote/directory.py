@@ -19,7 +19,7 @@ from emq_ops.protocol.errors import BadInputError
 
 _TEMP = ".emq-temp"
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-_REFUSED = (errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.ENAMETOOLONG)
+_REFUSED = (errno.EINVAL, errno.EISDIR, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.ENAMETOOLONG)
 _STALE_SECONDS = 24 * 3600
 _BLOCK = 1024 * 1024
 
@@ -150,7 +150,8 @@ class DirectoryRemote:
         deadline.check(f"reading {key}")
         with self._faults(key):
             try:
-                return self._path(key).read_bytes()
+                with files.opened(self._path(key)) as source:
+                    return source.read()
             except (FileNotFoundError, NotADirectoryError):
                 return None
 
@@ -159,7 +160,7 @@ class DirectoryRemote:
         deadline.check(f"reading {key}")
         with self._faults(key):
             try:
-                with open(self._path(key), "rb") as source:
+                with files.opened(self._path(key)) as source:
                     source.seek(start)
                     return source.read(length)
             except (FileNotFoundError, NotADirectoryError):

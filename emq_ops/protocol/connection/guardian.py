@@ -70,14 +70,21 @@ def open_if_ours(place: str, folder: str) -> int | None:
     return None
 
 
+def _small(path: str) -> bytes:
+    """What stands in a small file of ours; a pipe that somebody put there is not waited for. Raises OSError."""
+    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    with open(fd, "rb") as file:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            raise OSError("no regular file")
+        return file.read(4096)
+
+
 def read_record(folder: str) -> dict[str, str]:
     """Returns what the starter wrote down: the socket, and its private folder if it has one. A record whose socket
     lies anywhere else was not written by us, and counts as none."""
     try:
-        fd = os.open(os.path.join(folder, "record.json"), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        with open(fd, encoding="utf-8") as file:
-            found = json.load(file)
-    except (OSError, ValueError):
+        found = json.loads(_small(os.path.join(folder, "record.json")))
+    except (OSError, ValueError, RecursionError):
         return {}
     if not isinstance(found, dict) or not isinstance(found.get("socket"), str):
         return {}
@@ -93,8 +100,7 @@ def read_record(folder: str) -> dict[str, str]:
 
 def _read_pid(folder: str) -> int | None:
     try:
-        with open(os.path.join(folder, "server.pid"), encoding="ascii") as file:
-            return int(file.read())
+        return int(_small(os.path.join(folder, "server.pid")))
     except (OSError, ValueError):
         return None
 
@@ -113,7 +119,7 @@ def clear(folder: str) -> None:
         os.close(private)
     unfinished = (name for name in os.listdir(folder) if name.startswith(".emq-"))
     for name in ("record.json", "server.pid", "s", *unfinished):
-        with contextlib.suppress(FileNotFoundError):
+        with contextlib.suppress(FileNotFoundError, IsADirectoryError):  # a folder is none of ours
             os.unlink(os.path.join(folder, name))
 
 

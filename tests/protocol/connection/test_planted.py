@@ -14,7 +14,7 @@ import pytest
 
 from emq_ops.cli.main import main
 from emq_ops.protocol.connection import guardian
-from emq_ops.protocol.errors import BadInputError
+from emq_ops.protocol.errors import BadInputError, UnreachableError
 from emq_ops.protocol.server import connect
 
 CONFIG = "server: {url: embedded}\nqueues: {orders: {stalled: {}}}\n"
@@ -182,3 +182,22 @@ def test_folders_and_files_are_private_whatever_the_umask(tmp_path: Path) -> Non
     found = {entry: entry.stat().st_mode & 0o777 for entry in (tmp_path / ".emq").rglob("*")}
     assert (tmp_path / ".emq").stat().st_mode & 0o777 == 0o700
     assert {path.name: oct(mode) for path, mode in found.items() if mode & 0o077} == {}
+
+
+@pytest.mark.parametrize("name", ["record.json", "server.pid"])
+@pytest.mark.parametrize("how", ["a pipe", "nested", "huge"])
+def test_a_planted_note_is_neither_waited_for_nor_believed(tmp_path: Path, name: str, how: str) -> None:
+    folder = plant(tmp_path)
+    (folder / name).unlink()
+    if how == "a pipe":
+        os.mkfifo(folder / name)
+    else:
+        (folder / name).write_text("[" * 200_000 if how == "nested" else "9" * 200_000)
+    used(tmp_path)
+
+
+def test_a_folder_in_the_place_of_the_record_is_one_line(tmp_path: Path) -> None:
+    (plant(tmp_path) / "record.json").unlink()
+    (tmp_path / ".emq" / "server" / "record.json").mkdir()
+    with pytest.raises(UnreachableError, match="can't use the folder"):
+        used(tmp_path)
