@@ -27,7 +27,7 @@ def hold(
     length: Annotated[str | None, typer.Option("--for", help="How long (2h).", metavar="DURATION")] = None,
     why: Annotated[str, typer.Option(help="For whoever asks.")] = "",
 ) -> None:
-    """Hold a queue: until then, or until `release`, no sweep, trim or archive pass runs on it, a daemon's included."""
+    """Hold a queue: for that long, or until `release`, no pass runs on it, by a daemon or by hand."""
     context = CommandContext.of(ctx)
     if queue is None:
         with context.ledger() as ledger:

@@ -81,6 +81,8 @@ def show(context: CommandContext, kind: str, report: Mapping[str, Any]) -> None:
     where = "/".join(str(report[name]) for name in ("queue", "stream") if report.get(name))
     for note in report.get("notes", ()):
         say(f"emq-ops: {report['queue']}: {note}")
+    if report.get("status") == "held":
+        say(f"emq-ops: {report['queue']}: nothing was done (emq-ops release {report['queue']})")
     for refusal in report.get("refused", ()):
         say(f"emq-ops: {where}: {refusal}")
     for odd in report.get("unstorable", ()):

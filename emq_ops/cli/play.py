@@ -18,7 +18,7 @@ from emq_ops.cli.audit_parts import archive_of
 from emq_ops.cli.context import CommandContext
 from emq_ops.cli.exits import EXIT_BAD_INPUT, EXIT_CHANGES, EXIT_ERROR, EXIT_INTERRUPTED, EXIT_UNREACHABLE
 from emq_ops.cli.options import new_app
-from emq_ops.cli.output import say
+from emq_ops.cli.output import counted, say
 from emq_ops.cli.play_docs import print_modules, print_schema, task_rows
 from emq_ops.cli.play_view import view_of
 from emq_ops.cli.queues import is_named
@@ -207,7 +207,7 @@ class Prompt:
         for queue, outcome in prediction.outcomes.items():
             if outcome.count:
                 say(f"{queue}: {name} would change {outcome.count}" + f", {outcome.removals} jobs would go for good")
-        return self._ask(f"[{prediction.task.name}] {name} on {prediction.changes} queues: go on?") == "y"
+        return self._ask(f"[{prediction.task.name}] {name} on {counted(prediction.changes, 'queue')}: go on?") == "y"
 
     def step(self, task: Task, queues: Sequence[str]) -> bool | None:
         """Run this task? Raises BadInputError where nobody answers."""

@@ -38,7 +38,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "history": ("history", "List the revisions, newest first."),
     "hold": (
         "hold",
-        "Hold a queue: until then, or until `release`, no sweep, trim or archive pass runs on it, a daemon's included.",
+        "Hold a queue: for that long, or until `release`, no pass runs on it, by a daemon or by hand.",
     ),
     "import": ("import_", "Write a config from the settings that stand on a live server."),
     "maintenance": (

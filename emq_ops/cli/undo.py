@@ -51,6 +51,8 @@ def undo(
             find = archive.snapshot if archive else None
             report = undo_run(server, run, ledger, find=find, options=ActOptions(rate=rate, why=why))
     show_act(context, report)
+    if not report.selected:
+        say(f"emq-ops: nothing to bring back: what {run} took away is back already, or it took nothing")
     if report.selected and not report.done:
         raise typer.Exit(EXIT_ERROR)
 

@@ -156,6 +156,7 @@ def test_hold_and_release(server: Server, mail: Queue, where: tuple[str, ...]) -
     ran = emq("sweep", "mail", *where, "--output", "json")
     assert said(ran, 1)["status"] == "held"
     assert "held by" in ran.err
+    assert "emq-ops release mail" in ran.err
     assert said(emq("release", "mail", *where, "--output", "json"))["released"] is True
     assert said(emq("sweep", "mail", *where, "--output", "json"))["dead"] == 2
 

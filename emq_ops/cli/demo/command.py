@@ -21,6 +21,7 @@ from emq_ops.protocol.server import Server, connect
 app = new_app()
 DRAW_SECONDS = 0.5
 LINE_SECONDS = 3.0
+START_SECONDS = 60.0
 
 
 @app.command()
@@ -52,6 +53,7 @@ def _play(stage: Stage, server: Server, view: DemoView, seconds: float, chance: 
     feed(server, 60, chance)
     view.say("starting the daemon on the config, and two workers for each queue ...")
     stage.start_daemon()
+    _await_daemon(stage)  # jobs that die between its plan and its apply would make the plan stale
     for queue in QUEUES * 2:
         stage.start_worker(queue)
     started = time.monotonic()
@@ -59,9 +61,7 @@ def _play(stage: Stage, server: Server, view: DemoView, seconds: float, chance: 
     next_feed, next_draw = 1.0, 0.0
     # A few seconds longer than jobs come, so that what was in flight is swept and what is old is shipped.
     while (now := time.monotonic() - started) < seconds + 6:
-        if stage.daemon is not None and stage.daemon.poll() is not None:
-            last = stage.log.read_text("utf-8", "replace").strip().splitlines()[-1:]
-            raise EmqError(f"the daemon ended: {' '.join(last)}", where=str(stage.log), fix="see its log")
+        _require_daemon(stage)
         if now >= next_feed and now < seconds:
             feed(server, 12, chance)
             next_feed = now + 1.0
@@ -77,3 +77,20 @@ def _play(stage: Stage, server: Server, view: DemoView, seconds: float, chance: 
             next_draw = now + (DRAW_SECONDS if view.moves else LINE_SECONDS)
         time.sleep(0.05)
     return tally
+
+
+def _require_daemon(stage: Stage) -> None:
+    """Raises EmqError where the daemon has ended."""
+    if stage.daemon is not None and stage.daemon.poll() is not None:
+        last = stage.log.read_text("utf-8", "replace").strip().splitlines()[-1:]
+        raise EmqError(f"the daemon ended: {' '.join(last)}", where=str(stage.log), fix="see its log")
+
+
+def _await_daemon(stage: Stage) -> None:
+    """Returns once the daemon runs what it applied. Raises EmqError where it ended, or does not start in time."""
+    until = time.monotonic() + START_SECONDS
+    while not any(event.get("event") == "daemon_started" for event in stage.events(0)[0]):
+        _require_daemon(stage)
+        if time.monotonic() > until:
+            raise EmqError("the daemon does not start", where=str(stage.log), fix="see its log")
+        time.sleep(0.05)

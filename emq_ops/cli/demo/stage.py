@@ -81,7 +81,9 @@ class Stage:
 
     def start_daemon(self) -> None:
         """``emq-ops up --apply`` on the config."""
-        self.daemon = self._start(["emq_ops.cli.main", *self.options, "up", "--apply", "--log", "json"], self.log)
+        self.daemon = self._start(
+            ["emq_ops.cli.main", *self.options, "up", "--apply", "--log", "json", "--verbose"], self.log
+        )
 
     def start_worker(self, queue: str) -> None:
         """One more worker process."""

@@ -52,13 +52,12 @@ class UndoRun(Work):
         source: RestoreSource = RemovedByAct(ledger, removal)
         if removal.kind == TRIM:
             source = RemovedByTrim(ledger, removal, context.order.options["find"])
-        if not context.life:
-            if removal.kind == TRIM:
-                report.notes.append("the next trim takes them again, unless its policy keeps them by then")
-            if resumes and (done := runs.get(ledger, resumes).counts.get(acts.DONE, 0)):
-                report.done = done
-                report.notes.append(f"{done} were done before")
+        if not context.life and resumes and (done := runs.get(ledger, resumes).counts.get(acts.DONE, 0)):
+            report.done = done
+            report.notes.append(f"{done} were done before")
         Restoration(context, source).carry_out()
+        if removal.kind == TRIM and report.done:
+            report.notes.append("the next trim takes them again, unless its policy keeps them by then")
 
     def predict(self, context: Context) -> Prediction:
         """How many would come back."""
