@@ -224,7 +224,22 @@ def open_segment(source: Any, key: str) -> pq.ParquetFile:
     if max(sizes, default=0) > MAX_GROUP_BYTES:
         what = f"segment {key} has a row group that unpacks to more than {MAX_GROUP_BYTES} bytes"
         raise DamagedArchiveError(what, faults=(key,), fix="it is none that emq-ops wrote; look who did")
+    if not _plain(file.metadata):
+        what = f"segment {key} packs values so that they may unpack to more than it says"
+        raise DamagedArchiveError(what, faults=(key,), fix="it is none that emq-ops wrote; look who did")
     return file
+
+
+def _plain(metadata: pq.FileMetaData) -> bool:
+    """Whether values stand in it one after the other, as we write them. By a dictionary or by shared prefixes a few
+    kilobytes say millions of long ones, and no size in the file tells."""
+    for group in map(metadata.row_group, range(metadata.num_row_groups)):
+        for column in map(group.column, range(group.num_columns)):
+            path: str = column.path_in_schema
+            values = path.startswith("fields.") and path.endswith(".value")
+            if values and not {*column.encodings} <= {"PLAIN", "RLE", "BIT_PACKED"}:
+                return False
+    return True
 
 
 def row_groups(file: pq.ParquetFile, key: str, only: Iterable[int] | None = None) -> Iterator[Chunk]:
