@@ -69,6 +69,10 @@ _REFUSALS = (
 _SQLITE: tuple[tuple[tuple[str, ...], Told], ...] = (
     (("SQLITE_BUSY", "SQLITE_LOCKED"), Told("locked", "another process keeps the database locked", "wait, or end it")),
     (("SQLITE_FULL", "SQLITE_IOERR_WRITE"), Told("full", _NO_ROOM, _MAKE_ROOM)),
+    (
+        ("SQLITE_IOERR",),
+        Told("refused", "the database file can't be used ({said})", "check the file, its disk and its room"),
+    ),
     (("SQLITE_READONLY",), Told("refused", "the database is read-only", "check the rights of the file and its folder")),
     (("SQLITE_CANTOPEN",), Told("refused", "can't open the database file", "check the path and rights")),
 )
@@ -102,7 +106,7 @@ def as_ours(fault: SQLAlchemyError, where: str, profile: Profile) -> DatabaseErr
     told = next((told for names, told in _SQLITE if name.startswith(names)), None) if name else _tell(fault, said)
     if told is None:
         return DatabaseError(said, where=where, fix=f"this is a fault of the {profile.name}; see its log")
-    return _CLASSES[told.kind](told.what, where=where, fix=told.fix)
+    return _CLASSES[told.kind](told.what.replace("{said}", said), where=where, fix=told.fix)
 
 
 def lost(said: str, where: str, profile: Profile) -> DatabaseError:

@@ -5,6 +5,7 @@ A name of 300 characters stands for every path that the system refuses to look a
 
 from __future__ import annotations
 
+import os
 import threading
 from pathlib import Path
 
@@ -34,6 +35,7 @@ def words(valkey: Valkey, server: Server, tmp_path: Path, monkeypatch: pytest.Mo
         (["play", LONG], 4, "there is no such playbook"),
         (["--state", f"sqlite:///{LONG}", "doctor"], 2, "1 findings, 0 of them can be mended"),
         (["--state", f"sqlite:///{LONG}", "audit", "dead"], 1, "can't open the database file"),
+        (["--state", "sqlite:///pipe", "audit", "dead"], 1, "check the file, its disk and its room"),
         (["--local", f"sqlite:///{LONG}", "archive", "status", "q"], 1, "can't open the database file"),
         (["--url", f"rediss://localhost:1?ca={LONG}", "doctor"], 4, "no such file"),
         (["state", "backup", "/"], 4, "this is a folder"),
@@ -56,6 +58,7 @@ def test_an_odd_file(
     said: str,
 ) -> None:
     (tmp_path / "binary").write_bytes(b"\xff\xfe" * 100)
+    os.mkfifo(tmp_path / "pipe")
     (tmp_path / "deep").write_text("[" * 100_000)
     (tmp_path / "config.yaml").write_text("queues: {mail: {stalled: {every: 1h}}}\n")
     main([*words, "state", "status"])  # there is a state
