@@ -19,7 +19,7 @@ import pytest
 from emq_archive.errors import DamagedArchiveError, ForeignStateError
 from emq_archive.local import SqlStore
 from emq_archive.local.catalog import Catalog
-from emq_archive.log.commit import Change, checkpoint_key, commit_key
+from emq_archive.log.commit import Change, checkpoint_key, commit_key, lsn_of
 from emq_archive.ports import Remote
 from emq_archive.read.archive import Archive
 from emq_archive.read.query import Query
@@ -371,3 +371,17 @@ def test_what_is_no_file_in_the_bucket_is_not_waited_for(
         make(found)
     with pytest.raises(EmqError, match=r"no regular file|Is a directory|missing"):
         verify(local, folder, REF)
+
+
+@pytest.mark.parametrize(
+    "name", ["checkpoint/x.json.gz", "checkpoint/\u202eabc.json.gz", "checkpoint/" + "\u00b2" * 20]
+)
+def test_an_object_with_an_odd_name_among_checkpoints_is_named(local: SqlStore, folder: Remote, name: str) -> None:
+    archived(local, folder)
+    folder.create(f"log/{REF.queue}/{REF.stream}/checkpoint/{name}", b"x")
+    with pytest.raises(DamagedArchiveError, match="is no checkpoint of ours"):
+        verify(local, folder, REF)
+
+
+def test_an_object_named_by_other_digits_is_no_commit() -> None:
+    assert lsn_of(f"log/q/s/{chr(0xB2) * 20}.json") is None

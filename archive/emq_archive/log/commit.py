@@ -263,7 +263,7 @@ def commit_key(ref: StreamRef, lsn: int) -> str:
 def lsn_of(key: str) -> int | None:
     """The number in a commit's key, None where it is no commit's."""
     name = key.rsplit("/", 1)[-1].removesuffix(".json")
-    return int(name) if len(name) == LSN_DIGITS and name.isdigit() and key.endswith(".json") else None
+    return int(name) if _is_number(name) and key.endswith(".json") else None
 
 
 def checkpoint_folder(ref: StreamRef) -> str:
@@ -277,5 +277,12 @@ def checkpoint_key(ref: StreamRef, lsn: int) -> str:
 
 
 def checkpoint_lsn(key: str) -> int:
-    """Back from `checkpoint_key`."""
-    return int(10**LSN_DIGITS) - 1 - int(key.rsplit("/", 1)[-1].removesuffix(".json.gz"))
+    """Back from `checkpoint_key`. Raises DamagedArchiveError for a name that is no checkpoint's."""
+    name = key.rsplit("/", 1)[-1].removesuffix(".json.gz")
+    if not _is_number(name):
+        raise DamagedArchiveError(f"{key} is no checkpoint of ours", faults=(key,), fix="look who put it there")
+    return int(10**LSN_DIGITS) - 1 - int(name)
+
+
+def _is_number(name: str) -> bool:
+    return len(name) == LSN_DIGITS and name.isascii() and name.isdigit()
