@@ -7,6 +7,7 @@ repeats nor loses one.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
@@ -14,6 +15,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from apscheduler.executors.debug import DebugExecutor
+from apscheduler.jobstores.base import JobLookupError
 from apscheduler.schedulers.background import BackgroundScheduler
 from apscheduler.triggers.base import BaseTrigger
 
@@ -96,9 +98,10 @@ class Timers:
         with self._lock:
             wanted = {task.key: task for task in tasks}
             spread_ms = max(SPREAD_MS, SPREAD_MS_EACH * len(wanted))
-            for key in [key for key in self._entries if key not in wanted]:
+            gone = [key for key in self._entries if key not in wanted]
+            for key in gone:
                 del self._entries[key]
-                self._drop(key)
+            planned: dict[tuple[str, str], datetime] = {}
             for key, task in wanted.items():
                 entry = self._entries.get(key)
                 if entry is not None and entry.task.schedule == task.schedule:
@@ -107,8 +110,9 @@ class Timers:
                 if entry is not None:
                     self._retime(entry, task, now)
                 else:
-                    self._entries[key] = self._first(task, marks.get(key), now, spread_ms)
-                self._plan(key)
+                    entry = self._entries[key] = self._first(task, marks.get(key), now, spread_ms)
+                planned[key] = entry.fires
+        self._tell_scheduler(gone, planned)
 
     def _first(self, task: PassTask, mark: TaskProgress | None, now: datetime, spread_ms: int) -> Entry:
         if mark is None:
@@ -140,21 +144,21 @@ class Timers:
             )
         entry.fires = entry.following + task.schedule.delay(task.text, entry.following)
 
-    def _plan(self, key: tuple[str, str]) -> None:
-        self._scheduler.add_job(
-            self._fire,
-            _Trigger(self, key),
-            args=[key],
-            id="\0".join(key),
-            replace_existing=True,
-            next_run_time=self._entries[key].fires,
-            max_instances=1,
-        )
-
-    def _drop(self, key: tuple[str, str]) -> None:
-        job = "\0".join(key)
-        if self._scheduler.get_job(job) is not None:
-            self._scheduler.remove_job(job)
+    def _tell_scheduler(self, gone: Iterable[tuple[str, str]], planned: dict[tuple[str, str], datetime]) -> None:
+        """Never under our lock: the scheduler asks us under its own, and each would wait for the other's for ever."""
+        for key in gone:
+            with contextlib.suppress(JobLookupError):
+                self._scheduler.remove_job("\0".join(key))
+        for key, fires in planned.items():
+            self._scheduler.add_job(
+                self._fire,
+                _Trigger(self, key),
+                args=[key],
+                id="\0".join(key),
+                replace_existing=True,
+                next_run_time=fires,
+                max_instances=1,
+            )
 
     def next_fire(self, key: tuple[str, str], previous: datetime | None, now: datetime) -> datetime | None:
         """When the task fires next, given that it fired at `previous`."""
@@ -207,6 +211,7 @@ class Timers:
         if not step:
             return 0.0
         now = clock.now()
+        planned: dict[tuple[str, str], datetime] = {}
         with self._lock:
             for key, entry in self._entries.items():
                 trigger = entry.task.schedule.trigger
@@ -220,7 +225,8 @@ class Timers:
                         entry.base = min(entry.base, trigger.next_fire(now))
                     entry.following = trigger.next_fire(max(entry.base, now) if step < 0 else entry.base)
                     entry.fires = entry.following + entry.task.schedule.delay(entry.task.text, entry.following)
-                self._plan(key)
+                planned[key] = entry.fires
+        self._tell_scheduler((), planned)
         return step
 
 

@@ -41,7 +41,8 @@ def test_a_lease_that_is_gone_is_taken_anew_at_once(here: Site, server: Server) 
     server.write("DEL", LEASE)
     lapsed(server, 1)
     # And not at the next renewal, a third of the lease later.
-    wait_for(lambda: reads.counts(Queue(server, "orders")).dead == 2, LEASE_S / 3 - 1)
+    # The server that lost the lease may have lost more: a job that was in flight then dies, or is spared.
+    wait_for(lambda: reads.counts(Queue(server, "orders")).active == 0, LEASE_S / 3 - 1)
     assert len(daemon.events("lease_lost")) == 1
     daemon.stop()
 

@@ -196,3 +196,20 @@ def test_a_step_that_the_library_sees_first_costs_at_most_an_interval(wall: Wall
         told.cues.clear()
         wait_for(lambda: {cue.task.queue for cue in told.cues} == before.keys(), 20)
         assert sum(cue.skipped > 100 for cue in told.cues) == 0
+
+
+def test_a_timetable_that_changes_while_cues_are_given_stops_nothing() -> None:
+    timers = Timers(lambda cue: None, lambda task, count: None)
+    tasks = [task("10ms", queue=f"q{n}") for n in range(40)]
+
+    def change() -> None:
+        for turn in range(40):
+            timers.set_tasks(tasks if turn % 2 else tasks[:1], {})
+
+    timers.set_tasks(tasks, {})
+    timers.start()
+    changing = threading.Thread(target=change, daemon=True)
+    changing.start()
+    changing.join(30)
+    assert not changing.is_alive(), "the scheduler and who changes its timetable wait for each other"
+    timers.stop()

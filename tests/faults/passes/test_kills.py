@@ -155,7 +155,7 @@ def test_a_deposed_leader_that_was_frozen_writes_nothing_more(
         gone = [death for death in deaths.iterate(ledger) if what == "sweep" or death.gone_how == "trimmed"]
         assert others == report[count] > 0
         assert own == len(gone) - others  # each tells what it did, all its lives together, and nothing twice
-        assert (own > 0) == (what == "sweep")  # a trim's only slice was held
+        assert own > 0 or what == "trim"  # a trim may have been held in its only slice
 
 
 def test_two_sweeps_at_once_count_every_stall_once(
