@@ -34,6 +34,7 @@ from emq_ops.daemon.tasks import task_set
 from emq_ops.daemon.work import PassRunner
 from emq_ops.deploy.apply import check
 from emq_ops.deploy.deployment import Deployment, require_set
+from emq_ops.deploy.saved import StaleError
 from emq_ops.deploy.store import revisions
 from emq_ops.deploy.store.revisions import Revision
 from emq_ops.http.app import Access, Pages, PageSources
@@ -52,6 +53,8 @@ if TYPE_CHECKING:
 
 app = new_app()
 COLUMNS = ("queue", "task", "status", "late_ms", "error")
+PLANS = 5
+"""So often `up --apply` plans where each plan goes stale before it is applied."""
 
 
 @app.command()
@@ -87,11 +90,18 @@ def up(
 
 
 def _apply(session: Deployment, loaded: Loaded, log: EventLog, *, allow_loss: bool) -> None:
-    """Applies the file. Raises PlanRefusedError where that could lose data, or something forbids it."""
+    """Applies the file. Nobody was shown a plan: one that goes stale, since jobs die meanwhile, is made anew. Raises
+    PlanRefusedError where it could lose data, or something forbids it, and StaleError where it goes stale each time."""
     require_set(loaded)
-    proposal = session.propose(loaded)
-    check(proposal.plan, allow_loss=allow_loss)
-    done = session.apply(proposal, allow_loss=allow_loss, why="up --apply")
+    for left in reversed(range(PLANS)):
+        proposal = session.propose(loaded)
+        check(proposal.plan, allow_loss=allow_loss)
+        try:
+            done = session.apply(proposal, allow_loss=allow_loss, why="up --apply")
+            break
+        except StaleError:
+            if not left:
+                raise
     log.say("applied", revision=done.revision or proposal.plan.base, steps=len(proposal.plan.steps))
 
 
