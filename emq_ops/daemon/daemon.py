@@ -86,14 +86,9 @@ class Daemon:
         self.services = Services(
             server, ledger, make_stores(self.revision), self.applied.open_windows, emit, unwritten=PendingRuns(ledger)
         )
-        self.dispatcher = Dispatcher(
-            PassRunner(self.services),
-            self.leads,
-            self.book,
-            self.idle,
-            emit,
-            Sizes(self.settings.threads, self.settings.archive_threads, self.settings.backoff),
-        )
+        sizes = Sizes(self.settings.threads, self.settings.archive_threads, self.settings.backoff)
+        runner = PassRunner(self.services)
+        self.dispatcher = Dispatcher(runner, self.leads, self.book, self.idle, emit, sizes)
         self.probe = self.dispatcher.probe
         self.timers = Timers(self.dispatcher.cue, self._missed)
         self.behind = Behind(self.dispatcher, self.timers, ledger, emit)
@@ -140,8 +135,13 @@ class Daemon:
         if fault is None and silent > SILENT_SECONDS:
             fault = f"nothing was written into the state for {silent:.0f} s"
         ok = not (self.leads.away or fault or self.applied.refused)
-        facts["behind"] = self.behind.count
-        return {"ok": ok, **facts, "refused_revision": self.applied.refused, "state_fault": fault}
+        return {
+            "ok": ok,
+            **facts,
+            "behind": self.behind.count,
+            "refused_revision": self.applied.refused,
+            "state_fault": fault,
+        }
 
     def alive(self) -> bool:
         """Whether the loop turns: what else is wrong, a new process would not mend."""
@@ -157,7 +157,7 @@ class Daemon:
             Chore(0.5, self._mind_the_clock),
             Chore(5.0, self._beat),
             Chore(behind.EVERY_SECONDS, self.behind.look),
-            Chore(wedged.EVERY_SECONDS, self._look_for_wedges),
+            Chore(wedged.EVERY_SECONDS, lambda: self.wedged.look(self._led())),
             Chore(EVERY_MS / 1000, self._flush),
             Chore(30.0, self._rescan),
             Chore(3600.0, self._prune, clock.steady() + 60),
@@ -189,8 +189,7 @@ class Daemon:
         self._retime()
 
     def _follow(self) -> None:
-        found = self.applied.successor()
-        if found is None:
+        if (found := self.applied.successor()) is None:
             return
         self._take(found)
         self._lead()
@@ -234,35 +233,27 @@ class Daemon:
         self.dispatcher.keep(ours)  # first: a cue of a task that it does not know would be dropped
         self.timers.set_tasks(ours.values(), known or {})
 
+    def _led(self) -> list[str]:
+        return [queue for queue in self._queues if self.leads.fence_of(queue) is not None]
+
     def _serve(self) -> None:
-        led = [queue for queue in self._queues if self.leads.fence_of(queue) is not None]
-        serve(self.ledger, led, self.dispatcher, self._set.longest_lease_ms)
+        serve(self.ledger, self._led(), self.dispatcher, self._set.longest_lease_ms)
 
     def _missed(self, task: PassTask, count: int) -> None:
         self.book.missed(task, count)
         self.emit(TaskMissed(task.queue, task=task.text, count=count))
 
     def _mind_the_clock(self) -> None:
-        step = self.timers.mind_the_clock()
-        if step:
+        if step := self.timers.mind_the_clock():
             self.emit(ClockStepped("*", seconds=round(step, 3)))
 
-    def _look_for_wedges(self) -> None:
-        self.wedged.look([queue for queue in self._queues if self.leads.fence_of(queue) is not None])
-
     def _beat(self) -> None:
-        facts: dict[str, Any] = {
-            "waiting": self.dispatcher.waiting,
-            "running": self.dispatcher.running,
-            "away": self.leads.away,
-        }
-        facts |= {"behind": self.behind.count, "longest_s": round(self.behind.longest_s)}
+        facts: dict[str, Any] = {"waiting": self.dispatcher.waiting, "running": self.dispatcher.running}
+        facts |= {"away": self.leads.away, "behind": self.behind.count, "longest_s": round(self.behind.longest_s)}
         if stands := self.wedged.marks():
             facts["wedged"] = stands
-        marks.beat(
-            self.ledger,
-            marks.Living(who(), self._started_ms, clock.now_ms(), self.revision.number, self.leads.led, facts),
-        )
+        now, number = clock.now_ms(), self.revision.number
+        marks.beat(self.ledger, marks.Living(who(), self._started_ms, now, number, self.leads.led, facts))
         self.leads.refresh()
         self._written_at = clock.steady()
 
@@ -280,8 +271,7 @@ class Daemon:
         self._digest.tell(waiting=self.dispatcher.waiting, running=self.dispatcher.running)
 
     def _prune(self) -> None:
-        led = next((queue for queue in self._queues if self.leads.fence_of(queue) is not None), None)
-        if led is None:
+        if (led := next(iter(self._led()), None)) is None:
             return  # whoever leads does it
         # Where this host's clock runs ahead, nothing is forgotten before its time.
         now = min(clock.now_ms(), self.server.now_ms(led))
