@@ -4,8 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 # setuptools says at length what an editable installation is; whatever else it or pip says is shown.
 QUIET := PYTHONWARNINGS='ignore:Editable installation'
-# Tests wait more than they work: three of them keep two cores busy. The rest of one's share is taken by whoever is done.
-WORKERS ?= 3
+# Tests wait more than they work: four of them keep two cores busy. The rest of one's share is taken by whoever is done.
+WORKERS ?= 4
 RUN = $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 # Compiled modules are kept, whatever the environment says: each worker, and each Python that a test starts, reads them.
 unexport PYTHONDONTWRITEBYTECODE
@@ -23,7 +23,7 @@ $(VENV)/.ready: pyproject.toml setup.py constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade -c constraints.txt pip setuptools
 	$(QUIET) $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[all,test]'
 	touch $@
-	@echo "setup: done; 'make test' takes about four minutes on two cores"
+	@echo "setup: done; 'make test' takes about five minutes on two cores"
 
 test: setup
 	$(RUN) -m "not soak and not browser"

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sqlalchemy import Connection, Row, bindparam, exists, func, outerjoin, select, update
+from sqlalchemy import ColumnElement, Connection, Row, bindparam, exists, func, outerjoin, select, update
 
 from emq_ops.database.records import Records
 from emq_ops.database.statements import among, equal, follow, insert, pages, upsert
@@ -122,6 +122,8 @@ def record(connection: Connection, queue: str, seen: Sequence[Death]) -> int:
     before, emptied = known(connection, queue, jobs), erased_among(connection, queue, jobs)
     seen = [replace(death, last_error=None, snapshot=None) if death.job in emptied else death for death in seen]
     fresh = [death for death in seen if before.get(death.job) != (death.attempts, death.stalls)]
+    over = _seen_to_the_end(connection, queue, fresh)
+    fresh = [death for death in fresh if death.job not in over]
     again = [death for death in fresh if death.job in before]
     if again:
         now = max(death.first_seen_ms for death in again)
@@ -131,21 +133,43 @@ def record(connection: Connection, queue: str, seen: Sequence[Death]) -> int:
         connection.execute(new, [{"queue": queue, **_SEEN.values(death)} for death in fresh])
         _keep_rows(connection, queue, fresh)
     new_jobs = {death.job for death in fresh}
-    explained = [death for death in seen if death.killed_by is not None and death.job not in new_jobs]
-    if explained:
-        statement = (
-            update(deaths)
-            .where(deaths.c.queue == queue, deaths.c.job == bindparam("_job"), deaths.c.gone_ms.is_(None))
-            .where(deaths.c.killed_by.is_(None))
-            .values({name: bindparam(f"_{name}") for name in _EXPLAINING})
-        )
-        connection.execute(
-            statement,
-            [{"_job": d.job, **{f"_{name}": getattr(d, name) for name in _EXPLAINING}} for d in explained],
-        )
+    explained = [death for death in seen if death.killed_by is not None and death.job not in new_jobs | over.keys()]
+    _explain(connection, explained, (deaths.c.queue == queue, deaths.c.job == bindparam("_job"), _OPEN))
+    ended = [death for death in seen if death.job in over]
+    _explain(connection, ended, (deaths.c.id == bindparam("_job"),), over)
     return len(fresh)
 
 
+def _seen_to_the_end(connection: Connection, queue: str, fresh: Sequence[Death]) -> dict[str, int]:
+    """Those of which somebody else has seen the death and its end already, before our pass that killed them could say
+    so (its ledger was away): the job and its closed row. An earlier death of the same job was seen before the lease
+    that lapsed now."""
+    killed = {death.job: death for death in fresh if death.killed_by is not None and death.deadline_ms is not None}
+    found: dict[str, int] = {}
+    for page in pages(list(killed)):
+        columns = (deaths.c.job, deaths.c.id, deaths.c.attempts, deaths.c.stalls, deaths.c.first_seen_ms)
+        closed = (deaths.c.gone_ms.is_not(None), deaths.c.killed_by.is_(None))
+        wanted = select(*columns).where(deaths.c.queue == queue, deaths.c.job.in_(page), *closed)
+        for job, number, attempts, stalls, seen_ms in connection.execute(wanted):
+            death = killed[job]
+            if (attempts, stalls) == (death.attempts, death.stalls) and seen_ms >= (death.deadline_ms or 0):
+                found[job] = number
+    return found
+
+
+def _explain(
+    connection: Connection, seen: Sequence[Death], where: Iterable[ColumnElement[bool]], rows: Mapping[str, int] = {}
+) -> None:
+    """Says of deaths that are known who killed them and why, where nobody said so; `rows`: by their numbers."""
+    if not seen:
+        return
+    values: dict[str, Any] = {name: bindparam(f"_{name}") for name in _EXPLAINING}
+    statement = update(deaths).where(*where, deaths.c.killed_by.is_(None)).values(values)
+    told = [{f"_{name}": getattr(death, name) for name in _EXPLAINING} for death in seen]
+    connection.execute(statement, [{"_job": rows.get(d.job, d.job), **one} for d, one in zip(seen, told, strict=True)])
+
+
+_OPEN = deaths.c.gone_ms.is_(None)
 _EXPLAINING = ("cause", "killed_by", "deadline_ms", "epoch", "evidence", "interruption")
 _SEEN = Records(deaths, Death)
 

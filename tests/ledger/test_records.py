@@ -38,6 +38,19 @@ def test_a_slice_is_added_to_its_run_once(ledger: Ledger) -> None:
     assert found.status == "running"
 
 
+def test_a_death_that_was_seen_and_ended_before_its_pass_could_record_it_is_one_death(ledger: Ledger) -> None:
+    killed = death("J1", killed_by="RUN1", deadline_ms=NOW - 5, cause="stalled", first_seen_ms=NOW - 3)
+    again = death("J1", killed_by="RUN2", deadline_ms=NOW + 50, cause="stalled", first_seen_ms=NOW + 60)
+    with ledger.write() as connection:
+        deaths.record(connection, "mail", [death("J1")])  # a trim finds it, and takes it
+        deaths.close(connection, "mail", ["J1"], deaths.TRIMMED, NOW + 1, "RUN0")
+        assert deaths.record(connection, "mail", [killed]) == 0  # the sweep's ledger was away until now
+        assert deaths.record(connection, "mail", [again]) == 1  # brought back, and killed once more
+    first, second = sorted(deaths.iterate(ledger), key=lambda found: found.id)
+    assert (first.killed_by, first.deadline_ms, first.gone_how) == ("RUN1", NOW - 5, deaths.TRIMMED)
+    assert (second.killed_by, second.gone_ms) == ("RUN2", None)
+
+
 def test_a_run_of_an_older_lease_is_marked_interrupted(ledger: Ledger) -> None:
     old = runs.start(ledger, "sweep", "mail", holder="a", token=1)
     other = runs.start(ledger, "sweep", "orders", holder="a", token=1)
