@@ -24,7 +24,7 @@ from emq_ops.database.engine import open_database
 from emq_ops.database.errors import DatabaseError, DatabaseFullError, DatabaseLockedError, DatabaseUnreachableError
 from emq_ops.database.migrations import Migrations
 from emq_ops.database.scripts import directory_of
-from emq_ops.ledger import acts, deaths, stalls  # noqa: F401  # their tables are on the metadata
+from emq_ops.ledger import acts, contents, deaths, stalls  # noqa: F401  # their tables are on the metadata
 from emq_ops.ledger.ledger import PROFILE, STATE, Ledger, open_ledger
 from emq_ops.ledger.schema import metadata
 from emq_ops.ledger.snapshot import pack_row
@@ -93,12 +93,12 @@ def test_rows_that_were_kept_before_there_were_seals_stay_as_they_are(url: str, 
     database.close()
     with open_ledger(url) as ledger:
         with ledger.read() as connection:
-            assert deaths.kept(connection, "mail", ["JOB0STBBIRAKHo"]) == {"JOB0STBBIRAKHo": body}
+            assert contents.kept(connection, "mail", ["JOB0STBBIRAKHo"]) == {"JOB0STBBIRAKHo": body}
             assert [tuple(row) for row in deaths.told(connection, "mail", ["JOB0STBBIRAKHo"], ["cause"])] == [
                 ("JOB0STBBIRAKHo", "error", None)
             ]
         with ledger.write() as connection:
-            deaths.replace_snapshots(connection, "mail", {"JOB0STBBIRAKHo": (b"other", b"its seal")})
+            contents.replace_snapshots(connection, "mail", {"JOB0STBBIRAKHo": (b"other", b"its seal")})
         with ledger.read() as connection:
             [row] = deaths.told(connection, "mail", ["JOB0STBBIRAKHo"], [])
             assert row.seal == b"its seal"

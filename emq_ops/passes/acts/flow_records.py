@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from emq_archive.model import Pair
-from emq_ops.ledger import deaths
+from emq_ops.ledger import contents
 from emq_ops.ledger.ledger import Ledger
 from emq_ops.ledger.snapshot import FLOW_BOOKS, JobSnapshot, pack_death
 from emq_ops.ledger.victims import Victim
@@ -44,7 +44,7 @@ def keep_flow_records(server: Server, ledger: Ledger, keys: Keys, victims: Seque
                 kept[job] = FlowRecords(reply[0].decode("ascii"), tuple(_facts(snapshot)))
         if bodies:
             with ledger.write() as connection:
-                deaths.replace_snapshots(connection, keys.queue, bodies)
+                contents.replace_snapshots(connection, keys.queue, bodies)
         todo = todo[len(replies) :]
     return kept
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from emq_archive.deadjob import dead_digest
 from emq_archive.model import Pair
-from emq_ops.ledger import deaths
+from emq_ops.ledger import contents, deaths
 from emq_ops.ledger.ledger import Ledger
 from emq_ops.ledger.snapshot import fingerprint, fingerprint_of, pack_row, unpack_death
 from emq_ops.passes.observe.rows import read_dead
@@ -63,14 +63,14 @@ def renew_snapshots(
     if rows:
         with ledger.write() as connection:
             kept = {job: (pack_row(*found), fingerprint_of(*found)) for job, found in rows.items()}
-            deaths.replace_snapshots(connection, keys.queue, kept)
+            contents.replace_snapshots(connection, keys.queue, kept)
     return len(rows)
 
 
 def _stale(ledger: Ledger, queue: str, doubted: Sequence[str], proven: Mapping[str, ArchivedJob]) -> list[str]:
     """By what is kept: it may have no fingerprint (an earlier version kept it), or its fields another order."""
     with ledger.read() as connection:
-        kept = deaths.kept(connection, queue, doubted)
+        kept = contents.kept(connection, queue, doubted)
     return [job for job in doubted if job not in kept or not _is(kept[job], proven[job].names, proven[job].digest)]
 
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy import update
 
-from emq_ops.ledger import deaths
+from emq_ops.ledger import contents, deaths
 from emq_ops.ledger.ledger import Ledger
 from emq_ops.ledger.schema import snapshots
 from emq_ops.ledger.snapshot import fingerprint_of, unpack_death
@@ -40,7 +40,7 @@ def test_an_edited_job_is_kept_anew_and_no_other(server: Server, ledger: Ledger,
     server.write("DEL", mail.keys.row(order))
     server.write("HSET", mail.keys.row(order), *[x for i in range(0, len(told), 2)[::-1] for x in told[i : i + 2]])
     with ledger.read() as connection:
-        before = deaths.kept(connection, "mail", dead)
+        before = contents.kept(connection, "mail", dead)
     if not marked:
         with ledger.write() as connection:
             connection.execute(update(snapshots).values(seal=None))
