@@ -52,11 +52,13 @@ def here(tmp_path: Path, valkey: Valkey, server: Server) -> Iterator[Site]:
 
 
 def lapsed(server: Server, count: int, name: str = "orders") -> list[str]:
-    """Jobs whose lease lapses at once."""
+    """Jobs whose lease has lapsed."""
     q = Queue(server, name)
     minted = [ids.mint() for _ in range(count)]
     assert all(enqueue.enqueue_many(q, [enqueue.NewJob(job, b"x") for job in minted]))
     assert len(claims.claim_batch(q, 1, count)) == count
+    claimed = server.now_ms(name)
+    wait_for(lambda: server.now_ms(name) > claimed + 1)
     return minted
 
 
