@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import shutil
 import tempfile
@@ -34,6 +35,9 @@ def pytest_configure() -> None:
     if "TMPDIR" not in os.environ and MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > ROOM:
         os.environ["TMPDIR"] = str(MEMORY)  # what is started from here has it too
         tempfile.tempdir = None
+    ours = tempfile.mkdtemp(prefix="emq-ops-user-")  # contexts and caches of whoever runs the tests are nobody's here
+    atexit.register(shutil.rmtree, ours, ignore_errors=True)
+    os.environ |= {"XDG_CONFIG_HOME": f"{ours}/config", "XDG_CACHE_HOME": f"{ours}/cache"}
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

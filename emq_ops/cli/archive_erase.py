@@ -15,8 +15,8 @@ from emq_archive.upkeep.erase import Erased, erase_job
 from emq_archive.upkeep.erase_versions import VersionErasure, erase_versions
 from emq_ops.cli.archive_read import job_text, point, ref_of
 from emq_ops.cli.archive_upkeep import shipper_of
+from emq_ops.cli.asking import ask
 from emq_ops.cli.context import CommandContext
-from emq_ops.cli.deploying import ask
 from emq_ops.cli.options import DryRun, QueueArg, Yes
 from emq_ops.cli.output import say
 from emq_ops.cli.progress import bar
@@ -99,7 +99,7 @@ def erase(
     done = _Erasure(name, stream or "*", job, bound, dry_run)
     where = f"the archive of {name}" if upto else "the archive, the state and the journals"
     with context.ledger() as ledger, _archive(context) as (local, remote):
-        if not dry_run and not ask(f"Erase every record of {job} from {where}?", yes):
+        if not dry_run and not ask(context, f"Erase every record of {job} from {where}?", yes):
             raise typer.Abort
         if upto is None and job.startswith("JOB") and is_valid(job):
             _erase_state(context, ledger, done)

@@ -10,8 +10,8 @@ import emq_archive.upkeep.reship
 from emq_archive.model import show_id
 from emq_ops.cli.archive_read import ref_of
 from emq_ops.cli.archive_upkeep import upkeep_of
+from emq_ops.cli.asking import ask
 from emq_ops.cli.context import CommandContext
-from emq_ops.cli.deploying import ask
 from emq_ops.cli.exits import EXIT_ERROR
 from emq_ops.cli.options import DryRun, QueueArg, StreamArg, Yes
 from emq_ops.cli.output import say
@@ -57,7 +57,7 @@ def accept_loss(
     context = CommandContext.of(ctx)
     ref = ref_of(queue, stream)
     with upkeep_of(context, ref, destructive=True) as shipper:
-        if not ask(f"Give up segment {segment} of {ref} for lost?", yes):
+        if not ask(context, f"Give up segment {segment} of {ref} for lost?", yes):
             raise typer.Abort
         gone = emq_archive.upkeep.reship.accept_loss(shipper, segment, now_ms=now_ms())
     ends = {"first": show_id(gone.first), "last": show_id(gone.last)}

@@ -18,8 +18,8 @@ from emq_archive.upkeep.adopt import after_watermark
 from emq_archive.write.ship import LogShipper
 from emq_archive.write.watermark import Watermark
 from emq_ops.cli.archive_read import point, ref_of
+from emq_ops.cli.asking import ask
 from emq_ops.cli.context import CommandContext
-from emq_ops.cli.deploying import ask
 from emq_ops.cli.options import DryRun, QueueArg, StreamArg, Yes
 from emq_ops.cli.output import say
 from emq_ops.cli.progress import bar
@@ -110,7 +110,7 @@ def expire(
         done = emq_archive.upkeep.compact.expire(
             shipper, now_ms=now_ms(), older_than_ms=age, grace_ms=keep, dry_run=True
         )
-        if not dry_run and (not done.expired or ask(f"Expire {done.records} records of {ref}?", yes)):
+        if not dry_run and (not done.expired or ask(context, f"Expire {done.records} records of {ref}?", yes)):
             head = _head(context, ref)
             done = emq_archive.upkeep.compact.expire(
                 shipper, now_ms=now_ms(), older_than_ms=age, grace_ms=keep, head=head
@@ -153,7 +153,8 @@ def adopt(
         found = watermark.anothers()
         if bound is None:
             bound = after_watermark(found)
-        if not dry_run and not ask(f"Count records of {ref} up to {bound[0]}-{bound[1]} as archived elsewhere?", yes):
+        upto = f"{bound[0]}-{bound[1]}"
+        if not dry_run and not ask(context, f"Count records of {ref} up to {upto} as archived elsewhere?", yes):
             raise typer.Abort
         done = emq_archive.upkeep.adopt.adopt(shipper, live, bound, now_ms=now_ms(), dry_run=dry_run)
         if found is not None and not dry_run:

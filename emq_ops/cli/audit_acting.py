@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
+from emq_ops.cli.asking import require
 from emq_ops.cli.audit_parts import format_act, show_act
 from emq_ops.cli.context import CommandContext
 from emq_ops.cli.output import say
@@ -85,6 +86,8 @@ def go_on(context: CommandContext, run: str, kind: str | None, *, rate: int | No
             report = preview_resume(ledger, run)
             check_protected(ACTS[found.kind], order_of(found.queue, ActPolicy(protect=protect), ActOptions()))
         else:
+            if found.kind == acts.REMOVE:
+                require(context, f"Go on with run {run}, which removes jobs of {found.queue}?")
             with context.server("audit") as server:
                 report = resume(server, run, ledger, ActOptions(rate=rate, protect=protect))
     show_act(context, report)

@@ -11,6 +11,7 @@ import typer
 from emq_ops.audit.dead import AuditOptions, DeadAudit, DeadAuditor
 from emq_ops.audit.restarts import iso
 from emq_ops.audit.suspects import BURST, Suspect
+from emq_ops.cli.asking import require
 from emq_ops.cli.audit_acting import carry_out, go_on, predict
 from emq_ops.cli.audit_parts import Html, Queues, check_page, format_act, longest_lease, put_page, queues_of
 from emq_ops.cli.context import CommandContext
@@ -116,6 +117,8 @@ def dead(
             raise BadInputError("there is no dead job to act on", where=", ".join(names[:5]))
         reports: list[ActReport] = []
         if kind is not None and acting and ledger is not None:
+            if kind == acts.REMOVE:
+                require(context, f"Remove {counted(sum(len(one.jobs) for one in targets), 'dead job')}?", yes)
             filters = selection.as_row() | ({"suspects": True} if suspects else {})
             reports = carry_out(context, server, ledger, kind, targets, ActOptions(rate, why=why, filters=filters))
         elif kind is not None:

@@ -24,7 +24,7 @@ from emq_ops.passes.trim.declared import TRIM
 from emq_ops.policy.environment import INCLUDE_ALLOW, Environment
 from emq_ops.policy.models import DeadPolicy, StalledPolicy, StreamPolicy
 from emq_ops.protocol.errors import BadInputError
-from emq_ops.protocol.files import share_with
+from emq_ops.protocol.files import share_with, user_file
 from emq_ops.protocol.server import Server
 
 if TYPE_CHECKING:
@@ -47,8 +47,17 @@ class CommandContext:
 
     @classmethod
     def of(cls, ctx: typer.Context) -> CommandContext:
-        """Returns the context of this command line."""
-        return cls(options_of(ctx))
+        """Returns the context of this command line. Raises BadInputError for a named one that is not there."""
+        options = options_of(ctx)
+        if options.chosen is None and (
+            options.context is not None
+            or os.environ.get("EMQ_CONTEXT")
+            or os.path.isfile(user_file(os.environ, "contexts.yaml"))
+        ):
+            from emq_ops.cli.choosing import choose
+
+            choose(options, os.environ)
+        return cls(options)
 
     # The config.
 

@@ -8,8 +8,7 @@ import os
 import sys
 from collections.abc import Iterator
 
-import typer
-
+from emq_ops.cli.asking import ask
 from emq_ops.cli.context import CommandContext
 from emq_ops.cli.looking import ledger_for_a_look
 from emq_ops.cli.output import emit_rows, plain, say
@@ -21,7 +20,6 @@ from emq_ops.deploy.model import SIGNS, Plan, Proposal, Step
 from emq_ops.deploy.store import revisions
 from emq_ops.deploy.store.revisions import Revision
 from emq_ops.ledger.ledger import Ledger, open_ledger
-from emq_ops.protocol.errors import BadInputError
 
 COLUMNS = ("sign", "address", "field", "before", "after", "effect")
 
@@ -95,15 +93,6 @@ def _rows(plan: Plan) -> Iterator[dict[str, object]]:
         }
 
 
-def ask(question: str, yes: bool) -> bool:
-    """Whether to go on. Without a terminal to ask on, only ``--yes`` says so."""
-    if yes:
-        return True
-    if not sys.stdin.isatty():
-        raise BadInputError("nobody to ask", fix="--yes, or a saved plan")
-    return bool(typer.confirm(question, err=True))
-
-
 class _Watching:
     """A word on each setting as it is written; of many, on every hundredth."""
 
@@ -138,9 +127,11 @@ def carry_out(
     if dry_run:
         return 2 if made.steps and made.changes else 0
     if made.steps and not made.refusals and (not made.losses or allow_loss):
+        named = bool(context.loaded.sources) or context.options.url is not None
+        place = None if named else session.where
         if context.output == "json" and not yes:
             say(render.text(made).rstrip())
-        if not ask("Apply this?", yes):
+        if not ask(context, "Apply this?", yes, removes=_removes(made), place=place):
             say("emq-ops: nothing was changed")
             return 1
         if context.wiring.archive_remote is not None:
@@ -149,6 +140,13 @@ def carry_out(
             prove_store(context)
     applied = session.apply(proposal, allow_loss=allow_loss, why=why, watch=_Watching(made))
     return _told(applied, made, context)
+
+
+def _removes(plan: Plan) -> bool:
+    """Whether anything goes by it: a policy, a schedule, jobs, records."""
+    return plan.kind == "destroy" or any(
+        step.op == "delete" or step.loss or step.effect.get("remove") or step.effect.get("trim") for step in plan.steps
+    )
 
 
 def _told(applied: Applied, made: Plan, context: CommandContext) -> int:

@@ -12,8 +12,8 @@ import typer
 from emq_ops.audit.doctor import KINDS, Diagnosis, Finding, Mended, kinds_named
 from emq_ops.audit.doctor.consult import consult, treat
 from emq_ops.audit.doctor.mend import may_mend
+from emq_ops.cli.asking import ask
 from emq_ops.cli.context import CommandContext
-from emq_ops.cli.deploying import ask
 from emq_ops.cli.doctor_foundations import foundations_of, state_of
 from emq_ops.cli.exits import EXIT_CHANGES, EXIT_UNREACHABLE
 from emq_ops.cli.options import new_app
@@ -101,7 +101,7 @@ def doctor(
         if context.output == "json":  # one document: what was found, and what became of it
             for row in map(as_row, mendable):
                 say(f"{row['queue']} {row['kind']} {row['subject']}: {row['mending']}")
-        if not _agreed(len(mendable), yes, asked):
+        if not _agreed(context, len(mendable), yes, asked):
             if context.output == "json":
                 emit_one(document, "json")
             say("emq-ops: nothing was changed")
@@ -146,9 +146,9 @@ def _code(diagnosis: Diagnosis) -> int:
     return EXIT_UNREACHABLE if diagnosis.unjudged else 0
 
 
-def _agreed(count: int, yes: bool, also: frozenset[str]) -> bool:
+def _agreed(context: CommandContext, count: int, yes: bool, also: frozenset[str]) -> bool:
     """Whether to mend. Where no terminal is there to ask, ``--fix`` itself says so of what is safe; not of more."""
-    return ask(f"Mend {count}?", yes or (not also and not sys.stdin.isatty()))
+    return ask(context, f"Mend {count}?", yes or (not also and not sys.stdin.isatty()))
 
 
 def _only(diagnosis: Diagnosis, kinds: frozenset[str]) -> Diagnosis:

@@ -6,11 +6,14 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from emq_ops.protocol.errors import BadInputError
+
+if TYPE_CHECKING:
+    from emq_ops.config.contexts import Context
 
 OUTPUTS = ("table", "json", "jsonl", "csv")
 
@@ -43,6 +46,10 @@ class GlobalOptions:
     """Whether `allow_env` adds to what is confined elsewhere, and confines nothing by itself."""
     output: str = "table"
     quiet: bool = False
+    context: str | None = None
+    confirm: str | None = None
+    chosen: tuple[str, Context] | None = None
+    """The context that says where everything is, with its name."""
 
     def config_files(self) -> list[Path]:
         """Returns the config files to read, lowest first: those given, else ``config.yaml`` here if it exists, else
@@ -99,6 +106,12 @@ def _accept(
     global_allow_include: Annotated[
         list[str] | None,
         _option("Files may be included from there, too.", "DIR", "allow_include", "--allow-include"),
+    ] = None,
+    global_context: Annotated[
+        str | None, _option("A context by its name; `-`: none.", "NAME", "context", "--context")
+    ] = None,
+    global_confirm: Annotated[
+        str | None, _option("What is removed, is removed there: the target's name.", "NAME", "confirm", "--confirm")
     ] = None,
     global_output: Annotated[str | None, _option("table, json, jsonl or csv.", "FORM", "output", "--output")] = None,
 ) -> None:

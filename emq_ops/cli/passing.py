@@ -9,6 +9,7 @@ from typing import Any
 
 import typer
 
+from emq_ops.cli.asking import require
 from emq_ops.cli.context import CommandContext
 from emq_ops.cli.exits import EXIT_ERROR
 from emq_ops.cli.output import say
@@ -47,6 +48,8 @@ def run_by_hand(context: CommandContext, what: Pass, order: Order, *, timeout: s
     queue, kind = order.queue, _KINDS.get(what.name, what.name)
     if what.needs_stores(order.policy) and context.wiring.archive_local is None:
         raise BadInputError("no archive is configured", fix="--local and --remote, or `archive:` in the config")
+    if what.protected == "refused" and not dry_run:
+        require(context, f"Remove what {what.name} of {queue} lets go?")
     with bounded(timeout), context.server(what.name) as server, contextlib.ExitStack() as stack:
         stores = stack.enter_context(context.stores(look=dry_run))
         services = Services(server, None, stores, context.windows)

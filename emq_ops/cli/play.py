@@ -9,11 +9,12 @@ import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import typer
 
 from emq_ops.audit.suspects import suspect
+from emq_ops.cli.asking import ask, target_of
 from emq_ops.cli.audit_parts import archive_of
 from emq_ops.cli.context import CommandContext
 from emq_ops.cli.exits import EXIT_BAD_INPUT, EXIT_CHANGES, EXIT_ERROR, EXIT_INTERRUPTED, EXIT_UNREACHABLE
@@ -38,6 +39,7 @@ from emq_ops.playbook.select import select
 from emq_ops.protocol.errors import BadInputError
 from emq_ops.protocol.server import Server
 
+T = TypeVar("T")
 app = new_app()
 
 _EXITS = {
@@ -151,8 +153,9 @@ def _run(
 ) -> Ended:
     view = view_of(context.output, diff=diff)
     stopping = threading.Event()
-    prompt = Prompt(stopping)
-    asks = Asks(None if yes else prompt.confirm, prompt.step if step else None)
+    prompt = Prompt(stopping, context, yes)
+    target = target_of(context)
+    asks = Asks(None if yes and not target.production else prompt.confirm, prompt.step if step else None)
     with context.server("play") as server, context.ledger() as ledger:
         ops = ops_of(context, server, ledger)
         if run is not None:
@@ -198,7 +201,8 @@ def ops_of(context: CommandContext, server: Server, ledger: Ledger) -> Ops:
 class Prompt:
     """Asks on stderr; Ctrl-C ends a question at once, and a run after the request in hand."""
 
-    def __init__(self, stopping: threading.Event) -> None:
+    def __init__(self, stopping: threading.Event, context: CommandContext, yes: bool) -> None:
+        self._context, self._yes = context, yes
         self._stopping, self._asking, self._needed = stopping, False, False
 
     def confirm(self, prediction: Confirmation) -> bool:
@@ -207,7 +211,11 @@ class Prompt:
         for queue, outcome in prediction.outcomes.items():
             if outcome.count:
                 say(f"{queue}: {name} would change {outcome.count}" + f", {outcome.removals} jobs would go for good")
-        return self._ask(f"[{prediction.task.name}] {name} on {counted(prediction.changes, 'queue')}: go on?") == "y"
+        question = f"[{prediction.task.name}] {name} on {counted(prediction.changes, 'queue')}: go on?"
+        target = target_of(self._context)
+        if target.production:
+            return self._answered(lambda: ask(self._context, question, self._yes), False)
+        return self._ask(f"[{target.name}] {question}") == "y"
 
     def step(self, task: Task, queues: Sequence[str]) -> bool | None:
         """Run this task? Raises BadInputError where nobody answers."""
@@ -216,18 +224,21 @@ class Prompt:
         return None if answer == "c" else answer == "y"
 
     def _ask(self, question: str) -> str:
+        found = self._answered(lambda: typer.prompt(question, default="n", err=True), "n")
+        return str(found).strip().lower()[:1]
+
+    def _answered(self, question: Callable[[], T], no: T) -> T:
         self._asking = True
         try:
-            found = typer.prompt(question, default="n", err=True)
+            return question()
         except typer.Abort:
             if self._stopping.is_set():
                 raise KeyboardInterrupt from None
             if self._needed:
                 raise BadInputError("nobody answers", where="--step", fix="run it in a terminal") from None
-            return "n"
+            return no
         finally:
             self._asking = False
-        return str(found).strip().lower()[:1]
 
     @contextlib.contextmanager
     def signals(self) -> Iterator[None]:

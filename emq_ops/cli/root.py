@@ -28,6 +28,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "conformance",
         "Replay recorded transitions against a server and compare replies and whole keyspaces.",
     ),
+    "context": ("contexts", "Names for servers and configs; the one in use."),
     "demo": (
         "demo.command",
         "Show it all in half a minute: workers that succeed, fail, hang and are killed, the daemon at work.",

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from emq_ops.cli.asking import ask
 from emq_ops.cli.context import CommandContext
-from emq_ops.cli.deploying import ask
 from emq_ops.cli.output import say
 from emq_ops.ledger.ledger import Ledger
 from emq_ops.ledger.ownership import Lineage
@@ -29,7 +29,7 @@ def take_over_state(context: CommandContext, state: str | None, *, yes: bool) ->
         mine = {name: token for name, (owner, token) in logs.items() if owner == state}
         was = ledger.state
         if state in named:
-            _confirm(estate, len(mine), yes)
+            _confirm(context, estate, len(mine), yes)
             floors: dict[str, int] = {}
             for (queue, _), token in mine.items():
                 floors[queue] = max(token, floors.get(queue, 0))
@@ -57,14 +57,14 @@ def _only(named: set[str], ledger: Ledger) -> str:
     return next(iter(named))
 
 
-def _confirm(estate: Estate, archives: int, yes: bool) -> None:
+def _confirm(context: CommandContext, estate: Estate, archives: int, yes: bool) -> None:
     """Names what ends, and asks."""
     names = sorted(estate.leases)
     some = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
     what = f"{len(names)} queues ({some})" if names else "no queue"
     holder = f", last held by {estate.holder}" if estate.holder else ""
     say(f"emq-ops: this ends the database of state {estate.state}{holder}: {what}, {archives} archives")
-    if not ask("Take all of it over, for good?", yes):
+    if not ask(context, "Take all of it over, for good?", yes):
         raise BadInputError("nothing was taken over")
 
 

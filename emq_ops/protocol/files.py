@@ -11,13 +11,25 @@ import os
 import pathlib
 import stat
 import tempfile
-from collections.abc import Iterator
-from typing import IO
+from collections.abc import Iterator, Mapping
+from typing import IO, Literal
 
 from emq_ops.protocol.errors import BadInputError, one_line
 
 Path = str | os.PathLike[str]
 _group: list[int] = []
+
+
+_KINDS = {"config": ("XDG_CONFIG_HOME", ".config"), "cache": ("XDG_CACHE_HOME", ".cache")}
+
+
+def user_file(env: Mapping[str, str], name: str, kind: Literal["config", "cache"] = "config") -> str:
+    """The path of a file that is of one user, and of no server: in the folder of settings, or of what may be lost."""
+    variable, usual = _KINDS[kind]
+    folder = env.get(variable) or ""
+    if not os.path.isabs(folder):
+        folder = os.path.join(env.get("HOME") or os.path.expanduser("~"), usual)
+    return os.path.join(folder, "emq-ops", name)
 
 
 def share_with(group: str | None) -> None:
