@@ -1,7 +1,6 @@
 -- Add a log line to a job, keeping the last lines.
 -- KEYS: row, logs        ARGV: line, keep (0 = all)
 -- Replies: how many lines there are now; -1 no row.
--- Flags: per-job
 --#include lib/check.lua
 if not expect(KEYS[1], 'hash') then return -1 end
 expect(KEYS[2], 'list')

@@ -2,7 +2,6 @@
 -- KEYS: pending, active        ARGV: base, lease ms, how many, gate ("gate" or ""), flow children ("refuse" or "")
 -- Replies: a list of {id, payload, token, "", when (ms)}, empty where there is nothing or the queue is paused; EMQRATE;
 --          EMQDATA. A member that can't be claimed is set aside (lib/aside), and the next one is taken.
--- Flags: per-job
 --#include lib/gate.lua
 --#include lib/aside.lua
 local base, lease, count, gate, flows = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4], ARGV[5]

@@ -3,7 +3,6 @@
 -- Replies: a list of {id, payload, token, group, when (ms)}; empty where there is nothing (an empty lane found on the ring is
 -- taken off it), or the queue is paused; EMQRATE; EMQDATA. A job that can't be claimed is set aside (lib/aside), and
 --          the next one of its lane is taken.
--- Flags: per-job
 --#include lib/gate.lua
 --#include lib/lanes.lua
 --#include lib/aside.lua

@@ -4,7 +4,6 @@
 --       record's names and values]]
 -- Replies: 1; 0 no row; EMQSTALE wrong token; EMQSTATE it has a flow parent (to settle with it is its own worker's part).
 --          With a stream, the record is added with it, or neither happens: EMQDATA, NOPERM.
--- Flags: per-job
 --#include lib/leave.lua
 --#include lib/record.lua
 local base, id, row, stream = ARGV[1], ARGV[2], KEYS[2], KEYS[4]

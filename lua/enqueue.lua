@@ -1,7 +1,6 @@
 -- Enqueue a flat job.
 -- KEYS: row, pending        ARGV: id, payload
 -- Replies: 1 admitted; 0 the row exists, nothing changed; EMQKIND not a JOB id.
--- Flags: per-job
 --#include lib/check.lua
 expect_job(ARGV[1])
 if redis.call('EXISTS', KEYS[1]) == 1 then return 0 end

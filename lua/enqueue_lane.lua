@@ -1,7 +1,6 @@
 -- Enqueue a grouped job into its lane.
 -- KEYS: row, lane        ARGV: base, id, payload, group
 -- Replies: 1 admitted; 0 the row exists, nothing changed; EMQKIND not a JOB or GRP id.
--- Flags: per-job
 --#include lib/lanes.lua
 local base, id, group = ARGV[1], ARGV[2], ARGV[4]
 expect_job(id)

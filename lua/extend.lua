@@ -1,7 +1,6 @@
 -- Extend one lease.
 -- KEYS: active, row        ARGV: id, token, lease ms
 -- Replies: 1; -1 no row; EMQSTALE wrong token; -3 not in active (a reaped lease is not revived).
--- Flags: per-job
 --#include lib/check.lua
 local id = ARGV[1]
 if not expect(KEYS[2], 'hash') then return -1 end

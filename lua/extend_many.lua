@@ -1,7 +1,6 @@
 -- Extend many leases by one clock read, as the reference does: without a look at membership. A lease keeper uses `keep`.
 -- KEYS: active        ARGV: base, lease ms, then id, token pairs
 -- Replies: the ids that were not extended, in order.
--- Flags: per-job
 --#include lib/check.lua
 local base = ARGV[1]
 expect(KEYS[1], 'zset')

@@ -5,7 +5,6 @@
 -- Replies: {now, pending, active, schedule, dead, completed, failed, paused (0/1), waiting in lanes, how many of the
 --          other keys exist, lapsed, overdue, first pending id, first deadline, first due ("" each where there is none),
 --          end of the lease ("" none), then the length of each stream}. EMQDATA.
--- Flags: per-job
 --#include lib/check.lua
 local base, now = ARGV[1], now_ms()
 local kinds = {

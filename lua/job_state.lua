@@ -1,7 +1,6 @@
 -- Where a job is. Changes nothing.
 -- KEYS: row        ARGV: base, id
 -- Replies: pending, active, scheduled, dead, awaiting_children, unknown (a row in no set) or absent.
--- Flags: per-job
 --#include lib/check.lua
 local base, id = ARGV[1], ARGV[2]
 local row = expect(KEYS[1], 'hash')

@@ -2,7 +2,6 @@
 -- KEYS: active        ARGV: base, lease ms, then id, token pairs
 -- Replies: the ids whose lease is gone, in order. One that left active is never put back, and a longer lease (a handler's
 --          own checkpoint) is never shortened.
--- Flags: per-job
 --#include lib/check.lua
 local base, lease = ARGV[1], tonumber(ARGV[2])
 expect(KEYS[1], 'zset')

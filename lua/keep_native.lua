@@ -2,7 +2,6 @@
 -- KEYS: active        ARGV: base, lease ms, then id, token pairs
 -- Replies: the ids whose lease is gone, in order. A longer lease is never shortened. Whatever else the module refuses is
 --          refused here, before anything is written.
--- Flags: per-job
 --#include lib/check.lua
 local base, lease = ARGV[1], ARGV[2]
 expect(KEYS[1], 'zset')

@@ -2,7 +2,6 @@
 -- The lease of a queue as it stands.
 -- KEYS: lease
 -- Replies: {now, fields}: name, value ... ("" where absent). EMQDATA.
--- Flags: per-job
 --#include lib/fence.lua
 local lease, now, fields = read_lease(KEYS[1]), now_ms(), {}
 for _, name in ipairs(LEASE_FIELDS) do

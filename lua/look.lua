@@ -4,7 +4,6 @@
 -- ARGV: none
 -- Replies: {run id, replication id, 1 if this node was promoted, uptime (whole seconds), now, lease token ("" none),
 --           lease state, due, active, dead, completed, failed, unrecorded (0/1), earliest deadline ("" none)}. EMQDATA.
--- Flags: per-job
 --#include lib/fence.lua
 for i, kind in ipairs({ 'hash', 'list', 'zset', 'zset', 'hash', 'hash' }) do expect(KEYS[i], kind) end
 local server, replication = redis.call('INFO', 'server'), redis.call('INFO', 'replication')

@@ -2,7 +2,6 @@
 -- How many scheduled jobs are due, and the first of them.
 -- KEYS: schedule        ARGV: how many ids (0 without)
 -- Replies: {due, ids ...}; EMQDATA.
--- Flags: per-job
 --#include lib/check.lua
 expect(KEYS[1], 'zset')
 local now = now_ms()

@@ -2,7 +2,6 @@
 -- KEYS: repeat, repeat:<name>, row, pending        ARGV: name, id of the fresh job
 -- Replies: the next instant (unix ms); 0 not due, or somebody else advanced it; -1 no such repeatable; EMQKIND.
 -- Occurrences that were missed altogether are not made up for.
--- Flags: per-job
 --#include lib/check.lua
 expect_job(ARGV[2])
 expect(KEYS[1], 'zset')

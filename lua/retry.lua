@@ -4,7 +4,6 @@
 --       dead set) or "" [, node, then the record's names and values]]
 -- Replies: "scheduled" or "dead"; EMQSTALE wrong token or no row; EMQSTATE it has a flow parent and would die.
 --          With a stream, a job that dies gets its record with it, or neither happens: EMQDATA, NOPERM.
--- Flags: per-job
 --#include lib/leave.lua
 --#include lib/record.lua
 local base, id, row, stream = ARGV[1], ARGV[2], KEYS[2], KEYS[6]

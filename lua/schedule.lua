@@ -1,7 +1,6 @@
 -- Schedule a job, flat or grouped, for an instant or after a delay of the server's clock.
 -- KEYS: row, schedule        ARGV: id, payload, group or "", run at (unix ms) or "", delay ms or ""
 -- Replies: 1 admitted; 0 the row exists, nothing changed; EMQKIND not a JOB or GRP id.
--- Flags: per-job
 --#include lib/check.lua
 local id, group = ARGV[1], ARGV[3]
 expect_job(id)

@@ -1,7 +1,6 @@
 -- Set a job's progress and publish it.
 -- KEYS: row        ARGV: id, progress, events channel
 -- Replies: 1; -1 no row. A missing right on the channel is refused before the row is written.
--- Flags: per-job
 --#include lib/check.lua
 if not expect(KEYS[1], 'hash') then return -1 end
 local event = cjson.encode({ event = 'progress', job = ARGV[1], progress = ARGV[2] })

@@ -25,8 +25,8 @@ _TEXTS = (str, bytes)
 @dataclass(slots=True)
 class Call:
     """One command. `keys`: those that it names, or one of the slot where it belongs; empty: any node will do.
-    `script`: of a transition; its `words` hold the SHA. `proof`: of a script that `proves`, its last word: how the
-    slot's node stood when all of the slot was known to lie there; empty: unknown; None: none is asked for."""
+    `script`: of a transition; its `words` hold the SHA. `proof`: a Cluster's script's last word: how the slot's
+    node stood when all of the slot was known to lie there; empty: unknown; None: none is asked for."""
 
     words: tuple[Arg, ...]
     keys: Sequence[str | bytes] = ()
@@ -51,7 +51,7 @@ class Call:
             return Call((verb, script.sha, str(len(keys)), *keys, *args), keys, script)
         script, keys = scripts.in_cluster(script), (*keys, *absent_keys(keys[0]))
         words = (verb, script.sha, str(len(keys)), *keys, *args)
-        return Call(words, keys, script, proof=b"" if script.proves else None)
+        return Call(words, keys, script, proof=None if script.one_key else b"")
 
     @property
     def slot(self) -> int | None:
