@@ -42,8 +42,8 @@ class Script:
 
     @property
     def one_key(self) -> bool:
-        """Whether it is right wherever its key's slot is on its way. Of every other, a Cluster's node proves in the same
-        step that no slot of its own began or ceased to move since it was asked."""
+        """Whether it is right wherever its key's slot is on its way. Of every other, a Cluster's node proves in the
+        same step that no slot of its own began or ceased to move since it was asked."""
         return "one-key" in self.flags
 
 

@@ -234,8 +234,8 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 @pytest.fixture
 def given_up(half: Half, patient: Server, clock: list[float]) -> Iterator[Callable[[], list[Server]]]:
-    """Splits the slot and gives the move up, with keys on both sides; returns a server for each door. Each knew the slot
-    as whole, and nobody looks again meanwhile."""
+    """Splits the slot and gives the move up, with keys on both sides; returns a server for each door. Each knew the
+    slot as whole, and nobody looks again meanwhile."""
     with contextlib.ExitStack() as stack:
         servers = [stack.enter_context(connect(half.cluster.url, HASTY)) for _ in range(len(DOORS))]
 
