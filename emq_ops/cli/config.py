@@ -10,7 +10,7 @@ import typer
 from emq_ops.cli.context import CommandContext
 from emq_ops.cli.options import new_app
 from emq_ops.cli.output import emit_one, say
-from emq_ops.config.effective import Layers
+from emq_ops.config.effective import Effective, Layers
 from emq_ops.policy.words import nearest
 from emq_ops.protocol.keyspace import queue_name
 from emq_ops.syntax.errors import BUILT_IN, Position
@@ -43,8 +43,12 @@ def show(ctx: typer.Context, queue: str = typer.Argument(..., help="A queue, whe
             "json",
         )
         return
-    rows = [{"path": v.path, "value": _yaml(v.value), "from": _place(v.mark)} for v in effective.values()]
-    context.emit_rows(rows, ("path", "value", "from"))
+    context.emit_rows(value_rows(effective), ("path", "value", "from"))
+
+
+def value_rows(effective: Effective) -> list[dict[str, Any]]:
+    """What holds for a queue, a row a value, each with the place that says it."""
+    return [{"path": v.path, "value": _yaml(v.value), "from": _place(v.mark)} for v in effective.values()]
 
 
 def _yaml(value: Any) -> Any:

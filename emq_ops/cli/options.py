@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 OUTPUTS = ("table", "json", "jsonl", "csv")
 
 QueueArg = Annotated[str, typer.Argument(help="The queue.", metavar="QUEUE")]
+QueuesArg = Annotated[list[str], typer.Argument(help="Queues or globs.", metavar="QUEUE")]
+SomeQueues = Annotated[list[str] | None, typer.Argument(help="Queues or globs; all without.", metavar="QUEUE")]
 StreamArg = Annotated[
     str, typer.Argument(help="The stream; 'dead' for dead jobs, 'stream:dead' for a stream of that name.")
 ]

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from emq_ops.cli.context import CommandContext
 from emq_ops.deploy.store import revisions
 from emq_ops.ledger import holds, interruptions
+from emq_ops.overview.look import live_queues
 from emq_ops.protocol import globs
 from emq_ops.protocol.errors import BadInputError, one_line
 from emq_ops.protocol.keyspace import queue_name
@@ -39,6 +40,15 @@ def chosen(
             require_queue(context, taken[0], server, near=known)
         out.update(taken)
     return sorted(out)
+
+
+def pick(context: CommandContext, selectors: Sequence[str], server: Server) -> list[str]:
+    """As `chosen`, of the queues of the server and of the config. The server is asked which there are only where a
+    glob, or no selector, wants to know. Raises BadInputError, UnreachableError."""
+    offered = set(context.layers.literals)
+    if not selectors or any(map(globs.is_glob, selectors)):
+        offered.update(live_queues(server))
+    return chosen(context, selectors, offered, server)
 
 
 def require_queue(

@@ -49,6 +49,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "plan": ("plan", "Compare the config with what is applied and with the live server."),
     "play": ("play", "Run a playbook on queues."),
     "ps": ("ps", "Show each task: its leader, last and next run, how late, failures in a row; or the living daemons."),
+    "queue": ("queue", "See queues, stop them, let them go on, empty them."),
     "rehydrate": (
         "rehydrate",
         "Bring removed jobs back from the ledger or the archive, as they were when they were last dead.",

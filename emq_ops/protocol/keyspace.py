@@ -16,6 +16,8 @@ from emq_ops.protocol.ids import group_id, is_valid, job_id, require
 VERSION_KEY = "{emq}:version"
 EVERY_KEY = "emq:{*}:*"
 """The SCAN pattern of every queue's keys."""
+EVERY_KEY_BUT_JOBS = "emq:{*}:[^jg]*"
+"""The same without rows and lanes, which never stand alone: the server passes over them, and they do not travel."""
 EVERY_LEASE = "emq-ops:{*}:lease"
 """The SCAN pattern of every queue's lease of ours."""
 MAX_QUEUE_BYTES = 200

@@ -48,6 +48,13 @@ class RehydratePolicy(ActPolicy):
     requeue: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class PausePolicy(ActPolicy):
+    """`lane`: just this lane, by its GRP id; '' the whole queue."""
+
+    lane: str = ""
+
+
 REQUEUE = Pass(
     "requeue",
     "",
@@ -80,4 +87,22 @@ REHYDRATE = Pass(
     work="emq_ops.passes.acts.undo:RehydrateJobs",
     summary="Bring named jobs back from the ledger or the archive.",
     observes=False,
+)
+PAUSE = Pass(
+    "pause",
+    "",
+    PausePolicy,
+    work="emq_ops.passes.acts.pausing:Pause",
+    summary="Pause a queue or a lane: nothing is claimed from it until it is resumed.",
+    observes=False,
+    heeds_hold=False,  # a hold keeps passes away; whoever stops a queue in an incident must not wait for it
+)
+RESUME = Pass(
+    "resume",
+    "",
+    PausePolicy,
+    work="emq_ops.passes.acts.pausing:Resume",
+    summary="Resume a paused queue or lane.",
+    observes=False,
+    heeds_hold=False,
 )

@@ -138,7 +138,8 @@ def _run(what: Pass, work: Work, context: Context) -> PassOutcome:
     if what.observes:
         context.state = observe(server, queue)
     context.now_ms = context.state.now_ms if context.state is not None else server.now_ms(queue)
-    check_hold(context.ledger, queue, context.now_ms)
+    if what.heeds_hold:
+        check_hold(context.ledger, queue, context.now_ms)
     if context.state is not None:
         context.newest = notice(server, context.ledger, context.state, context.order.lease_ms, context.emit)
     work.run(context)

@@ -1,0 +1,114 @@
+"""``emq-ops queue show``: one queue, all that is known of it, and what to do next."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated, Any
+
+import typer
+
+from emq_ops.cli.config import value_rows
+from emq_ops.cli.context import CommandContext
+from emq_ops.cli.output import counted, emit_one, emit_rows, say
+from emq_ops.cli.queues import require_queue
+from emq_ops.overview.detail import QueueDetail, detail_of, lane_row
+from emq_ops.overview.look import QueueLook
+from emq_ops.overview.overview import QueueStanding, standings
+from emq_ops.overview.words import ago, span
+from emq_ops.protocol.keyspace import queue_name
+
+SHOWN_LANES = 10
+_RUNS = ("id", "kind", "status", "when", "by", "counts", "error")
+
+
+def show(ctx: typer.Context, queue: Annotated[str, typer.Argument(help="The queue.", metavar="QUEUE")]) -> None:
+    """Show one queue: what waits and runs, its lanes, policy, repeatables, last passes, deaths; and what to do next.
+
+    Each value of the policy stands with the line that it comes from.
+
+    Examples:
+
+      emq-ops queue show orders
+
+      emq-ops queue show orders --output json
+    """
+    context = CommandContext.of(ctx)
+    queue = queue_name(queue)
+    with context.server("queue") as server, context.ledger_if_there() as ledger:
+        require_queue(context, queue, server)
+        effective = context.layers.effective(queue)
+        [standing] = standings(
+            server,
+            [queue],
+            ledger,
+            protected={queue} if effective.protect else (),
+            streams={queue: list(effective.streams)},
+        )
+        detail = detail_of(server, standing, ledger)
+    policy = value_rows(effective)
+    if context.output != "table":
+        context.emit_one(detail.as_row() | {"policy": policy})
+        return
+    _sections(detail, standing, policy)
+
+
+def _sections(detail: QueueDetail, standing: QueueStanding, policy: list[dict[str, Any]]) -> None:
+    look = standing.look
+    if look is None:
+        say(f"emq-ops: {standing.fault}")
+    else:
+        emit_one(_facts(standing, look), "table")
+    now = look.now_ms if look is not None else 0
+    lanes = [lane_row(one) for one in detail.lanes[:SHOWN_LANES]]
+    more = len(detail.lanes) - len(lanes)
+    _part(f"lanes, by need ({more} more: emq-ops lane ls {standing.queue})" if more > 0 else "lanes, by need", lanes)
+    repeats = [
+        {"name": one.name, "every": "?" if one.every_ms is None else span(one.every_ms), "next": ago(one.next_ms, now)}
+        for one in detail.repeatables
+    ]
+    _part("repeatables", repeats)
+    _part("policy, and where each value comes from", policy)
+    _part("last passes", [_run(run.as_row(), now) for run in detail.runs], _RUNS)
+    _part("deaths of the last day", [{"cause": cause, "jobs": n} for cause, n in sorted(detail.deaths.items())])
+    for note in detail.notes:
+        say(f"note: {note}")
+    steps = detail.next_steps
+    say(f"\nwhat to do next: {counted(len(steps), 'thing')}" if steps else "\nnothing is wrong with it")
+    for step in steps:
+        say(f"  {step.text}\n    {step.fix}")
+
+
+def _part(title: str, rows: list[dict[str, Any]], columns: tuple[str, ...] = ()) -> None:
+    if rows:
+        sys.stdout.write(f"\n{title}:\n")
+        emit_rows(rows, "table", columns or tuple(rows[0]))
+
+
+def _run(row: dict[str, Any], now_ms: int) -> dict[str, Any]:
+    counts = ", ".join(f"{count} {name}" for name, count in row["counts"].items() if isinstance(count, int) and count)
+    return row | {"when": ago(row["started_ms"], now_ms), "by": row["holder"], "counts": counts}
+
+
+def _facts(standing: QueueStanding, look: QueueLook) -> dict[str, Any]:
+    now, least = look.now_ms, ">= " if look.more_lanes else ""
+    lanes = f" ({look.pending:,} flat, {least}{look.in_lanes:,} in {least}{look.lanes:,} lanes)" if look.lanes else ""
+    facts = {
+        "queue": standing.queue,
+        "state": standing.state,
+        "waiting": f"{least}{look.waiting:,}{lanes}",
+        "oldest waiting": "" if look.oldest_ms is None else f"minted {ago(look.oldest_ms, now)}",
+        "active": f"{look.active:,}" + (f" of at most {look.ceiling:,}" if look.ceiling is not None else ""),
+        "oldest lease": ""
+        if look.deadline_ms is None
+        else f"lapses {ago(look.deadline_ms, now)}"
+        if look.deadline_ms > now
+        else f"lapsed {ago(look.deadline_ms, now)}",
+        "scheduled": f"{look.scheduled:,}" + (f", the first {ago(look.due_ms, now)}" if look.due_ms else ""),
+        "dead": f"{look.dead:,}",
+        "last death": ago(standing.last_death_ms, now),
+        "ended ever": f"{look.completed:,} completed, {look.failed:,} dead",
+        "hold": "" if standing.hold is None else f"by {standing.hold.holder}, ends {ago(standing.hold.until_ms, now)}",
+        "archive lag": "" if look.lag_ms is None else span(look.lag_ms),
+        "leader": look.leader or "nobody",
+    }
+    return {name: value for name, value in facts.items() if value != ""}

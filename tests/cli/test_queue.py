@@ -1,0 +1,125 @@
+"""``emq-ops queue`` as an operator types it."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from signal import SIGINT
+
+import pytest
+
+from emq_ops.ledger.ledger import open_ledger
+from emq_ops.protocol import ids
+from emq_ops.protocol.queue import Queue
+from emq_ops.protocol.server import Server
+from emq_ops.protocol.transitions import control, reads
+from tests.passes.acts.seeding import die
+from tests.support.cli import Ran, emq
+from tests.support.passing import add
+from tests.support.valkey import Valkey
+
+CONFIG = """
+server: {{url: "{url}"}}
+state: {{url: "sqlite:///state.db"}}
+queues:
+  orders:
+    protect: true
+    stalled: {{every: 1h}}
+  mail-eu: {{stalled: {{every: 1h}}}}
+"""
+Ops = Callable[..., Ran]
+
+
+@pytest.fixture
+def ops(valkey: Valkey, server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ops:
+    """A folder with a config; three queues with work."""
+    monkeypatch.chdir(tmp_path)
+    Path("config.yaml").write_text(CONFIG.format(url=valkey.url))
+    for name, count in (("orders", 3), ("mail-us", 1), ("mail-eu", 2)):
+        q = Queue(server, name)
+        die(q)
+        add(q, count)
+    return emq
+
+
+def test_ls_sorts_chooses_and_says_what_is_wrong(ops: Ops, server: Server) -> None:
+    control.pause_queue(Queue(server, "mail-us"))
+    rows = ops("queue", "ls", "--output", "json").json
+    assert [(row["queue"], row["waiting"], row["dead"]) for row in rows] == [
+        ("mail-eu", 2, 1),
+        ("mail-us", 1, 1),
+        ("orders", 3, 1),
+    ]
+    assert [row["protected"] for row in rows] == [False, False, True]
+    table = ops("queue", "ls", "-s", "waiting")
+    assert [line.split()[0] for line in table.out.splitlines()] == ["queue", "orders", "mail-eu", "mail-us"]
+    assert "3 queues, 1 with something wrong" in table.err
+    bad = ops("queue", "ls", "--unhealthy").out.splitlines()
+    assert len(bad) == 2
+    assert bad[1].endswith("paused, and 1 jobs wait")
+    assert [row["queue"] for row in ops("queue", "ls", "mail-*", "--output", "json").json] == ["mail-eu", "mail-us"]
+    assert not Path("state.db").exists()
+    wrong = ops("queue", "ls", "-s", "waitin")
+    assert (wrong.code, "did you mean 'waiting'?" in wrong.err) == (4, True)
+
+
+def test_watch_looks_again_until_it_is_interrupted(ops: Ops, tmp_path: Path) -> None:
+    argv = [sys.executable, "-m", "emq_ops.cli.main", "queue", "ls", "--watch", "--every", "50ms", "--output", "jsonl"]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, cwd=tmp_path, text=True) as watching:
+        assert watching.stdout is not None
+        seen = [watching.stdout.readline() for _ in range(7)]
+        watching.send_signal(SIGINT)
+        assert watching.wait(20) == 0
+    assert sum('"queue":"orders"' in line for line in seen) >= 2
+
+
+def test_pause_and_resume_are_runs_that_say_how_to_go_back(ops: Ops, server: Server) -> None:
+    dry = ops("queue", "pause", "mail-*", "--dry-run")
+    assert "mail-eu: would be paused (2 wait); nothing was changed" in dry.err
+    assert not Path("state.db").exists()
+    assert ops("hold", "orders", "--for", "1h").code == 0  # keeps passes away, not whoever stops the queue
+    ran = ops("queue", "pause", "orders", "mail-*", "--why", "incident 7")
+    assert ran.code == 0, ran.err
+    assert re.search(r"orders: paused; 3 wait \(run RUN\w{11}; back: emq-ops queue resume orders\)", ran.err)
+    assert all(reads.is_paused(Queue(server, name)) for name in ("orders", "mail-us", "mail-eu"))
+    again = ops("queue", "pause", "orders")
+    assert (again.code, "paused already; nothing was changed" in again.err) == (0, True)
+    rows = ops("runs", "ls", "--kind", "pause", "--output", "json").json
+    assert [row["queue"] for row in rows] == ["orders", "mail-us", "mail-eu"]
+    assert {row["policy"]["why"] for row in rows} == {"incident 7"}
+    assert ops("queue", "resume", "orders", "--output", "json").json[0]["was"] is True
+    assert not reads.is_paused(Queue(server, "orders"))
+    assert ops("queue", "pause").code == 4
+
+
+def test_show_tells_all_and_what_to_do_next(ops: Ops, server: Server) -> None:
+    q, lane = Queue(server, "orders"), ids.mint("GRP")
+    add(q, 2, group=lane)
+    control.pause_lane(q, lane)
+    control.pause_queue(q)
+    server.write("ZADD", q.keys.repeat, server.now_ms("orders") - 600_000, "nightly")
+    server.write("HSET", q.keys.repeatable("nightly"), "every_ms", "60000", "template", "x")
+    open_ledger("sqlite:///state.db").close()
+    assert ops("sweep", "orders").code == 0
+    ran = ops("queue", "show", "orders")
+    assert ran.code == 0, ran.err
+    for text in (
+        r"waiting +5 \(3 flat, 2 in 1 lanes\)",
+        rf"{lane} +2 ",
+        r"nightly +1 min +10 min ago",
+        r"stalled.every +1h +config.yaml:7",
+        r"RUN\w{11} +sweep +done",
+    ):
+        assert re.search(text, ran.out), text
+    assert "emq-ops queue resume orders" in ran.err
+    assert f"emq-ops lane resume orders {lane}" in ran.err
+    assert "nobody pumps this queue" in ran.err
+    told = ops("queue", "show", "orders", "--output", "json").json
+    assert [one["kind"] for one in told["next"]] == ["repeatable_overdue", "paused", "dying", "paused_lane"]
+    assert told["lanes"] == [
+        {"lane": lane, "waiting": 2, "in_flight": 0, "limit": None, "paused": True, "on_ring": False}
+    ]
+    assert ops("queue", "show", "ordres").code == 4
