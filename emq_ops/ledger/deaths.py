@@ -143,17 +143,25 @@ def record(connection: Connection, queue: str, seen: Sequence[Death]) -> int:
 
 def _seen_to_the_end(connection: Connection, queue: str, fresh: Sequence[Death]) -> dict[str, int]:
     """Those of which somebody else has seen the death and its end already, before our pass that killed them could say
-    so (its ledger was away): the job and its closed row. An earlier death of the same job was seen before the lease
-    that lapsed now."""
+    so (its ledger was away): the job and its closed row. An earlier death of the same job was seen, and was over,
+    before the lease that lapsed now. Who finds a death dates it by when he began to look: its end is looked at too."""
     killed = {death.job: death for death in fresh if death.killed_by is not None and death.deadline_ms is not None}
     found: dict[str, int] = {}
     for page in pages(list(killed)):
-        columns = (deaths.c.job, deaths.c.id, deaths.c.attempts, deaths.c.stalls, deaths.c.first_seen_ms)
+        columns = (
+            deaths.c.job,
+            deaths.c.id,
+            deaths.c.attempts,
+            deaths.c.stalls,
+            deaths.c.first_seen_ms,
+            deaths.c.gone_ms,
+        )
         closed = (deaths.c.gone_ms.is_not(None), deaths.c.killed_by.is_(None))
         wanted = select(*columns).where(deaths.c.queue == queue, deaths.c.job.in_(page), *closed)
-        for job, number, attempts, stalls, seen_ms in connection.execute(wanted):
+        for job, number, attempts, stalls, seen_ms, gone_ms in connection.execute(wanted):
             death = killed[job]
-            if (attempts, stalls) == (death.attempts, death.stalls) and seen_ms >= (death.deadline_ms or 0):
+            since = seen_ms >= (death.deadline_ms or 0) or gone_ms >= death.first_seen_ms
+            if since and (attempts, stalls) == (death.attempts, death.stalls):
                 found[job] = number
     return found
 

@@ -100,7 +100,7 @@ def join_repeats(connection: Connection, run: str) -> None:
     """Makes `run`, which did nothing, one row with the last one of the same queue and pass that ended in the same way
     for the same reason (numbers in it apart), if none did anything in between."""
     mine = _RUNS.first(connection, _RUNS.select.where(runs.c.id == run))
-    if mine is None:
+    if mine is None or set(mine.counts) - {TIMES}:
         return
     before = _RUNS.select.where(runs.c.queue == mine.queue, runs.c.kind == mine.kind, runs.c.id < run)
     for row in _RUNS.all(connection, before.order_by(runs.c.id.desc()).limit(_LOOK_BACK)):
@@ -160,11 +160,23 @@ class PendingRuns:
 def finish(
     connection: Connection, run: str, status: str, *, counts: dict[str, Any] | None = None, error: str | None = None
 ) -> None:
-    """Records how a pass ended. `counts` None leaves those that its slices added up."""
+    """Records how a pass ended. `counts` None leaves those that its slices added up; otherwise none of those gets less:
+    the reply to the last slice's commit may have been lost."""
     values: dict[str, Any] = {"status": status, "ended_ms": host_ms(), "error": error}
     if counts is not None:
-        values["counts"] = json.dumps(counts)
+        values["counts"] = json.dumps({**counts, **_more(_of_slices(connection, run), counts)})
     connection.execute(update(runs).where(runs.c.id == run).values(values))
+
+
+def _of_slices(connection: Connection, run: str) -> dict[str, Any]:
+    """What the slices of a run added up; empty where it has none."""
+    row = connection.execute(select(runs.c.slices, runs.c.counts).where(runs.c.id == run).with_for_update()).first()
+    return {} if row is None or not row.slices else json.loads(row.counts)
+
+
+def _more(some: Mapping[str, Any], than: Mapping[str, Any]) -> dict[str, Any]:
+    """Those numbers that are higher here."""
+    return {name: n for name, n in some.items() if isinstance(n, int) and n > (than.get(name) or 0)}
 
 
 def add_slice(connection: Connection, run: str, number: int, counts: dict[str, int]) -> bool:
@@ -198,6 +210,12 @@ def at_least(connection: Connection, run: str, name: str, count: int) -> None:
     counts = json.loads(row.counts) if row is not None else {}
     if row is not None and counts.get(name, 0) < count:
         connection.execute(update(runs).where(runs.c.id == run).values(counts=json.dumps({**counts, name: count})))
+
+
+def may_run(connection: Connection, run: str, token: int) -> bool:
+    """Whether a run was begun under the lease of this token, or a later one, and its end is not recorded."""
+    wanted = select(runs.c.id).where(runs.c.id == run, runs.c.status == RUNNING, runs.c.token >= token)
+    return connection.execute(wanted).first() is not None
 
 
 def adopt(connection: Connection, run: str, kind: str, queue: str) -> None:

@@ -38,11 +38,27 @@ def test_a_slice_is_added_to_its_run_once(ledger: Ledger) -> None:
     assert found.status == "running"
 
 
-def test_a_death_that_was_seen_and_ended_before_its_pass_could_record_it_is_one_death(ledger: Ledger) -> None:
+def test_a_run_that_ends_in_a_fault_has_what_its_slices_added_up(ledger: Ledger) -> None:
+    """The reply to the last slice's commit was lost: the pass knows of less."""
+    error, ended = "no answer from 127.0.0.1:5432", []
+    for counts, slices in [(None, 0), (None, 1), ({"dead": 2, "found_dead": 1}, 2)]:
+        ended.append(runs.start(ledger, "sweep", "mail", holder="me", token=3))
+        with ledger.write() as connection:
+            for number in range(slices):
+                assert runs.add_slice(connection, ended[-1], number + 1, {"dead": 2})
+            runs.finish(connection, ended[-1], runs.FAILED, counts=counts, error=error)
+            runs.join_repeats(connection, ended[-1])
+    assert [runs.get(ledger, run).counts for run in ended] == [{}, {"dead": 2}, {"dead": 4, "found_dead": 1}]
+
+
+@pytest.mark.parametrize("seen_ms", [NOW, NOW - 100], ids=["in time", "by one who began to look before"])
+def test_a_death_that_was_seen_and_ended_before_its_pass_could_record_it_is_one_death(
+    ledger: Ledger, seen_ms: int
+) -> None:
     killed = death("J1", killed_by="RUN1", deadline_ms=NOW - 5, cause="stalled", first_seen_ms=NOW - 3)
     again = death("J1", killed_by="RUN2", deadline_ms=NOW + 50, cause="stalled", first_seen_ms=NOW + 60)
     with ledger.write() as connection:
-        deaths.record(connection, "mail", [death("J1")])  # a trim finds it, and takes it
+        deaths.record(connection, "mail", [death("J1", first_seen_ms=seen_ms)])  # a trim finds it, and takes it
         deaths.close(connection, "mail", ["J1"], deaths.TRIMMED, NOW + 1, "RUN0")
         assert deaths.record(connection, "mail", [killed]) == 0  # the sweep's ledger was away until now
         assert deaths.record(connection, "mail", [again]) == 1  # brought back, and killed once more

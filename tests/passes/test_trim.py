@@ -10,18 +10,19 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import update
 
-from emq_ops.ledger import deaths, schema
+from emq_ops.ledger import deaths, runs, schema
 from emq_ops.ledger.ledger import Ledger
 from emq_ops.ledger.victims import noted
 from emq_ops.passes.events import Event
 from emq_ops.passes.trim.predict import predict_trim
-from emq_ops.policy.models import DeadPolicy
+from emq_ops.policy.models import DeadPolicy, StalledPolicy
+from emq_ops.protocol.errors import UnreachableError
 from emq_ops.protocol.ids import min_id, mint
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import Server
 from emq_ops.protocol.transitions import jobs
 from tests.support.keyspace import dump, load_live
-from tests.support.passing import dead_of, kill_row, swept, trimmed
+from tests.support.passing import dead_of, kill_row, leading, sweep, swept, trim, trimmed
 from tests.support.valkey import Valkey
 
 
@@ -191,6 +192,29 @@ def dead_again(mail: Queue, job: str) -> None:
 
 def stalled_again(mail: Queue, job: str) -> None:
     mail.server.write("HSET", mail.keys.row(job), "stalled", 1)
+
+
+def test_a_sweep_beside_a_trim_does_not_take_its_work_for_others(server: Server, ledger: Ledger, mail: Queue) -> None:
+    """The sweep looks at the dead set while the trim is at work, and then the trim can't say what it did."""
+    kill_row(mail, 6)
+    trims: list[str] = []
+
+    def interfere(event: Event) -> None:
+        if event.name == "slice_trimmed":
+            trims.append(event.run)
+            if len(trims) == 1:  # the first four are gone
+                sweep(server, "mail", StalledPolicy(), ledger, fence)
+            elif len(trims) == 5:  # and so are the others
+                raise UnreachableError("the ledger is away")
+
+    with leading(server, ledger, "mail") as fence:
+        with pytest.raises(UnreachableError):
+            trim(server, "mail", DeadPolicy(keep=0, slice=1), ledger, fence, emit=interfere)
+        trim(server, "mail", DeadPolicy(keep=0), ledger, fence)
+    assert {(d.gone_how, d.gone_by) for d in deaths.iterate(ledger)} == {("trimmed", trims[0])}
+    assert runs.get(ledger, trims[0]).counts["removed"] == 6
+    with ledger.read() as connection:
+        assert noted(connection, "mail") is None
 
 
 def removed_by_others(mail: Queue, job: str) -> None:

@@ -85,17 +85,20 @@ def reconcile(context: Context, now_ms: int, budget: TimeBudget | None = None) -
     if known != found.dead - len(found.malformed) - found.completed:
         _forget(context, now_ms, found)
     with ledger.write() as connection:
-        _settle_listing(connection, context.queue)
+        _settle_listing(connection, context)
     return found
 
 
-def _settle_listing(connection: Connection, queue: str) -> None:
-    """What a trim that did not end had removed is known now, and is its own, whoever found it."""
+def _settle_listing(connection: Connection, context: Context) -> None:
+    """What a trim that did not end had removed is known now, and is its own, whoever found it. One that may still be at
+    work beside us needs its note to the end."""
+    queue, token = context.queue, 0 if context.fence is None else context.fence.token
     listing = victims.noted(connection, queue)
     if listing is not None:
         removed = deaths.count_gone(connection, listing.run, queue=queue, how=deaths.TRIMMED)
         runs.at_least(connection, listing.run, "removed", removed)
-        victims.forget(connection, queue)
+        if not runs.may_run(connection, listing.run, token):
+            victims.forget(connection, queue)
 
 
 def identities(server: Server, keys: Keys, jobs: Sequence[str]) -> tuple[dict[str, tuple[int, int]], list[str]]:
