@@ -246,6 +246,8 @@ class Daemon:
     def _mind_the_clock(self) -> None:
         if step := self.timers.mind_the_clock():
             self.emit(ClockStepped("*", seconds=round(step, 3)))
+            self.book.moved(self.timers.times())
+            self._flush()
 
     def _beat(self) -> None:
         facts: dict[str, Any] = {"waiting": self.dispatcher.waiting, "running": self.dispatcher.running}

@@ -89,6 +89,15 @@ class ProgressBook:
             mark.see_to(clock.ms_of(cue.instant), clock.now_ms())
             self._dirty.add(cue.task.key)
 
+    def moved(self, times: dict[tuple[str, str], tuple[datetime, datetime]]) -> None:
+        """The wall was stepped, and the timetable with it: of each task, the last instant seen to and the next."""
+        with self._lock:
+            for key in times.keys() & self._marks.keys():
+                base, fires = times[key]
+                mark = self._marks[key]
+                mark.due_ms, mark.next_ms = min(clock.ms_of(base), clock.now_ms()), clock.ms_of(fires)
+                self._dirty.add(key)
+
     def flush(self, next_ms: dict[tuple[str, str], int] | None = None) -> None:
         """Writes what is new. `next_ms`: when each task is due next. Raises what the ledger raises; nothing is lost
         then, the next flush has it."""

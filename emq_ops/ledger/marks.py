@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from sqlalchemy import delete
+from sqlalchemy import Connection, delete
 
 from emq_ops.database.records import AsRow, Records
 from emq_ops.database.statements import insert, upsert
@@ -18,6 +18,9 @@ ALIVE_MS = 30_000
 
 AHEAD_MS = 60_000
 """An instant so far to come was written by a host whose clock was wrong, and says nothing of now."""
+
+
+_INSTANTS = ("due_ms", "next_ms", "started_ms", "ended_ms")
 
 
 @dataclass(slots=True)
@@ -43,6 +46,13 @@ class TaskProgress(AsRow):
     def see_to(self, instant_ms: int, now_ms: int) -> None:
         """Runs up to this instant are accounted for."""
         self.due_ms = instant_ms if self.due_ms > now_ms + AHEAD_MS else max(self.due_ms, instant_ms)
+
+    def shift(self, by_ms: int) -> TaskProgress:
+        """The same by a clock that is so far ahead."""
+        if not by_ms:
+            return self
+        later = {name: at + by_ms for name in _INSTANTS if (at := getattr(self, name)) is not None}
+        return replace(self, **later)
 
     def trust(self, now_ms: int) -> None:
         """Takes back what a clock wrote that was ahead of now: whatever was due until now is seen to, and no more."""
@@ -72,7 +82,8 @@ _DAEMONS = Records(daemons, Living, packed=["facts"])
 def load(ledger: Ledger) -> dict[tuple[str, str], TaskProgress]:
     """The progress of every task, by queue and task."""
     with ledger.read() as connection:
-        found = _PROGRESS.all(connection, _PROGRESS.select)
+        ahead = _ahead_ms(connection)
+        found = [one.shift(ahead) for one in _PROGRESS.all(connection, _PROGRESS.select)]
     now = host_ms()
     for one in found:
         one.trust(now)
@@ -83,16 +94,25 @@ def save(ledger: Ledger, tasks: Iterable[TaskProgress]) -> None:
     """Writes the progress of tasks in one transaction. An older instant never replaces a newer one, unless
     that one is of a clock that was ahead."""
     # In one order everywhere: two daemons must not wait for one another.
-    rows = [_PROGRESS.values(task) for task in sorted(tasks, key=lambda task: (task.queue, task.task))]
-    if not rows:
+    ordered = sorted(tasks, key=lambda task: (task.queue, task.task))
+    if not ordered:
         return
     with ledger.write() as connection:
+        ahead = _ahead_ms(connection)
+        rows = [_PROGRESS.values(task.shift(-ahead)) for task in ordered]
         # One statement, compiled once, for each row: many rows in one would be compiled anew each time.
         new = insert(connection, task_marks)
         values = {c.name: new.excluded[c.name] for c in task_marks.c if c.name not in ("queue", "task")}
         keys = [task_marks.c.queue, task_marks.c.task]
-        newer = (new.excluded.due_ms >= task_marks.c.due_ms) | (task_marks.c.due_ms > host_ms() + AHEAD_MS)
+        newer = (new.excluded.due_ms >= task_marks.c.due_ms) | (task_marks.c.due_ms > clock_ms(connection) + AHEAD_MS)
         connection.execute(new.on_conflict_do_update(index_elements=keys, set_=values, where=newer), rows)
+
+
+def _ahead_ms(connection: Connection) -> int:
+    """By how much this host's clock is ahead of the one that all hosts share; 0 where they go together, so that a cron
+    line's instant stays the same on all."""
+    ahead = host_ms() - clock_ms(connection)
+    return ahead if abs(ahead) > AHEAD_MS else 0
 
 
 def forget(ledger: Ledger, gone: Sequence[tuple[str, str]]) -> None:

@@ -66,9 +66,11 @@ class Site:
         """A command's JSON."""
         return self.run(*words, "--output", "json", code=code).json
 
-    def up(self, *words: str, ready: bool = True, verbose: bool = True) -> Daemon:
-        """A daemon in the folder, ready or not yet."""
-        daemon = Daemon(self, len(self._running), (*(["--verbose"] if verbose else []), *words))
+    def up(
+        self, *words: str, ready: bool = True, verbose: bool = True, start: Callable[..., Any] = start_command
+    ) -> Daemon:
+        """A daemon in the folder, ready or not yet. `start`: on another host than this."""
+        daemon = Daemon(self, len(self._running), (*(["--verbose"] if verbose else []), *words), start)
         self._running.append(daemon)
         if ready:
             daemon.wait_ready()
@@ -83,12 +85,12 @@ class Site:
 class Daemon:
     """One ``emq-ops up`` process, `process`."""
 
-    def __init__(self, site: Site, number: int, words: tuple[str, ...]) -> None:
+    def __init__(self, site: Site, number: int, words: tuple[str, ...], start: Callable[..., Any]) -> None:
         self.ready_file = site.folder / f"ready{number}"
         self.log = site.folder / f"daemon{number}.log"
         self.log.touch()
         argv = ("up", "--log", "json", "--ready-file", str(self.ready_file), *words)
-        self.process = start_command(*argv, cwd=site.folder, out=self.log, env={**os.environ, **site.env})
+        self.process = start(*argv, cwd=site.folder, out=self.log, env={**os.environ, **site.env})
 
     def wait_ready(self) -> None:
         """Until it runs, or ended with what it said."""

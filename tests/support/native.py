@@ -11,12 +11,16 @@ from tests.support.valkey import Valkey
 SOURCE = Path(__file__).parents[1] / "native" / "emq_module.c"
 
 
-def build(folder: Path) -> Path:
-    """Compiles the module into `folder`; a warning of the compiler is a failure."""
-    target = folder / "emq_module.so"
-    flags = ["-shared", "-fPIC", "-O1", "-Wall", "-Wextra", "-Werror", "-fvisibility=hidden"]
-    subprocess.run([os.environ.get("CC", "cc"), *flags, "-o", str(target), str(SOURCE)], check=True)
+def compile_shared(source: Path, target: Path, *flags: str) -> Path:
+    """Compiles a library that a process loads; a warning of the compiler is a failure."""
+    given = ["-shared", "-fPIC", "-O1", "-Wall", "-Wextra", "-Werror", *flags]
+    subprocess.run([os.environ.get("CC", "cc"), *given, "-o", str(target), str(source)], check=True)
     return target
+
+
+def build(folder: Path) -> Path:
+    """Compiles the module into `folder`."""
+    return compile_shared(SOURCE, folder / "emq_module.so", "-fvisibility=hidden")
 
 
 def with_module(folder: Path, **config: str | int) -> Valkey:
