@@ -47,8 +47,12 @@ class Owner:
 
     @property
     def held(self) -> bool:
-        """Whether it is held: not given up, not expired, and its owner not known to be dead."""
-        return self.until_ms > self.now_ms and not self.holder.surely_dead
+        """Whether it is held: not given up, not expired, and its owner not known to be dead. An end further to come
+        than a lock lasts was written by a clock that was ahead: only an owner that is known to live holds by it."""
+        left = self.until_ms - self.now_ms
+        if left <= 0 or self.holder.surely_dead:
+            return False
+        return left <= TTL_MS or self.holder.surely_alive
 
     def __str__(self) -> str:
         return f"{self.what} ({self.holder}, since {instant(self.since_ms)}, until {instant(self.until_ms)})"
@@ -105,13 +109,13 @@ class StateLock:
         return before
 
     def assert_held(self, connection: Connection) -> None:
-        """Renews the lock inside `connection`'s transaction. Raises LockLostError where it is somebody else's, or ran
-        out: then that transaction must not write."""
-        now = clock_ms(connection)
+        """Renews the lock inside `connection`'s transaction. Raises LockLostError where somebody took or freed it: then
+        that transaction must not write. One that ran out and is nobody else's is ours: time alone takes nothing away
+        (the clock may have been set)."""
         found = connection.execute(
             update(state_lock)
-            .where(state_lock.c.name == NAME, state_lock.c.token == self._token, state_lock.c.until_ms > now)
-            .values(until_ms=now + self._ttl)
+            .where(state_lock.c.name == NAME, state_lock.c.token == self._token, state_lock.c.until_ms > 0)
+            .values(until_ms=clock_ms(connection) + self._ttl)
         )
         if found.rowcount != 1:
             raise LockLostError(

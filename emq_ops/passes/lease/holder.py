@@ -99,5 +99,10 @@ class Holder:
         # Another process may have got the number since; a zombie has none of its own any more.
         return start_of(self.pid) != self.start
 
+    @property
+    def surely_alive(self) -> bool:
+        """Whether it is a process of this machine that runs. What runs elsewhere can't be told."""
+        return self.machine == machine_id() and self.start != "" and start_of(self.pid) == self.start
+
     def __str__(self) -> str:
         return name_of(self.host, self.pid)
