@@ -8,7 +8,6 @@
 --          id of a lane, first deadline, lapsed, first due, overdue, next instant of the repeatable that is due first, its
 --          name, completed, failed, set aside, {fields of the lease}, {what is wrong with a key}, then for each stream
 --          {length, last generated id, id of the newest archived record}} ("" each where there is none).
--- Flags: per-job
 --#include lib/lanes.lua
 local base, most, now = ARGV[1], tonumber(ARGV[2]), now_ms()
 local KINDS = {
