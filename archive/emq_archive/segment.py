@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from emq_archive.checked import CheckedFile
 from emq_archive.chunk import Chunk
 from emq_archive.columns import Picker, as_evt, as_number, as_text, times_of
 from emq_archive.errors import DamagedArchiveError
@@ -20,8 +21,6 @@ from emq_archive.model import StreamId, StreamRef, show_id
 
 ROW_GROUP = 65_536
 ROW_GROUP_BYTES = 64 * 1024 * 1024
-MAX_GROUP_BYTES = 1024 * 1024 * 1024
-"""Of a row group, unpacked: one of ours has its 64 MiB, and one record more."""
 HASH_DIGITS = 16
 
 _FIELD = pa.struct([pa.field("name", pa.binary(), nullable=False), pa.field("value", pa.binary(), nullable=False)])
@@ -210,36 +209,10 @@ def write_segment(ref: StreamRef, incarnation: int, chunks: Iterable[Chunk]) -> 
 
 
 def open_segment(source: Any, key: str) -> pq.ParquetFile:
-    """A segment's reader over bytes or a file-like object. Raises DamagedArchiveError naming `key`."""
-    try:
-        file = pq.ParquetFile(source if hasattr(source, "read") else io.BytesIO(source), pre_buffer=False)
-        names = set(file.schema_arrow.names)
-    except (pa.ArrowException, OSError, ValueError) as fault:
-        raise DamagedArchiveError(
-            f"segment {key} is no readable Parquet file ({type(fault).__name__})", faults=(key,)
-        ) from fault
-    if not {"ms", "seq", "fields"} <= names:
-        raise DamagedArchiveError(f"segment {key} lacks columns", faults=(key,))
-    sizes = (file.metadata.row_group(group).total_byte_size for group in range(file.num_row_groups))
-    if max(sizes, default=0) > MAX_GROUP_BYTES:
-        what = f"segment {key} has a row group that unpacks to more than {MAX_GROUP_BYTES} bytes"
-        raise DamagedArchiveError(what, faults=(key,), fix="it is none that emq-ops wrote; look who did")
-    if not _plain(file.metadata):
-        what = f"segment {key} packs values so that they may unpack to more than it says"
-        raise DamagedArchiveError(what, faults=(key,), fix="it is none that emq-ops wrote; look who did")
-    return file
-
-
-def _plain(metadata: pq.FileMetaData) -> bool:
-    """Whether values stand in it one after the other, as we write them. By a dictionary or by shared prefixes a few
-    kilobytes say millions of long ones, and no size in the file tells."""
-    for group in map(metadata.row_group, range(metadata.num_row_groups)):
-        for column in map(group.column, range(group.num_columns)):
-            path: str = column.path_in_schema
-            values = path.startswith("fields.") and path.endswith(".value")
-            if values and not {*column.encodings} <= {"PLAIN", "RLE", "BIT_PACKED"}:
-                return False
-    return True
+    """A segment's reader over bytes or a file-like object, which hands out no column that unpacks to more than it may.
+    Raises DamagedArchiveError naming `key`."""
+    checked = CheckedFile(source if hasattr(source, "read") else io.BytesIO(source), key, SCHEMA)
+    return pq.ParquetFile(checked, metadata=checked.metadata, pre_buffer=False)
 
 
 def row_groups(file: pq.ParquetFile, key: str, only: Iterable[int] | None = None) -> Iterator[Chunk]:
@@ -256,8 +229,9 @@ def row_groups(file: pq.ParquetFile, key: str, only: Iterable[int] | None = None
 def group_range(file: pq.ParquetFile, group: int) -> tuple[StreamId, StreamId]:
     """Between which ids the records of a row group are, by its statistics."""
     meta = file.metadata.row_group(group)
-    ms = meta.column(0).statistics
-    seq = meta.column(1).statistics
+    ms, seq = meta.column(0).statistics, meta.column(1).statistics
+    if not all(stats is not None and stats.has_min_max for stats in (ms, seq)):  # none of ours; so it may hold any
+        return (0, 0), ((1 << 64) - 1, (1 << 64) - 1)
     low, high = int(ms.min), int(ms.max)
     if low == high:
         return (low, int(seq.min)), (high, int(seq.max))

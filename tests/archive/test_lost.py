@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-import io
 import json
 import os
 import shutil
@@ -12,8 +11,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from emq_archive.errors import DamagedArchiveError, ForeignStateError
@@ -24,14 +21,12 @@ from emq_archive.ports import Remote
 from emq_archive.read.archive import Archive
 from emq_archive.read.query import Query
 from emq_archive.remote import open_remote
-from emq_archive.segment import SCHEMA, open_segment
 from emq_archive.upkeep.reship import accept_loss, reship
 from emq_archive.upkeep.restore import restore
 from emq_archive.upkeep.verify import verify
 from emq_ops.protocol.errors import BadInputError, EmqError
-from tests.archive.making import REF, START_MS, add, archived, entry, plain, settled, shipper
+from tests.archive.making import REF, START_MS, add, archived, plain, settled, shipper
 
-PREFIXED = {"fields.list.element.value": "DELTA_BYTE_ARRAY"}
 """Each value tells only what it does not share with the one before."""
 
 
@@ -266,32 +261,6 @@ def test_a_segment_that_is_far_too_large_is_not_even_read(local: SqlStore, folde
     assert str(1 << 40) in fault
     with pytest.raises(DamagedArchiveError, match="completions/date="):
         shipper(local, folder).read_segment(segment)
-
-
-def test_a_segment_that_unpacks_to_far_more_is_named(
-    local: SqlStore, folder: Remote, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    add(local, [entry("1-0", "f", "x" * 3_000_000)])
-    shipper(local, folder).ship(now_ms=START_MS, force=True)
-    [segment] = Catalog(local, REF).segments()
-    assert segment.bytes < 100_000
-    monkeypatch.setattr("emq_archive.segment.MAX_GROUP_BYTES", 1_000_000)
-    [fault] = verify(local, folder, REF).faults
-    assert segment.key in fault
-    assert "unpacks to more than" in fault
-
-
-@pytest.mark.parametrize("how", [{"use_dictionary": True}, {"use_dictionary": False, "column_encoding": PREFIXED}])
-def test_a_segment_that_says_one_long_value_many_times_is_named(how: dict[str, Any]) -> None:
-    """Kilobytes that unpack to gigabytes, though each size in the file is small."""
-    pairs = [[{"name": b"f", "value": b"x" * 1_000_000}]] * 50
-    ids = pa.array(range(50), pa.uint64())
-    out = io.BytesIO()
-    table = pa.table({"ms": ids, "seq": ids, "fields": pa.array(pairs, SCHEMA.field("fields").type)})
-    pq.write_table(table, out, compression="zstd", **how)
-    assert len(out.getvalue()) < 100_000
-    with pytest.raises(DamagedArchiveError, match="segment the-key packs values"):
-        open_segment(out.getvalue(), "the-key")
 
 
 SEGMENT = {

@@ -1,7 +1,8 @@
 """`query`: SQL over one view ``records`` of local rows, remote segments and the live tail.
 
-DuckDB reads the segments through a pyarrow dataset with pyarrow's own file systems: no extension is loaded. Row groups
-that can't hold what is asked for are left out by their statistics, and by the filters of the job column.
+DuckDB reads the segments through a pyarrow dataset over the remote as every other reader has it: no extension is
+loaded, and no other client of the store. Row groups that can't hold what is asked for are left out by their statistics,
+and by the filters of the job column.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.dataset as ds
 
+from emq_archive.checked import CheckedFile, Recent
 from emq_archive.chunk import Chunk
 from emq_archive.errors import DamagedArchiveError
 from emq_archive.log.commit import Segment
@@ -23,7 +25,6 @@ from emq_archive.model import RawEntry, Record, StreamId
 from emq_archive.ports import Remote
 from emq_archive.read.archive import Archive, Looked, hole
 from emq_archive.read.bloom import groups_with_job
-from emq_archive.read.engine_files import file_system
 from emq_archive.read.filters import job_asked_for
 from emq_archive.remote.file import RemoteFile
 from emq_archive.segment import SCHEMA, table_of
@@ -52,7 +53,7 @@ class Query:
     def __init__(self, archive: Archive, *, seconds: float = SECONDS, memory: str = MEMORY) -> None:
         self.looked = Looked()
         self._archive, self._seconds = archive, seconds
-        self._late = False
+        self._late, self._recent = False, Recent()
         ref, catalog = archive.ref, archive.catalog
         # The tail first: what leaves the stream after this is in the archive before it leaves.
         live = list(_tables(archive.tail(), ref.kind))
@@ -66,7 +67,6 @@ class Query:
                 )
                 archive.holes.append(hole(segment, what))
                 segments.remove(segment)
-        self._segments = segments
         if archive.remote is not None:
             here = archive.only_here(segments, here)
         self._connection = duckdb.connect(
@@ -145,32 +145,32 @@ class Query:
         self._connection.interrupt()
 
     def _fault(self, fault: duckdb.Error) -> EmqError:
-        """What went wrong: the time or the memory, a segment, where DuckDB or pyarrow names one; else the query."""
-        text, remote = str(fault), self._archive.remote
+        """What went wrong: the time or the memory, reading a segment; else the query."""
         if self._late:
             return DeadlineError("the query took longer than it may", fix="ask for less, or give a longer --timeout")
         if isinstance(fault, duckdb.OutOfMemoryException):
             fix = "ask for less (fewer columns, an earlier WHERE), or give more --memory"
             return BadInputError("the query needs more memory than it may have", fix=fix)
-        if remote is not None:
-            for segment in self._segments:
-                if segment.key in text:
-                    what = f"segment {segment.key} of commit {segment.lsn} can't be read"
-                    return DamagedArchiveError(what, faults=(segment.key,), where=remote.url)
+        if self._recent.fault is not None:
+            return self._recent.fault
+        text = str(fault)
         return BadInputError(f"the query is refused: {text.splitlines()[0]}", fix="the view is called `records`")
 
     def _dataset(self, remote: Remote, segments: Sequence[Segment]) -> ds.Dataset:
-        files, prefix = file_system(remote)
-        form = ds.ParquetFileFormat()
-        fragments = []
+        # Columns are read whole, one by one: only so can each be looked through before it is unpacked.
+        form = ds.ParquetFileFormat(default_fragment_scan_options=ds.ParquetFragmentScanOptions(pre_buffer=False))
+        until = time.monotonic() + (deadline.within(self._seconds) or 0.0)
+        parts = []
         for segment in segments:
+            source = RemoteFile(remote, segment.key, segment.bytes, until=until)
+            file = self._recent.add(CheckedFile(source, segment.key, SCHEMA))
             # What is true of the whole file, so that it is not opened for nothing.
             between = (ds.field("ms") >= pa.scalar(segment.first[0], pa.uint64())) & (
                 ds.field("ms") <= pa.scalar(segment.last[0], pa.uint64())
             )
-            fragments.append(form.make_fragment(prefix + segment.key, files, partition_expression=between))
-        found = _Pruned(fragments, SCHEMA, form, filesystem=files)
-        found.prepare(remote, dict(zip((prefix + s.key for s in segments), segments, strict=True)), self.looked)
+            parts.append((segment, source, form.make_fragment(file, partition_expression=between)))
+        found = _Pruned([fragment for _, _, fragment in parts], SCHEMA, form)
+        found.prepare(parts, self.looked)
         return found
 
     def close(self) -> None:
@@ -209,9 +209,9 @@ def asked(
 class _Pruned(ds.FileSystemDataset):  # type: ignore[misc]  # pyarrow has no types
     """A dataset whose scans leave out row groups by statistics and, where one job is asked for, by its filter."""
 
-    def prepare(self, remote: Remote, segments: dict[str, Segment], looked: Looked) -> None:
+    def prepare(self, parts: Sequence[tuple[Segment, RemoteFile, Any]], looked: Looked) -> None:
         """The parts that the constructor of the base can't take."""
-        self._remote, self._segments, self._looked = remote, segments, looked
+        self._parts, self._looked = parts, looked
 
     def scanner(self, **options: Any) -> Any:
         """As the base's: DuckDB calls it with the columns and the filter that it needs."""
@@ -220,22 +220,22 @@ class _Pruned(ds.FileSystemDataset):  # type: ignore[misc]  # pyarrow has no typ
             return super().scanner(**options)
         job = job_asked_for(str(wanted))
         kept = []
-        for fragment in self.get_fragments(filter=wanted):
-            segment = self._segments[fragment.path]
+        for segment, source, fragment in self._parts:
             if job is not None and segment.job_min is not None and not segment.job_min <= job <= str(segment.job_max):
+                continue
+            if not list(ds.FileSystemDataset([fragment], self.schema, self.format).get_fragments(filter=wanted)):
                 continue
             fragment.ensure_complete_metadata()
             self._looked.of += fragment.metadata.num_row_groups
             near = fragment.subset(filter=wanted)
             groups = [group.id for group in near.row_groups]
             if job is not None and groups:
-                source = RemoteFile(self._remote, segment.key, segment.bytes)
                 possible = set(groups_with_job(source, fragment.metadata, job))
                 groups = [group for group in groups if group in possible]
             self._looked.groups += len(groups)
             if groups:
                 kept.append(fragment.subset(row_group_ids=groups))
-        return ds.FileSystemDataset(kept, self.schema, self.format, filesystem=self.filesystem).scanner(**options)
+        return ds.FileSystemDataset(kept, self.schema, self.format).scanner(**options)
 
 
 def _tables(records: Iterator[Record], kind: str) -> Iterator[pa.Table]:
