@@ -2,7 +2,7 @@
 
     {"format": 1, "base": folder of relative paths, "globals": {archive, server, maintenance, daemon, http, alerts},
      "queues": {name: {stalled, dead, streams, settings, protect}}, "globs": the same of queues that come later,
-     "config": the layered YAML itself}
+     "config": the layered YAML itself, "order": its entries under queues, where they are not in order of the alphabet}
 
 A revision is complete: a daemon runs it though the file is gone. `config` lets it follow globs: see `effective`.
 Revisions of earlier versions have no `globs`.
@@ -72,6 +72,8 @@ class Document:
             "http": _unless_default(config.http, section_json(loaded, ("http",), config.http, marks)),
             "alerts": [section_json(loaded, ("alerts", i), alert, marks) for i, alert in enumerate(config.alerts)],
         }
+        tree = plain(loaded.tree)
+        entries = list(tree.get("queues") or {})
         return cls(
             {
                 "format": FORMAT,
@@ -79,7 +81,8 @@ class Document:
                 "globals": found,
                 "queues": {queue: _queue(layers.effective(queue)) for queue in queues},
                 "globs": {selector: _queue(layers.of_glob(selector)) for selector in layers.patterns},
-                "config": plain(loaded.tree),
+                "config": tree,
+                **({"order": entries} if entries != sorted(entries) else {}),
             }
         )
 
@@ -102,7 +105,10 @@ class Document:
             )
         get = data["shared"].__getitem__
         whole = {name: _each(data[name], get) for name in _ENTRIES if name in data}
-        return cls({**{k: v for k, v in data.items() if k != "shared"}, **whole})
+        config = data["config"]
+        if order := data.get("order"):  # of two entries that are alike specific, the later one wins
+            config = {**config, "queues": {name: config["queues"][name] for name in order}}
+        return cls({**{k: v for k, v in data.items() if k != "shared"}, **whole, "config": config})
 
     @cached_property
     def compact(self) -> Json:

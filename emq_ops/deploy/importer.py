@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any
 
 from ruamel.yaml import YAML
 from ruamel.yaml.scalarstring import DoubleQuotedScalarString
 
+from emq_ops.deploy.document import Document
+from emq_ops.deploy.imported import sections
 from emq_ops.deploy.live_settings import read_settings
 from emq_ops.policy.scalars import format_duration
 from emq_ops.policy.words import nearest
@@ -154,16 +156,34 @@ ARCHIVE = """\
 """
 
 
-def as_yaml(entries: dict[str, Json], url: str | None, places: Json | None = None) -> str:
+def as_yaml(entries: Mapping[str, Json], url: str | None, places: Json | None = None) -> str:
     """A config file that wants what is live. `url`: of the server, without secrets; None leaves it out. `places`: the
     sections that say where server, state and archive are, with references where there are secrets."""
     document: Json = {name: section for name, section in (places or {}).items() if section}
     if url is not None:
         document.setdefault("server", {})["url"] = url
     document["queues"] = {
-        _key(globs_escaped(name)): {key: value for key, value in entry.items() if key != "streams"}
+        globs.escaped(name): {key: value for key, value in entry.items() if key != "streams"}
         for name, entry in entries.items()
     }
+    return _dumped(document, entries, HEAD)
+
+
+def revision_yaml(document: Document, number: int, entries: Mapping[str, Json], places: Json, imported: Json) -> str:
+    """As `as_yaml`, where a state manages queues of the server: `imported` is the config of revision `number`, which
+    `document` is of, with what is live (`over_revision`)."""
+    known = {name: (entry.get("streams") or {}) for name, entry in document.queues.items()}
+    beside = {
+        name: {"streams": [one for one in entry.get("streams") or {} if one not in known.get(name, {})]}
+        for name, entry in entries.items()
+    }
+    head = f"# Written by `emq-ops import`: revision {number}, with the settings that are on the server.\n"
+    return _dumped(sections(document, imported, places), beside, head)
+
+
+def _dumped(document: Json, entries: Mapping[str, Json], head: str) -> str:
+    """`document` as YAML, below what is not in it."""
+    document = {**document, "queues": {_key(name): entry for name, entry in document["queues"].items()}}
     streams = [
         f"#   {one_line(name)}: {', '.join(map(one_line, entry['streams']))}\n"
         for name, entry in entries.items()
@@ -174,14 +194,9 @@ def as_yaml(entries: dict[str, Json], url: str | None, places: Json | None = Non
     yaml.indent(mapping=2, sequence=4, offset=2)
     out = io.StringIO()
     yaml.dump(document, out)
-    archive = "" if document.get("archive") else ARCHIVE
+    archive = ARCHIVE if document.get("archive") is None else ""
     there = "# Streams that are there; `streams: {NAME: {}}` in a queue's entry archives one:\n" if streams else ""
-    return HEAD + archive + there + "".join(streams) + out.getvalue()
-
-
-def globs_escaped(name: str) -> str:
-    """A queue's name as an entry under ``queues`` that means it alone."""
-    return "".join(f"\\{c}" if c in "\\*?" else c for c in name)
+    return head + archive + there + "".join(streams) + out.getvalue()
 
 
 def _key(name: str) -> str:

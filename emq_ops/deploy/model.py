@@ -59,7 +59,7 @@ class Step:
     notes: list[str] = field(default_factory=list)
     moves: bool = False
     so_already: bool = False
-    """A setting that nobody managed, and that is on the server as it is wanted."""
+    """A setting that nobody managed, or that somebody moved, and that is on the server as it is wanted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +130,7 @@ class Plan:
 
     @property
     def changes(self) -> bool:
-        """Whether anything changes but who manages it."""
+        """Whether anything changes but what is on record of settings that are so already."""
         return bool(self.drift) or any(not step.so_already for step in self.steps)
 
     @property

@@ -206,14 +206,15 @@ class _Planner:
         lost = self._values.lost(facts, path, now)
         if not has and known and now != was and not by_us:
             step.notes.append(LOST if lost else f"was moved to {value(now)} by hand: left alone")
+            step.so_already = now == nothing
         elif path in facts.unreadable:
             step.notes.append(f"not written: {facts.unreadable[path]}; `emq-ops doctor` explains")
         elif known and now == will:
-            if not by_us and now != was:
-                step.notes.append("is so on the server already")
-                step.so_already = not had
-            elif by_us:
+            if by_us:
                 step.notes.append("done by the interrupted apply")
+            elif now != was:  # moved by hand, or nobody's until now
+                step.notes.append("is so on the server already")
+            step.so_already = not by_us and (now != was or not had)
         else:
             step.write = Write(path, now if known else was, will)
             if had and known and now != was and not by_us:

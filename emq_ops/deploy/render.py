@@ -66,7 +66,8 @@ def summary(plan: Plan) -> str:
         return "Nothing to do."
     if not plan.changes:
         some = f"{len(plan.steps)} settings are" if len(plan.steps) != 1 else "1 setting is"
-        return f"Nothing changes: {some} so already; with the next apply they are managed."
+        managed = "managed" if all(step.op == "create" for step in plan.steps) else "on record"
+        return f"Nothing changes: {some} so already; with the next apply they are {managed}."
     words = [
         f"{counts['+']} to add",
         f"{counts['~']} to change",

@@ -21,6 +21,11 @@ def literal(selector: str) -> str:
     return re.sub(r"\\(.)", r"\1", selector, flags=re.DOTALL)
 
 
+def escaped(name: str) -> str:
+    """A queue's name as a selector that means it alone."""
+    return "".join(f"\\{c}" if c in "\\*?" else c for c in name)
+
+
 @lru_cache(maxsize=4096)
 def compiled(selector: str) -> re.Pattern[str]:
     """`selector` as a pattern for `fullmatch`, whose time grows with the text and the selector, never as a power."""

@@ -240,3 +240,15 @@ def test_a_revision_runs_without_its_file(light_desk: Desk) -> None:
     assert current.document.layers({}).effective("m-9").stalled is not None
     stalled = current.document.queues["q"]["stalled"]
     assert stalled["every"] == "${E:-7s}"
+
+
+def test_a_revision_keeps_which_of_two_globs_wins(make_desk: Callable[[], Desk], server: Server) -> None:
+    control.set_concurrency(Queue(server, "mail-mail"), 1)
+    make_desk().apply(
+        "queues:\n  mail-*: {settings: {concurrency: 3}}\n  '*-mail': {optional: true, settings: {concurrency: 5}}\n"
+    )
+    assert reads.concurrency(Queue(server, "mail-mail")) == 5
+    again = make_desk()
+    applied = again.session.current()
+    assert applied is not None
+    assert applied.document.layers(again.env).effective("mail-mail").settings == {"concurrency": 5}
