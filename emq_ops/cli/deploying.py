@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import sys
@@ -16,10 +17,12 @@ from emq_ops.config.wiring import Wiring
 from emq_ops.deploy import render
 from emq_ops.deploy.apply import Applied
 from emq_ops.deploy.deployment import Deployment
+from emq_ops.deploy.live import Unread
 from emq_ops.deploy.model import SIGNS, Plan, Proposal, Step
 from emq_ops.deploy.store import revisions
 from emq_ops.deploy.store.revisions import Revision
 from emq_ops.ledger.ledger import Ledger, open_ledger
+from emq_ops.protocol.server import Server
 
 COLUMNS = ("sign", "address", "field", "before", "after", "effect")
 
@@ -47,7 +50,22 @@ def deployment_of(context: CommandContext, verb: str, *, look: bool = False) -> 
         else:
             ledger, made = stack.enter_context(context.ledger()), True
         server = stack.enter_context(server_wiring(context, revisions.current(ledger)).connect(verb))
-        yield Deployment(server, ledger, wiring, made=made)
+        deployment = Deployment(server, ledger, wiring, made=made)
+        if wiring.archive is not None:
+            deployment.unread = _unread(context, server, stack)
+        yield deployment
+
+
+def _unread(context: CommandContext, server: Server, stack: contextlib.ExitStack) -> Unread:
+    """What the archive knows of streams, looked up when a stream changes: most plans need none."""
+
+    @functools.cache
+    def streams() -> Unread:
+        from emq_ops.cli.looking_archive import UnreadStreams
+
+        return stack.enter_context(contextlib.closing(UnreadStreams(context, server)))
+
+    return lambda queue, stream: streams()(queue, stream)
 
 
 def wants_colour() -> bool:

@@ -13,6 +13,7 @@ from emq_archive.local.catalog import Catalog
 from emq_archive.local.store import SqlStore
 from emq_archive.log.commit import MAX_COMMIT_BYTES, commit_key, hash_of
 from emq_archive.log.owners import owners
+from emq_archive.model import StreamRef
 from emq_archive.ports import Remote
 from emq_ops.cli.context import CommandContext
 from emq_ops.cli.output import Tell, say
@@ -21,9 +22,11 @@ from emq_ops.cli.stores import remote_of
 from emq_ops.database.profile import shown
 from emq_ops.ledger.ledger import Ledger
 from emq_ops.ledger.ownership import states_of
+from emq_ops.passes.archive.status import unread
 from emq_ops.policy.secrets import hide
 from emq_ops.protocol import deadline
 from emq_ops.protocol.errors import BadInputError
+from emq_ops.protocol.server import Server
 
 STORE_SECONDS = 10.0
 """How long the store may take to say what it holds."""
@@ -41,6 +44,27 @@ def say_archive(context: CommandContext, ledger: Ledger, tell: Tell) -> str:
         count = len(local.streams())
         tell(f"emq-ops: archive.local {shown(url)}: {count} stream{'s' if count != 1 else ''}")
         return _say_remote(local, ledger, context, tell)
+
+
+class UnreadStreams:
+    """How many records of a stream the archive did not read yet, by its local database, opened when first asked; None
+    where that knows nothing of the stream."""
+
+    def __init__(self, context: CommandContext, server: Server) -> None:
+        self._url, self._server = context.local_url, server
+        self._held: SqlStore | None = None
+        self._there = stands(self._url, store.PROFILE, store.LOCAL)
+
+    def __call__(self, queue: str, stream: str) -> int | None:
+        if not self._there:
+            return None
+        if self._held is None:
+            self._held = store.open_local(self._url)
+        return unread(self._server, self._held, StreamRef(queue, stream))
+
+    def close(self) -> None:
+        if self._held is not None:
+            self._held.close()
 
 
 def _say_remote(local: SqlStore | None, ledger: Ledger, context: CommandContext, tell: Tell) -> str:

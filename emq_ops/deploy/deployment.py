@@ -14,7 +14,7 @@ from emq_ops.config.wiring import Wiring
 from emq_ops.deploy import last_applied, saved
 from emq_ops.deploy.apply import Applied, Watch, apply
 from emq_ops.deploy.document import Document
-from emq_ops.deploy.live import read_live
+from emq_ops.deploy.live import Unread, read_live, tell_unread
 from emq_ops.deploy.model import Drift, Interrupted, LiveServer, Plan, Proposal
 from emq_ops.deploy.planner import PlanOptions, plan
 from emq_ops.deploy.store import journal, revisions
@@ -30,12 +30,13 @@ from emq_ops.syntax.errors import SourceError
 
 class Deployment:
     """A server and the state that owns its queues. `env`: where references are looked up; `made`: whether the state is
-    there: to look at a plan makes none."""
+    there: to look at a plan makes none; `unread`: what our archive knows of a stream, where it is at hand."""
 
     def __init__(self, server: Server, ledger: Ledger, wiring: Wiring, *, made: bool = True) -> None:
         self.server, self.ledger, self.env = server, ledger, wiring.env
         self.where = server.where
         self.made = made
+        self.unread: Unread | None = None
         self._current: Revision | None = None
 
     @cached_property
@@ -118,6 +119,8 @@ class Deployment:
         before = self.digests.as_applied(applied.document, self.env) if applied else None
         live = read_live(self.server, self.ledger, document, before, self.env, cut, as_of)
         self._judge_loss(live, applied)
+        if self.unread is not None:
+            tell_unread(live, self.unread)
         live.unmatched_optional = unmatched
         options = PlanOptions(self.env, revert, kind, digests=self.digests)
         made = plan(document, before, live, options)

@@ -7,7 +7,7 @@ of policies that change. Nothing is written.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -31,6 +31,9 @@ Json = dict[str, Any]
 Command = Sequence[Arg]
 Left = Mapping[tuple[str, str], tuple[Any, Any]]
 
+Unread = Callable[[str, str], int | None]
+"""(queue, stream) -> how many records our archive did not read yet; None: it knows nothing of the stream."""
+
 COUNTED = 1000
 """Records of a stream are counted up to this many where no command tells their number."""
 
@@ -44,8 +47,8 @@ def read_live(
     interrupted: Interrupted | None = None,
     as_of: Mapping[str, int] | None = None,
 ) -> LiveServer:
-    """Everything that `planner.plan` wants to know. `as_of`: queue -> server time (ms) at which an earlier plan looked
-    at its dead set: ages are told as of then."""
+    """Everything that `planner.plan` wants to know, but for `tell_unread`. `as_of`: queue -> server time (ms) at which
+    an earlier plan looked at its dead set: ages are told as of then."""
     desired, before = desired.completed, (applied or Document.empty()).completed
     live = LiveServer(interrupted=interrupted)
     left = {queue for queue, _ in live.left}
@@ -133,6 +136,15 @@ def _stream(server: Server, want: _Want, name: str, fields: Json, length: int, m
         except EmqError:
             fold = length
     return StreamBacklog(length, trim, at_least, fold)
+
+
+def tell_unread(live: LiveServer, unread: Unread) -> None:
+    """Puts what the archive itself knows in the place of what the cached watermark says of the streams that change."""
+    for queue, facts in live.queues.items():
+        for name, backlog in facts.streams.items():
+            known = unread(queue, name)
+            if known is not None:
+                facts.streams[name] = replace(backlog, fold=known)
 
 
 def _read_left(server: Server, wants: Sequence[_Want], live: LiveServer) -> None:

@@ -157,3 +157,14 @@ def test_a_move_of_the_archive_is_looked_at(site: Site, server: Server, copied: 
     assert "starts empty" not in shown.out
     assert ("the new place holds the logs of all 1 streams" in shown.out) is copied
     assert ("the new place lacks the log of 1 of 1 streams (such as a/completions)" in shown.out) is not copied
+
+
+def test_what_is_to_fold_is_what_the_archive_did_not_read(site: Site, server: Server) -> None:
+    key = Queue(server, "a").keys.stream("completions")
+    for _ in range(5):
+        server.write("XADD", key, "*", "job", "x")  # no EVT id, so that no watermark is cached
+    assert "5 records now, 5 to fold" in site("plan").out
+    assert site("archive", "fold", "a").code == 0
+    assert "5 records now, 0 to fold" in site("plan").out
+    server.write("XADD", key, "*", "job", "x")
+    assert "6 records now, 1 to fold" in site("plan").out

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from emq_archive.local.store import SqlStore
-from emq_archive.model import StreamRef, next_id, show_id
+from emq_archive.model import Frontier, StreamRef, next_id, show_id
 from emq_archive.source import StreamSource
+from emq_archive.write.facts import StreamFacts
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import Server
 
@@ -60,13 +61,27 @@ def status_of(server: Server, local: SqlStore, ref: StreamRef) -> dict[str, Any]
         for group in facts.groups
     ]
     last = None if ended or frontier is None else frontier.last
-    if frontier is None or last is None:
-        row["lag_records"] = facts.length
-    elif last < facts.last_generated:
-        row["lag_records"] = source.count_unread(frontier)
+    row["lag_records"] = _unread(source, facts, None if last is None else frontier)
     if row["lag_records"]:
         start = facts.first if last is None else next_id(last)
         oldest = None if start is None else next(iter(source.pages(start, facts.last_generated)), None)
         if oldest:
             row["lag_seconds"] = max(0, facts.now_ms - int(oldest[0][0].split(b"-")[0])) / 1000
     return row
+
+
+def unread(server: Server, local: SqlStore, ref: StreamRef) -> int | None:
+    """How many records of a stream the archive did not read yet; None where it never read any. Reads only."""
+    frontier = local.frontier(ref)
+    if frontier is None:
+        return None
+    source = StreamSource(Queue(server, ref.queue), ref.stream)
+    facts, ended = source.observe(frontier)
+    return _unread(source, facts, None if ended else frontier)
+
+
+def _unread(source: StreamSource, facts: StreamFacts, frontier: Frontier | None) -> int:
+    """`frontier`: of this life of the stream; None: nothing of it was read."""
+    if frontier is None or frontier.last is None:
+        return facts.length
+    return source.count_unread(frontier) if frontier.last < facts.last_generated else 0
