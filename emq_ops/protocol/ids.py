@@ -216,6 +216,11 @@ class Minter:
         self._lock = threading.Lock()
         self._last = -1
 
+    @property
+    def node(self) -> int:
+        """The writer's part of its ids, 0..1023."""
+        return self._node
+
     def snowflake(self) -> int:
         """The next number. Raises BadInputError when the clock stands before 2024 and nothing was minted yet."""
         with self._lock:
@@ -250,3 +255,8 @@ os.register_at_fork(after_in_child=_after_fork)
 def mint(namespace: str = "JOB") -> str:
     """A fresh id of `namespace` from this process's own minter."""
     return _process_minter.mint(namespace)
+
+
+def node() -> int:
+    """The writer's part of this process's ids, 0..1023."""
+    return _process_minter.node

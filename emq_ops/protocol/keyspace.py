@@ -113,6 +113,10 @@ class Keys:
         return self.base + "gactive"
 
     @property
+    def limiter(self) -> str:
+        return self.base + "limiter"
+
+    @property
     def gweight(self) -> str:
         return self.base + "gweight"
 

@@ -26,31 +26,43 @@ local function last_generated(key)
   end
 end
 
--- Settles the next record of a stream, before the first write: the XADD command as a list. `node`: 0..1023, the writer.
--- `fields`: names and values; `id` is put before them, `settled_at` behind. EMQDATA where no EVT id can follow what the
--- stream has generated (an id of the year 2093 or later), NOPERM where this user may not add to it.
-local function settle_record(key, now, node, fields)
-  local high, low = now - EPOCH_MS, node * 4096
+-- Where the next ids of a stream come from: the later of TIME and what it has generated. Before the first write.
+local function record_clock(key, now, node)
+  local clock = { key = key, node = node, high = now - EPOCH_MS, low = node * 4096 }
+  if clock.high < 0 then refuse('EMQDATA', "the server's clock stands before 2024") end
   if expect(key, 'stream') then
-    local last = last_generated(key)
-    local ms, sequence = string.match(last, '^(%d+)%-(%d+)$')
+    clock.last = last_generated(key)
+    local ms, sequence = string.match(clock.last, '^(%d+)%-(%d+)$')
     local last_high, last_low = tonumber(ms) - EPOCH_MS, tonumber(sequence)
-    if last_high > high or (last_high == high and last_low >= low) then
-      high, low = last_high, last_low + 1
-      -- Also a sequence that no EVT id has: the next millisecond is above it.
-      if low >= LOW then high, low = high + 1, node * 4096 end
-    end
-    if high > MAX_HIGH then
-      refuse('EMQDATA', key .. ' has generated the id ' .. shown(last) .. ', and no EVT id can follow it')
+    if last_high > clock.high or (last_high == clock.high and last_low >= clock.low) then
+      clock.high, clock.low = last_high, last_low + 1
     end
   end
-  if high < 0 then refuse('EMQDATA', "the server's clock stands before 2024") end
-  local command = { 'XADD', key, digits(high + EPOCH_MS) .. '-' .. digits(low), 'id', 'EVT' .. base62(high, low) }
+  return clock
+end
+
+-- Settles the next record, before the first write: the XADD command as a list, and its EVT id. `fields`: names and values;
+-- `id` is put before them. EMQDATA where no EVT id can follow what the stream has generated (an id of the year 2093 or
+-- later), NOPERM where this user may not add to it.
+local function next_record(clock, fields)
+  -- Also a sequence that no EVT id has: the next millisecond is above it.
+  if clock.low >= LOW then clock.high, clock.low = clock.high + 1, clock.node * 4096 end
+  if clock.high > MAX_HIGH then
+    refuse('EMQDATA', clock.key .. ' has generated the id ' .. shown(clock.last or '') .. ', and no EVT id can follow it')
+  end
+  local id = 'EVT' .. base62(clock.high, clock.low)
+  local command = { 'XADD', clock.key, digits(clock.high + EPOCH_MS) .. '-' .. digits(clock.low), 'id', id }
   for _, text in ipairs(fields) do command[#command + 1] = text end
-  command[#command + 1] = 'settled_at'
-  command[#command + 1] = digits(now)
   if redis.acl_check_cmd and not redis.acl_check_cmd(unpack(command)) then
-    refuse('NOPERM', 'this user may not add to ' .. key)
+    refuse('NOPERM', 'this user may not add to ' .. clock.key)
   end
-  return command
+  clock.low = clock.low + 1
+  return command, id
+end
+
+-- The record of a settlement: as next_record, and `settled_at` behind its fields.
+local function settle_record(key, now, node, fields)
+  fields[#fields + 1] = 'settled_at'
+  fields[#fields + 1] = digits(now)
+  return (next_record(record_clock(key, now, node), fields))
 end

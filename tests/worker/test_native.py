@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from emq_ops.protocol import ids
-from emq_ops.protocol.conformance.keyspace import differences, expected_keyspace, instant, load_keyspace
+from emq_ops.protocol.conformance.keyspace import differences, expected_keyspace, load_keyspace
 from emq_ops.protocol.conformance.replay import Vector, read_vectors
+from emq_ops.protocol.conformance.values import instant
 from emq_ops.protocol.errors import EmqError, IncompatibleError, ServerError, StaleTokenError, StateError
 from emq_ops.protocol.native import EXTEND, STALLED_CHECK, Native, Scripts, executor
 from emq_ops.protocol.queue import Queue

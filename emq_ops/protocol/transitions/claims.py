@@ -45,6 +45,25 @@ def claim_lane_batch(q: Queue, lease_ms: int, count: int, *, gate: bool = True, 
     return _claims(q.run("claim_lane", keys, *args, "gate" if gate else "", "" if flows else "refuse"))
 
 
+LANE_TURN = 1000
+"""How many jobs of one lane a turn serves at most."""
+
+
+def claim_lane_turn(
+    q: Queue, lease_ms: int, *, most: int = LANE_TURN, weighted: bool = False, gate: bool = True, flows: bool = True
+) -> list[Claim]:
+    """Claims several jobs of the next lane in rotation, under one deadline: as far as its limit goes, at most `most`;
+    `weighted`: at most the lane's weight (1 where it has none).
+
+    An empty list does not mean that there is no work: a lane that has none, or no room, leaves the ring, and no second
+    one is tried. See claim_batch.
+    """
+    by = "weight" if weighted else ""
+    args = (q.keys.base, positive(lease_ms, "lease_ms"), positive(most, "most"), by)
+    keys = [q.keys.ring, q.keys.active]
+    return _claims(q.run("claim_lane_turn", keys, *args, "gate" if gate else "", "" if flows else "refuse"))
+
+
 def claim(q: Queue, lease_ms: int, *, gate: bool = True, flows: bool = True) -> Claim | None:
     """Claims the lowest flat job, or None. See claim_batch."""
     found = claim_batch(q, lease_ms, 1, gate=gate, flows=flows)

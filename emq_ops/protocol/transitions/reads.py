@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from emq_ops.protocol.errors import BadInputError, DamagedError
+from emq_ops.protocol.errors import BadInputError, DamagedError, RateError
 from emq_ops.protocol.ids import group_id, job_id, max_id, min_id
 from emq_ops.protocol.queue import Queue, positive
 
@@ -84,6 +84,42 @@ def rate(q: Queue) -> int | None:
     return _meta_number(q, "max")
 
 
+def expect_below_ceiling(q: Queue) -> None:
+    """Raises RateError where as many jobs are in flight as the queue's ceiling allows."""
+    ceiling = concurrency(q)
+    if ceiling and int(q.server.read("ZCARD", q.keys.active)) >= ceiling:
+        raise RateError("EMQRATE at concurrency ceiling", where=q.name)
+
+
+def rate_wait_ms(q: Queue, most: int = 0) -> int:
+    """How long (ms) the queue's rate lets nothing through: what is left of ``limiter``, where it has come to `most` (0:
+    the queue's own rate). 0: nothing holds it; so is a limiter that does not expire."""
+    bound = most or rate(q) or 0
+    taken, left_ms = q.server.read_many([("GET", q.keys.limiter), ("PTTL", q.keys.limiter)])
+    if bound <= 0 or taken is None or not taken.isdigit() or int(taken) < bound:
+        return 0
+    return max(0, int(left_ms))
+
+
+def dedup_owner(q: Queue, dedup_id: str) -> str | None:
+    """The job that holds a dedup key; None where nobody does."""
+    found = q.server.read("GET", q.keys.dedup(dedup_id))
+    return None if found is None else found.decode("utf-8", "replace")
+
+
+def lane_depths(q: Queue, groups: Sequence[str]) -> dict[str, int]:
+    """How many jobs wait in each lane; 0 for one that is not there."""
+    sizes = q.server.read_many([("ZCARD", q.keys.lane(group_id(group))) for group in groups])
+    return {group: int(size) for group, size in zip(groups, sizes, strict=True)}
+
+
+def data_points(q: Queue, which: str) -> tuple[int, int]:
+    """The counter ``completed`` or ``failed``, and how many points its history has."""
+    key = {"completed": q.keys.completed, "failed": q.keys.failed}[which]
+    count, points = q.server.read_many([("HGET", key, "count"), ("LLEN", key + ":data")])
+    return int(count or 0), int(points)
+
+
 def _meta_number(q: Queue, name: str) -> int | None:
     value = q.server.read("HGET", q.keys.meta, name)
     if value is None:
@@ -147,3 +183,9 @@ def iterate(
         if len(found) < page:
             return
         low = "(" + found[-1].decode("utf-8", "replace")
+
+
+def newest(q: Queue, count: int) -> list[str]:
+    """Up to `count` ids of flat pending, the youngest first."""
+    found = q.server.read("ZRANGE", q.keys.pending, 0, positive(count, "count") - 1, "REV")
+    return [job.decode("utf-8", "replace") for job in found]

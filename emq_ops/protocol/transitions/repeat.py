@@ -45,6 +45,12 @@ def cancel(q: Queue, name: str) -> bool:
     return bool(q.run("repeat_cancel", [q.keys.repeat, q.keys.repeatable(_name(name))], name))
 
 
+def skip(q: Queue, name: str, every_ms: int) -> bool:
+    """Puts the next occurrence a period from now; the one that was due does not come. False: none of that name."""
+    keys = [q.keys.repeat, q.keys.repeatable(_name(name))]
+    return bool(q.run("repeat_skip", keys, name, positive(every_ms, "every_ms")))
+
+
 def due(q: Queue, limit: int = 100) -> list[str]:
     """The names that are due by the server's clock, longest due first."""
     names = q.run("repeat_due", [q.keys.repeat], positive(limit, "limit"), readonly=True)
@@ -56,6 +62,12 @@ def advance(q: Queue, name: str, job: str) -> bool:
     more, or gone."""
     keys = [q.keys.repeat, q.keys.repeatable(_name(name)), q.keys.row(job), q.keys.pending]
     return int(q.run("repeat_advance", keys, name, job_id(job))) > 0
+
+
+def fields(q: Queue, name: str) -> tuple[bytes | None, bytes | None]:
+    """Period (ms) and template as they stand, unchecked; None for what is not there."""
+    every, template = q.server.read("HMGET", q.keys.repeatable(_name(name)), "every_ms", "template")
+    return every, template
 
 
 def _whole(text: bytes | None) -> int:

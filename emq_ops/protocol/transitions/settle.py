@@ -7,7 +7,7 @@ from enum import Enum
 
 from emq_ops.protocol.errors import BadInputError
 from emq_ops.protocol.ids import job_id
-from emq_ops.protocol.queue import Queue, blob, not_negative, positive
+from emq_ops.protocol.queue import Queue, blob, instant, not_negative, positive
 from emq_ops.protocol.server import Arg
 
 COMPLETIONS = "completions"
@@ -109,3 +109,23 @@ def retry(
         *args,
     )
     return Retried(reply.decode("ascii"))
+
+
+def delay_in(q: Queue, job: str, token: int, delay_ms: int) -> None:
+    """Puts a job in hand back on the schedule, `delay_ms` from the server's now, without an attempt: payload, attempts
+    and error stay, and its lane has its place back. One that is scheduled already moves.
+
+    Raises StaleTokenError (another claim holds it, or it is gone), StateError (it waits or is dead), KindError.
+    """
+    _delay(q, job, token, not_negative(delay_ms, "delay_ms"), "")
+
+
+def delay_at(q: Queue, job: str, token: int, run_at_ms: int) -> None:
+    """As delay_in, until an instant (unix ms); one that is past is due at once."""
+    _delay(q, job, token, "", instant(run_at_ms, "run_at_ms"))
+
+
+def _delay(q: Queue, job: str, token: int, delay_ms: Arg, at_ms: Arg) -> None:
+    k = q.keys
+    args = (k.base, job_id(job), not_negative(token, "token"), delay_ms, at_ms)
+    q.run("delay", [k.active, k.row(job), k.schedule], *args)

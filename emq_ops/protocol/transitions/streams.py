@@ -1,0 +1,113 @@
+"""Event streams: append, read, trim, and the seam to an archive (``stream:<name>:archived``)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from emq_ops.protocol import ids
+from emq_ops.protocol.errors import BadInputError
+from emq_ops.protocol.queue import Queue, blob, instant, not_negative, positive
+from emq_ops.protocol.server import Arg
+
+Fields = Sequence[tuple[bytes | str, bytes | str]]
+"""Names and values in order; a name may stand twice."""
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """An entry. `event`: its ``EVT`` id; `fields`: its names and values but that id's."""
+
+    event: str
+    stream_id: str
+    fields: tuple[tuple[bytes, bytes], ...]
+
+
+def _flat(fields: Fields) -> list[bytes]:
+    if not fields:
+        raise BadInputError("a record has no fields", fix="give one or more names and values")
+    return [blob(part, "field") for pair in fields for part in pair]
+
+
+def append(q: Queue, stream: str, fields: Fields) -> str:
+    """Appends a record and returns its ``EVT`` id. See append_many."""
+    return append_many(q, stream, [fields])[0]
+
+
+def append_many(q: Queue, stream: str, records: Sequence[Fields]) -> list[str]:
+    """Appends records, all or none, and returns their ``EVT`` ids in order. The ids are settled on the server, above
+    whatever the stream has generated.
+
+    Raises DamagedError where no id can follow that one, RightsError.
+    """
+    if not records:
+        raise BadInputError("no records", fix="give one or more")
+    args: list[Arg] = [ids.node()]
+    for fields in records:
+        flat = _flat(fields)
+        args += [len(flat), *flat]
+    return [event.decode("ascii") for event in q.run("stream_append", [q.keys.stream(stream)], *args)]
+
+
+def append_id(q: Queue, stream: str, event: str, fields: Fields) -> str:
+    """Appends a record under an id of the caller's. The server refuses one that is not above the last."""
+    known = ids.parse(ids.require(event, "EVT"))
+    q.server.write("XADD", q.keys.stream(stream), known.stream_id, "id", event, *_flat(fields))
+    return event
+
+
+def read(q: Queue, stream: str, first: str = "-", last: str = "+", *, count: int | None = None) -> list[Record]:
+    """The entries from one stream id to another, both included."""
+    limit = ("COUNT", positive(count, "count")) if count is not None else ()
+    found = q.server.read("XRANGE", q.keys.stream(stream), first, last, *limit)
+    return [record(entry_id, flat) for entry_id, flat in found]
+
+
+def record(entry_id: bytes, flat: Sequence[bytes]) -> Record:
+    """An entry as the server tells it."""
+    pairs = list(zip(flat[::2], flat[1::2], strict=True))
+    stream_id = entry_id.decode("ascii")
+    if pairs and pairs[0][0] == b"id" and ids.is_valid(pairs[0][1]):
+        return Record(pairs[0][1].decode("ascii"), stream_id, tuple(pairs[1:]))
+    derived = ids.from_stream_id(stream_id)
+    return Record(derived.text if derived else "", stream_id, tuple(pairs))
+
+
+def window(q: Queue, stream: str, from_ms: int, to_ms: int, *, count: int | None = None) -> list[Record]:
+    """The entries of [from_ms, to_ms] (unix ms). Raises BadInputError where it ends before it begins."""
+    if instant(to_ms, "to_ms") < instant(from_ms, "from_ms"):
+        raise BadInputError(f"the window ends at {to_ms}, before it begins at {from_ms}", fix="the earlier one first")
+    return read(q, stream, ids.floor_stream_id(from_ms), ids.ceil_stream_id(to_ms), count=count)
+
+
+def since(q: Queue, stream: str, from_ms: int, *, count: int | None = None) -> list[Record]:
+    """The entries from an instant on (unix ms)."""
+    return read(q, stream, ids.floor_stream_id(instant(from_ms, "from_ms")), count=count)
+
+
+def trim_maxlen(q: Queue, stream: str, keep: int, *, approx: bool = False) -> int:
+    """Removes the oldest entries but `keep` (`approx`: by whole nodes, so some more stay). Returns how many went."""
+    bound = ("~" if approx else "=", not_negative(keep, "keep"))
+    return int(q.server.write("XTRIM", q.keys.stream(stream), "MAXLEN", *bound))
+
+
+def trim_before(q: Queue, stream: str, before_ms: int, *, approx: bool = False) -> int:
+    """Removes the entries before an instant (unix ms). Returns how many went."""
+    bound = ("~" if approx else "=", ids.floor_stream_id(instant(before_ms, "before_ms")))
+    return int(q.server.write("XTRIM", q.keys.stream(stream), "MINID", *bound))
+
+
+def put_archived(q: Queue, stream: str, event: str) -> None:
+    """Sets the watermark that readers of an archive merge at."""
+    q.server.write("SET", q.keys.watermark(stream), event)
+
+
+def get_archived(q: Queue, stream: str) -> bytes | None:
+    """The watermark, unchecked; None where there is none."""
+    found: bytes | None = q.server.read("GET", q.keys.watermark(stream))
+    return found
+
+
+def clear_archived(q: Queue, stream: str) -> bool:
+    """Takes the watermark away. False: there was none."""
+    return bool(q.server.write("DEL", q.keys.watermark(stream)))
