@@ -100,6 +100,12 @@ def _look(
     _show(context, found, by, unhealthy=unhealthy)
 
 
+def ls_once(context: CommandContext, queues: Sequence[str]) -> None:
+    """One table of the queues."""
+    with context.server("queue") as server, context.ledger_if_there() as ledger:
+        _look(context, server, ledger, queues, "queue", unhealthy=False, clear=False)
+
+
 def protected_of(context: CommandContext, names: Sequence[str]) -> set[str]:
     """Those of the queues that the config protects."""
     return {name for name in names if context.layers.effective(name).protect}

@@ -61,6 +61,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "show": ("show", "Print a revision: what it changed, and what it says."),
     "state": ("state_commands", "The state: its lock, its journal, and moving it."),
     "sweep": ("sweep", "Recover lapsed leases of a queue, and dead-letter what stalled too often."),
+    "top": ("top", "Watch queues on the whole screen: depths, rates, what is wrong; pause, requeue."),
     "trim": ("trim", "Delete dead jobs beyond what the policy keeps, each with its row, logs and flow books."),
     "undo": ("undo", "Bring back, whole, every job that a removal or a trim took away."),
     "up": ("up", "Run the applied revision: every pass on time, one leader a queue."),
