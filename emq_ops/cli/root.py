@@ -28,7 +28,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "conformance",
         "Replay recorded transitions against a server and compare replies and whole keyspaces.",
     ),
-    "context": ("contexts", "Names for servers and configs; the one in use."),
+    "context": ("contexts", "Names for servers and configs, kept in ~/.config/emq-ops, without secrets."),
     "demo": (
         "demo.command",
         "Show it all in half a minute: workers that succeed, fail, hang and are killed, the daemon at work.",
@@ -61,7 +61,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "show": ("show", "Print a revision: what it changed, and what it says."),
     "state": ("state_commands", "The state: its lock, its journal, and moving it."),
     "sweep": ("sweep", "Recover lapsed leases of a queue, and dead-letter what stalled too often."),
-    "top": ("top", "Watch queues on the whole screen: depths, rates, what is wrong; pause, requeue."),
+    "top": (
+        "top",
+        "Watch queues: depths, rates, what is oldest, deaths, lag, next runs, what is wrong; pause, requeue.",
+    ),
     "trim": ("trim", "Delete dead jobs beyond what the policy keeps, each with its row, logs and flow books."),
     "undo": ("undo", "Bring back, whole, every job that a removal or a trim took away."),
     "up": ("up", "Run the applied revision: every pass on time, one leader a queue."),
