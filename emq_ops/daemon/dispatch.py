@@ -17,6 +17,7 @@ from emq_ops.daemon.probe import Probe
 from emq_ops.daemon.progress import ProgressBook
 from emq_ops.daemon.tasks import PassTask
 from emq_ops.daemon.timers import Cue, ordered
+from emq_ops.daemon.turns import Turns
 from emq_ops.daemon.work import PassRunner
 from emq_ops.ledger.runs import IdleBook
 from emq_ops.passes.events import Emit
@@ -40,6 +41,7 @@ class Dispatcher:
         self.runner, self.leases, self.book, self.idle, self.emit = runner, leases, book, idle, emit
         self.probe = Probe(runner.services.server)
         self._quick, self._slow = ThreadPool("pass", sizes.threads), ThreadPool("store", sizes.archive_threads)
+        self._turns = Turns(self._slow, sizes.archive_threads)
         self.backoff_ms = sizes.backoff_ms
         self._fenced: dict[Key, int] = {}
         self._put_off_until: dict[Key, float] = {}
@@ -73,11 +75,8 @@ class Dispatcher:
 
     def turn(self) -> None:
         """One round: starts what can be started. Raises nothing but faults of our own."""
-        while True:
-            try:
-                self._due(self._cues.get_nowait())
-            except queue.Empty:
-                break
+        while not self._cues.empty():  # nobody else takes from it
+            self._due(self._cues.get_nowait())
         now = clock.steady()
         with self._lock:
             self._put_off_until = {key: at for key, at in self._put_off_until.items() if at > now}
@@ -86,9 +85,17 @@ class Dispatcher:
                 cue for key, cue in self._pending.items() if key not in self._running and begins.get(key, 0.0) <= now
             ]
         ready = [cue for cue in ready if self.leases.ready(cue.task.queue)]
-        if not ready:
-            return
-        idle = self._idle([cue.task for cue in ready if cue.task.key not in self._retry_at])
+        self._look([cue for cue in ready if cue.task.key not in self._turns.waiting], now)
+        for cue, since in self._turns.take({cue.task.key: cue for cue in ready}):
+            self._start(cue, since)
+
+    def _look(self, ready: list[Cue], now: float) -> None:
+        """Starts those that have something to do, or has them wait for their turn."""
+        tasks = [cue.task for cue in ready if cue.task.key not in self._retry_at]
+        with self._lock:
+            since = [self._due_since.get(task.key, now) for task in tasks if not task.stores]
+        self._turns.looked_at(now - min(since, default=now))
+        idle = self._idle(tasks) if tasks else set()
         for cue in ordered(ready):
             if cue.task.queue in self.probe.unanswered:
                 self._put_off(cue)  # its pass would wait for the node and keep a thread from the others
@@ -98,8 +105,10 @@ class Dispatcher:
                 self.book.idled(cue)
                 with contextlib.suppress(EmqError):  # counted on, and written by the next flush
                     self.idle.note(cue.task.kind)
+            elif cue.task.stores:
+                self._turns.waiting[cue.task.key] = now
             else:
-                self._start(cue)
+                self._start(cue, clock.steady())
 
     def _idle(self, tasks: list[PassTask]) -> set[Key]:
         """Those that have nothing to do. What can't be told is not idle, nor is a run with something to settle before
@@ -157,13 +166,14 @@ class Dispatcher:
                 del self._pending[cue.task.key]
                 self._due_since.pop(cue.task.key, None)
 
-    def _start(self, cue: Cue) -> None:
+    def _start(self, cue: Cue, since: float) -> None:
+        """`since`: when it was known to have something to do."""
         with self._lock:
             if self._pending.get(cue.task.key) is not cue:
                 return
             del self._pending[cue.task.key]
             self._running.add(cue.task.key)
-        pool, since = self._slow if cue.task.stores else self._quick, clock.steady()
+        pool = self._slow if cue.task.stores else self._quick
         pool.submit(lambda: self._run(cue, since))
 
     def _run(self, cue: Cue, since: float) -> None:

@@ -41,6 +41,7 @@ class ThreadPool:
         self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._size = size
         self._busy = 0
+        self._spent_s = 0.0
         self._lock = threading.Lock()
         self._threads = [
             threading.Thread(target=self._work, name=f"{name}-{number}", daemon=True) for number in range(size)
@@ -59,6 +60,12 @@ class ThreadPool:
         """How many jobs wait or run."""
         with self._lock:
             return self._busy
+
+    @property
+    def spent_s(self) -> float:
+        """Processor time of the jobs that ended, seconds."""
+        with self._lock:
+            return self._spent_s
 
     def drain(self, seconds: float) -> bool:
         """Waits until nothing waits or runs; False when the time ran out first."""
@@ -79,8 +86,10 @@ class ThreadPool:
             job = self._jobs.get()
             if job is None:
                 return
+            begun = time.thread_time()
             try:
                 job()
             finally:
                 with self._lock:
                     self._busy -= 1
+                    self._spent_s += time.thread_time() - begun

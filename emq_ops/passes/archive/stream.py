@@ -155,14 +155,14 @@ class StreamPass(Work):
         return {named: _Rest(None, policy, False) for named, policy in mild.items() if named not in known}
 
     def rest(self, before: StreamFacts | None, report: ArchiveReport, policy: StreamPolicy) -> _Rest | None:
-        """How the stream stood right before a cycle that found nothing to do and left nothing."""
+        """How the stream stood right before a cycle that left nothing to do: it read all there was then. Where it took
+        something away, the stream stands otherwise now."""
         if before is None or report.status != "done":
             return None
-        moved = report.folded or report.shipped or report.trimmed
         left = report.lag_records or report.refused or report.unstorable
         keep = driver_policy(policy).keep
         over = keep is not None and before.length > keep
-        return None if moved or left or over else _Rest(before, policy, report.unshipped > 0)
+        return None if report.trimmed or left or over else _Rest(before, policy, report.unshipped > 0)
 
 
 def _open(context: Context) -> StreamArchive:
