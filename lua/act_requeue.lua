@@ -1,10 +1,12 @@
 -- A slice of an act: requeue selected dead jobs, each as `requeue` does it. What was done stays on the server until the
 -- ledger has it.
--- KEYS: acted, dead, exempt        ARGV: base, then id, attempts, stalls (as they were when it was selected) of each
--- Replies: id, code of each: done; alive (not dead any more), changed (died again since), damaged, gone (no row). EMQDATA.
+-- KEYS: acted, dead, exempt        ARGV: base, how many attempts they keep at the most ("" all), then id, attempts, stalls
+--       (as they were when it was selected) of each
+-- Replies: id, code of each: done; alive (not dead any more), changed (died again since), damaged, gone (no row), held
+--          (attempts are the token: a worker whose lock stands could settle it with an old one). EMQDATA.
 --#include lib/revive.lua
 --#include lib/act.lua
-local base = ARGV[1]
+local base, most = ARGV[1], tonumber(ARGV[2])
 expect(KEYS[2], 'zset')
 expect(KEYS[3], 'hash')
 expect(base .. 'pending', 'zset') -- of no job: else each of them would be called damaged
@@ -18,18 +20,22 @@ local function code_of(id, attempts, stalls)
   if code then return code end
   local ended, group = check_revive(base, id)
   if ended then return 'alive' end
+  local row = base .. 'job:' .. id
+  if most and (redis.call('EXISTS', row .. ':lock') == 1 or redis.call('HEXISTS', row, 'lock') == 1) then return 'held' end
   groups[id] = group
   return 'done'
 end
 
-local codes = judge_jobs(2, code_of)
+local codes = judge_jobs(3, code_of)
 
 -- The first write is below this line.
 for i = 1, #codes, 2 do
   if codes[i + 1] == 'done' then
     local id = codes[i]
     revive(base, id, groups[id])
-    redis.call('HDEL', base .. 'job:' .. id, 'stalled')
+    local row = base .. 'job:' .. id
+    redis.call('HDEL', row, 'stalled')
+    if most and tonumber(redis.call('HGET', row, 'attempts')) > most then redis.call('HSET', row, 'attempts', digits(most)) end
     redis.call('HDEL', KEYS[3], id)
   end
 end

@@ -97,6 +97,15 @@ class DeadAudit:
         """The groups, the largest first."""
         return sorted(self.groups.values(), key=lambda g: (-g.jobs, g.queue, g.cause, g.error))
 
+    def across(self) -> list[tuple[tuple[str, str], Counter[str]]]:
+        """Causes with their normalised errors that several queues share, and how many jobs of each queue died of it,
+        the largest first."""
+        found: dict[tuple[str, str], Counter[str]] = {}
+        for group in self.groups.values():
+            found.setdefault((group.cause, group.error), Counter())[group.queue] += group.jobs
+        shared = [(key, of) for key, of in found.items() if len(of) > 1]
+        return sorted(shared, key=lambda pair: (-pair[1].total(), pair[0]))
+
     def as_row(self) -> dict[str, Any]:
         """As a plain dict, for JSON."""
         names = ("queues", "now_ms", "dead", "looked", "unrecorded", "malformed", "suspect_count", "vanished", "notes")

@@ -12,20 +12,19 @@ from emq_ops.audit.dead import AuditOptions, DeadAudit, DeadAuditor
 from emq_ops.audit.restarts import iso
 from emq_ops.audit.suspects import BURST, Suspect
 from emq_ops.cli.asking import require
-from emq_ops.cli.audit_acting import carry_out, go_on, predict
-from emq_ops.cli.audit_parts import Html, Queues, check_page, format_act, longest_lease, put_page, queues_of
+from emq_ops.cli.audit_acting import carry_out, go_on, predict, tell_acts
+from emq_ops.cli.audit_parts import Html, Queues, check_page, longest_lease, put_page, queues_of
 from emq_ops.cli.context import CommandContext
+from emq_ops.cli.dead_options import DeadFilters, filtering
 from emq_ops.cli.exits import EXIT_ERROR
 from emq_ops.cli.options import ActRate
 from emq_ops.cli.output import counted, emit_rows, say
-from emq_ops.cli.values import duration_ms
 from emq_ops.ledger import acts
 from emq_ops.passes.acts.deadset import DeadJob
 from emq_ops.passes.acts.declared import RATE
 from emq_ops.passes.acts.errortext import text_of
 from emq_ops.passes.acts.options import ActOptions
 from emq_ops.passes.acts.report import ActReport
-from emq_ops.passes.acts.selection import DeadSelection
 from emq_ops.passes.acts.targets import Targets
 from emq_ops.protocol.errors import BadInputError, one_line
 
@@ -34,26 +33,12 @@ JOBS = ("queue", "job", "cause", "group", "attempts", "stalls", "first_seen", "k
 TEXT = 300
 
 
+@filtering
 def dead(
     ctx: typer.Context,
     queues: Queues = None,
-    cause: Annotated[list[str] | None, typer.Option(help="stalled, error, flow or unknown; repeatable.")] = None,
-    error: Annotated[
-        list[str] | None, typer.Option(help="An error group, a text, or a pattern with *; repeatable.")
-    ] = None,
-    older: Annotated[
-        str | None, typer.Option(help="First seen dead at least this long ago (1h).", metavar="DURATION")
-    ] = None,
-    newer: Annotated[
-        str | None, typer.Option(help="First seen dead at most this long ago (1h).", metavar="DURATION")
-    ] = None,
-    job: Annotated[list[str] | None, typer.Option(help="This job; repeatable.")] = None,
-    payload: Annotated[str | None, typer.Option(help="The payload contains this text.")] = None,
-    interruption: Annotated[
-        int | None, typer.Option(help="Died of this interruption (its number in `audit restarts`).")
-    ] = None,
-    killed_by: Annotated[str | None, typer.Option("--pass", help="Killed by this pass.", metavar="RUN")] = None,
-    suspects: Annotated[bool, typer.Option("--suspects", help="Only those that a restart may have killed.")] = False,
+    *,
+    filters: DeadFilters,
     history: Annotated[bool, typer.Option("--history", help="Plot deaths of jobs that are gone, too.")] = False,
     listed: Annotated[bool, typer.Option("--list", help="A row a job instead of a row a group.")] = False,
     burst: Annotated[int, typer.Option(help="So many counted stalls in one pass are a burst.", min=1)] = BURST,
@@ -77,17 +62,7 @@ def dead(
     check_page(html, context.output)
     if requeue and remove:
         raise BadInputError("--requeue and --remove at once", fix="give one of them")
-    _refuse_empty({"--payload": payload, "--pass": killed_by, "--older": older, "--newer": newer})
-    selection = DeadSelection(
-        causes=tuple(cause or ()),
-        errors=tuple(error or ()),
-        older_ms=duration_ms(older, "--older"),
-        newer_ms=duration_ms(newer, "--newer"),
-        jobs=tuple(job or ()),
-        payload=(payload or "").encode("utf-8", "surrogateescape"),
-        interruption=interruption,
-        killed_by=killed_by,
-    )
+    selection, suspects = filters.selection, filters.suspects
     kind = acts.REQUEUE if requeue else acts.REMOVE if remove else None
     if resumed is not None:
         if queues or selection.narrows or suspects:
@@ -119,26 +94,18 @@ def dead(
         if kind is not None and acting and ledger is not None:
             if kind == acts.REMOVE:
                 require(context, f"Remove {counted(sum(len(one.jobs) for one in targets), 'dead job')}?", yes)
-            filters = selection.as_row() | ({"suspects": True} if suspects else {})
-            reports = carry_out(context, server, ledger, kind, targets, ActOptions(rate, why=why, filters=filters))
+            options = ActOptions(rate, why=why, filters=filters.as_row())
+            reports = carry_out(context, server, ledger, kind, targets, options)
         elif kind is not None:
             reports = predict(context, server, ledger, kind, targets)
     try:
         _show_dead(found, reports, html, context, acts_asked=kind is not None)
     finally:
-        for report in reports:
-            say("\n".join(format_act(report)))
+        tell_acts(reports, ledger if acting else None)
     if kind is not None and not acting:
         say(f"nothing was changed; add --yes to {kind} them")
     if acting and not any(report.done for report in reports):
         raise typer.Exit(EXIT_ERROR)
-
-
-def _refuse_empty(texts: dict[str, str | None]) -> None:
-    """An empty filter is an error, never "any"."""
-    for name, text in texts.items():
-        if text is not None and not text.strip():
-            raise BadInputError(f"{name} is empty", fix="leave it out to take any")
 
 
 def _show_dead(
@@ -159,6 +126,7 @@ def _show_dead(
         _sections(found)
     for note in found.notes:
         say(f"note: {one_line(note)}")
+    tell_errors(found)
     say(f"{found.dead} dead in {counted(len(found.queues), 'queue')}, {counted(len(found.groups), 'group')}")
 
 
@@ -185,7 +153,7 @@ def _sections(found: DeadAudit) -> None:
 
 def _list(auditor: DeadAuditor, context: CommandContext, html: str | None) -> None:
     """A row a job, as they come. Where nothing fits that is said before anything is written: it may be an error."""
-    rows = (_job_row(one, why) for one, why in auditor.jobs())
+    rows = (job_row(one, why) for one, why in auditor.jobs())
     first = next(rows, None)
     if first is None:
         auditor.finish()
@@ -204,7 +172,20 @@ def _list(auditor: DeadAuditor, context: CommandContext, html: str | None) -> No
         say(f"note: {one_line(note)}")
 
 
-def _job_row(one: DeadJob, why: Suspect | None) -> dict[str, Any]:
+MOST_ERRORS = 5
+"""Errors that several queues share: so many are told."""
+
+
+def tell_errors(found: DeadAudit) -> None:
+    """A line for each error that jobs of several queues died of."""
+    for (cause, text), of in found.across()[:MOST_ERRORS]:
+        where = ", ".join(f"{queue} {jobs}" for queue, jobs in of.most_common(MOST_ERRORS))
+        more = ", ..." if len(of) > MOST_ERRORS else ""
+        say(f"{of.total()} died of '{one_line(text) or cause}' in {len(of)} queues: {where}{more}")
+
+
+def job_row(one: DeadJob, why: Suspect | None) -> dict[str, Any]:
+    """A dead job as a row of JOBS, and of more for machines."""
     known = one.known
     return {
         "queue": one.queue,

@@ -80,11 +80,15 @@ def put_page(page: str, target: str) -> None:
     say(f"page: {target}")
 
 
+DONE_WORDS = {"requeue": "requeued", "remove": "removed", "drain": "removed", "edit": "edited"}
+"""What an act did to its jobs."""
+
+
 def format_act(report: ActReport) -> list[str]:
     """An act in words, a line each."""
     would = "would be " if report.status == "dry" else ""
     count = report.selected - sum(report.left.values()) if report.status == "dry" else report.done
-    word = {"requeue": "requeued", "remove": "removed"}.get(report.kind, "brought back")
+    word = DONE_WORDS.get(report.kind, "brought back")
     left = "".join(f"; {n} {code} ({WHY_LEFT.get(code, code)})" for code, n in sorted(report.left.items()))
     run = f" (run {report.run})" if report.run else ""
     return [

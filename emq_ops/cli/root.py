@@ -29,6 +29,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "Replay recorded transitions against a server and compare replies and whole keyspaces.",
     ),
     "context": ("contexts", "Names for servers and configs, kept in ~/.config/emq-ops, without secrets."),
+    "dead": ("dead", "List dead jobs, put them back to wait, take them away."),
     "demo": (
         "demo.command",
         "Show it all in half a minute: workers that succeed, fail, hang and are killed, the daemon at work.",

@@ -14,9 +14,10 @@ from emq_ops.cli.options import ActRate, ActWhy, YesAnyway, new_app
 from emq_ops.cli.output import say
 from emq_ops.ledger import runs
 from emq_ops.ledger.ledger import Ledger
+from emq_ops.passes.acts.batch import parts_of, undo_all
 from emq_ops.passes.acts.declared import RATE
 from emq_ops.passes.acts.options import ActOptions
-from emq_ops.passes.acts.undo import TRIM, preview_undo, undo_run
+from emq_ops.passes.acts.undo import TRIM, preview_undo
 from emq_ops.protocol import ids
 from emq_ops.protocol.errors import BadInputError
 
@@ -32,15 +33,18 @@ def undo(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say how many would come back.")] = False,
     yes: YesAnyway = False,
 ) -> None:
-    """Bring back, whole, every job that a removal or a trim took away.
+    """Take back what a run did: removed jobs come back, whole; requeued ones that still wait are dead again.
 
-    They come back dead, byte for byte; deduplication keys and locks do not. Killed half-way, run it again.
+    What a removal, a trim or a drain took away comes back to where it stood, byte for byte; deduplication keys and
+    locks do not. A payload that was edited is as it was. A run over several queues is taken back in all of them. Killed
+    half-way, run it again.
     """
     context = CommandContext.of(ctx)
     with context.ledger() as ledger:
         _require_run(ledger, run)
         if dry_run:
-            show_act(context, preview_undo(ledger, run))
+            for part in parts_of(ledger, run):
+                show_act(context, preview_undo(ledger, part))
             say("nothing was changed")
             return
         wants = runs.get(ledger, run).kind == TRIM  # what an act took away is with the act
@@ -49,11 +53,15 @@ def undo(
             archive_of(context) if wants else contextlib.nullcontext() as archive,
         ):
             find = archive.snapshot if archive else None
-            report = undo_run(server, run, ledger, find=find, options=ActOptions(rate=rate, why=why))
-    show_act(context, report)
-    if not report.selected:
+            reports = undo_all(server, run, ledger, find, ActOptions(rate=rate, why=why))
+    for report in reports:
+        show_act(context, report)
+    selected, done = sum(report.selected for report in reports), sum(report.done for report in reports)
+    if len(reports) > 1:
+        say(f"{done} of {selected} taken back in {len(reports)} queues")
+    if not selected:
         say(f"emq-ops: nothing to bring back: what {run} took away is back already, or it took nothing")
-    if report.selected and not report.done:
+    if selected and not done:
         raise typer.Exit(EXIT_ERROR)
 
 

@@ -44,6 +44,7 @@ act_items = Table(
 )
 
 REQUEUE, REMOVE, UNDO, REHYDRATE = "requeue", "remove", "undo", "rehydrate"
+DRAIN, EDIT = "drain", "edit"
 """Kinds of runs."""
 PLANNED, DONE, WITHDRAWN = "planned", "done", "withdrawn"
 
@@ -134,7 +135,7 @@ def last_snapshot(ledger: Ledger, queue: str, job: str) -> JobSnapshot | None:
     wanted = (
         select(act_items.c.whole)
         .join(runs, runs.c.id == act_items.c.run)
-        .where(act_items.c.job == job, runs.c.queue == queue, act_items.c.whole.is_not(None))
+        .where(act_items.c.job == job, runs.c.queue == queue, runs.c.kind != EDIT, act_items.c.whole.is_not(None))
     )
     with ledger.read() as connection:
         found = connection.execute(wanted.order_by(act_items.c.run.desc()).limit(1)).scalar()

@@ -118,6 +118,12 @@ def _alike(one: str | None, other: str | None) -> bool:
     return _NUMBERS.sub("#", one or "") == _NUMBERS.sub("#", other or "")
 
 
+def plan(connection: Connection, run: Run, why: str) -> None:
+    """Records a run that is planned and not begun: whoever resumes it begins it."""
+    planned = replace(run, status=INTERRUPTED, ended_ms=host_ms(), error=why)
+    connection.execute(runs.insert().values(_RUNS.values(planned)))
+
+
 def renew(ledger: Ledger, run: str, token: int) -> None:
     """A run goes on under another lease."""
     with ledger.write() as connection:

@@ -4,7 +4,8 @@ Three stored forms, each packed by the archive's codec; ``z`` leads one that is 
 
 - with a death: ``[number of fields, name, value ..., log line ...]``, a job without books (`pack_row`);
 - with a death, a flow parent: ``w``, then the form below (`pack_death`);
-- with an act: ``[texts of the row, of the log, dependencies? (0/1), of each flow book, then these texts]`` (`pack`).
+- with an act: ``[texts of the row, of the log, dependencies? (0/1), of each flow book, then these texts]``, and the
+  place of a job that was not dead (`pack`).
 """
 
 from __future__ import annotations
@@ -29,12 +30,14 @@ Pair = tuple[bytes, bytes]
 @dataclass(frozen=True, slots=True)
 class JobSnapshot:
     """`row` and each of `books` (FLOW_BOOKS): names and values in turn, in the server's order; `logs`: oldest first;
-    `dependencies`: a flow parent's count, None where there is none."""
+    `dependencies`: a flow parent's count, None where there is none; `place`: where it stood: ``pending``, ``lane``,
+    ``schedule <ms>``, empty for the dead set."""
 
     row: tuple[bytes, ...] = ()
     logs: tuple[bytes, ...] = ()
     dependencies: bytes | None = None
     books: tuple[tuple[bytes, ...], ...] = ((), (), ())
+    place: bytes = b""
 
     @classmethod
     def of_reply(
@@ -61,6 +64,8 @@ def pack(job: JobSnapshot) -> bytes:
     texts += [] if job.dependencies is None else [job.dependencies]
     for book in job.books:
         texts += book
+    if job.place:
+        texts.append(job.place)
     return _deflated(codec.pack(texts))
 
 
@@ -75,7 +80,8 @@ def unpack(packed: bytes) -> JobSnapshot:
 
     row, logs = take(counts[0]), take(counts[1])
     dependencies = next(rest) if counts[2] else None
-    return JobSnapshot(row, logs, dependencies, tuple(take(count) for count in counts[3:]))
+    books = tuple(take(count) for count in counts[3:])
+    return JobSnapshot(row, logs, dependencies, books, next(rest, b""))
 
 
 def pack_row(flat_row: Sequence[bytes], logs: Sequence[bytes]) -> bytes:

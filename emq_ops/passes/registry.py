@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from emq_ops.passes.acts.declared import PAUSE, REHYDRATE, REMOVE, REQUEUE, RESUME, UNDO
+from emq_ops.passes.acts.declared import DRAIN, EDIT, PAUSE, REHYDRATE, REMOVE, REQUEUE, RESUME, UNDO
 from emq_ops.passes.archive.declared import ARCHIVE
 from emq_ops.passes.frame.contract import Pass
 from emq_ops.passes.promote.declared import PROMOTE
@@ -22,6 +22,8 @@ EVERY: tuple[Pass, ...] = (
     UNDO,
     PAUSE,
     RESUME,
+    DRAIN,
+    EDIT,
     REHYDRATE,
 )
 PASSES = tuple(one for one in EVERY if not one.on_demand)

@@ -190,7 +190,7 @@ class Keys:
     def backups(self, run: str, job: str) -> list[str]:
         """Every key that a job may have there."""
         row = self.backup_prefix(run) + job_id(job)
-        return [row, *(row + ":" + book for book in JOB_BOOKS if book != "lock")]
+        return [row, *(row + ":" + book for book in JOB_BOOKS if book != "lock"), row + ":place"]
 
     def repeatable(self, name: str) -> str:
         return self.repeat + ":" + name

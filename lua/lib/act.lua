@@ -3,16 +3,23 @@
 
 local ACTED_MS = 2592000000 -- 30 days: as long as the ledger keeps what an undo needs
 
--- Why a selected job must be left alone, or nil.
-local function judge_selected(base, dead, id, attempts, stalls)
+-- Why a job is not what it was when it was selected, wherever it stands, or nil.
+local function judge_unchanged(base, id, attempts, stalls)
   if not is_id(id, 'JOB') then return 'damaged' end
   local row = base .. 'job:' .. id
   if redis.call('EXISTS', row) == 0 then return 'gone' end
-  if not redis.call('ZSCORE', dead, id) then return 'alive' end
   local values = row_fields(row, 'attempts', 'stalled')
   if attempts_of(row, values[1]) ~= tonumber(attempts) then return 'changed' end
   if (values[2] and whole(values[2], row .. ' stalled') or 0) ~= tonumber(stalls) then return 'changed' end
   return nil
+end
+
+-- Why a selected dead job must be left alone, or nil.
+local function judge_selected(base, dead, id, attempts, stalls)
+  if is_id(id, 'JOB') and redis.call('EXISTS', base .. 'job:' .. id) == 1 and not redis.call('ZSCORE', dead, id) then
+    return 'alive'
+  end
+  return judge_unchanged(base, id, attempts, stalls)
 end
 
 -- Judges each job of ARGV[first] on (id, attempts, stalls): id, code, id, code ... What `code_of` refuses is 'damaged'.

@@ -83,7 +83,7 @@ def test_an_act_that_breaks_off_says_what_was_done_and_how_to_go_on(
     ran = emq("audit", "dead", "--error", "boom*", "--remove", "--yes", *where)
     monkeypatch.undo()
     assert ran.code == 3
-    assert "alpha: 3 removed (run RUN" in ran.err
+    assert "alpha: 3 of 3 done before it broke off" in ran.err
     [told] = [line for line in ran.err.splitlines() if "--resume" in line]
     run = told.split("--resume ")[1].split("`")[0]
     assert f"`emq-ops undo {run}`" in told
@@ -215,5 +215,5 @@ def test_ctrl_c_says_how_to_go_on(server: Server, where: tuple[str, ...], monkey
     monkeypatch.setattr(slices, "send_slice", pressed)
     ran = emq("audit", "dead", "orders", "--requeue", "--yes", *where)
     assert (ran.code, ran.err.splitlines()[-1]) == (130, "emq-ops: interrupted")
-    assert "`emq-ops audit dead --resume RUN" in ran.err
+    assert "`emq-ops dead requeue --resume RUN" in ran.err
     assert len(dead_of(q)) == 3

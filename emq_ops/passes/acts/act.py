@@ -12,12 +12,13 @@ from emq_ops.database.statements import pages
 from emq_ops.ledger import acts, runs
 from emq_ops.ledger.ledger import Ledger, host_ms
 from emq_ops.passes.acts import slices
-from emq_ops.passes.acts.declared import RATE, REMOVE, REQUEUE, SLICE, SelectedPolicy
+from emq_ops.passes.acts.declared import DRAIN, RATE, REMOVE, REQUEUE, SLICE, SelectedPolicy
 from emq_ops.passes.acts.lives import check_dead, look_again, order_of, run_act
 from emq_ops.passes.acts.options import ActOptions, RateLimiter
 from emq_ops.passes.acts.report import ActReport, begin_report, preview
 from emq_ops.passes.acts.selection import DeadSelection, nothing
 from emq_ops.passes.acts.targets import Targets, note_flow_parents
+from emq_ops.passes.events import Emit, nowhere
 from emq_ops.passes.frame.context import Context
 from emq_ops.passes.frame.contract import Work
 from emq_ops.passes.frame.order import Order, Prediction
@@ -26,19 +27,23 @@ from emq_ops.protocol.errors import BadInputError
 from emq_ops.protocol.keyspace import keys_of
 from emq_ops.protocol.server import Server
 
-ACTS = {one.name: one for one in (REQUEUE, REMOVE)}
+ACTS = {one.name: one for one in (REQUEUE, REMOVE, DRAIN)}
 _DEFAULTS = ActOptions()
 
 
-class _ActOnDead(Work):
-    """What a requeue and a removal share. `Order.options` has the `targets` of one that begins."""
+class _ActOnSelected(Work):
+    """What a requeue and removals share. `Order.options` has the `targets` of one that begins."""
 
     kind: str
 
     def report(self, order: Order) -> ActReport:
         """What is to be done, and what should be known first."""
         targets = order.options.get("targets")
-        return ActReport(order.queue, kind=self.kind) if targets is None else begin_report(self.kind, targets)
+        return (
+            ActReport(order.queue, kind=self.kind)
+            if targets is None
+            else begin_report(self.kind, targets, order.policy.keep_attempts)
+        )
 
     def run(self, context: Context) -> None:
         """Plans, where that was not done; then slice by slice."""
@@ -52,12 +57,12 @@ class _ActOnDead(Work):
     def predict(self, context: Context) -> Prediction:
         """Who would be acted upon, and who would be left."""
         targets: Targets = context.order.options["targets"]
-        if self.kind == acts.REMOVE:
+        if self.kind in slices.TAKES_AWAY:
             note_flow_parents(context.server, targets)
-        report = preview(self.kind, targets)
+        report = preview(self.kind, targets, context.policy.keep_attempts)
         count = report.selected - sum(report.left.values())
         return Prediction(
-            report, tuple(report.done_jobs), removals=count if self.kind == acts.REMOVE else 0, count=count
+            report, tuple(report.done_jobs), removals=count if self.kind in slices.TAKES_AWAY else 0, count=count
         )
 
     def _carry_out(self, context: Context) -> None:
@@ -83,28 +88,41 @@ class _ActOnDead(Work):
             if not first:
                 look_again(context)
             first = False
-            slices.send_slice(server, self.kind, keys, run, items)
+            slices.send_slice(server, self.kind, keys, run, items, context.policy.keep_attempts)
             report.add(slices.settle_acted(server, ledger, self.kind, context.queue, run))
 
 
-class RequeueDead(_ActOnDead):
+class RequeueDead(_ActOnSelected):
     """Dead jobs wait again."""
 
     kind = acts.REQUEUE
 
 
-class RemoveDead(_ActOnDead):
+class RemoveDead(_ActOnSelected):
     """Dead jobs go."""
 
     kind = acts.REMOVE
 
 
+class DrainWaiting(_ActOnSelected):
+    """Waiting jobs go."""
+
+    kind = acts.DRAIN
+
+
 def _plan(context: Context) -> None:
-    targets: Targets = context.order.options["targets"]
-    ledger, run = context.ledger, context.run
-    # Deaths that no pass recorded: once they are acted upon, nobody else will see them.
-    for page in pages(targets.ids, PAGE):
-        learn(context.server, ledger, keys_of(context.queue), page, run, context.now_ms, context.services.emit)
+    plan_items(
+        context.server, context.ledger, context.order.options["targets"], context.run, context.name, context.emit
+    )
+
+
+def plan_items(server: Server, ledger: Ledger, targets: Targets, run: str, kind: str, emit: Emit = nowhere) -> None:
+    """Notes in the ledger what a run is about to touch. Raises what the server and the ledger raise."""
+    if kind in slices.OF_THE_DEAD:
+        # Deaths that no pass recorded: once they are acted upon, nobody else will see them.
+        now = server.now_ms(targets.queue)
+        for page in pages(targets.ids, PAGE):
+            learn(server, ledger, keys_of(targets.queue), page, run, now, emit)
     for some in pages(targets.jobs, 2000):
         with ledger.write() as connection:
             acts.plan(connection, run, some, host_ms())
@@ -114,13 +132,20 @@ def _plan(context: Context) -> None:
 
 def order_to_act(targets: Targets, options: ActOptions) -> Order:
     """A new act on `targets`, as a door asks for it."""
-    policy = SelectedPolicy(options.rate or RATE, options.slice_size, options.why, options.protect, options.filters)
-    return order_of(targets.queue, policy, options, targets=targets)
+    return order_of(targets.queue, policy_of(options), options, targets=targets)
+
+
+def policy_of(options: ActOptions, part_of: str = "") -> SelectedPolicy:
+    """How an act goes about it, as it is kept with its run."""
+    rate = options.rate or RATE
+    return SelectedPolicy(
+        rate, options.slice_size, options.why, options.protect, options.filters, options.keep_attempts, part_of
+    )
 
 
 def act(server: Server, kind: str, targets: Targets, ledger: Ledger, options: ActOptions = _DEFAULTS) -> ActReport:
-    """Requeues (`acts.REQUEUE`) or takes away (`acts.REMOVE`) exactly those targets that are still as they were. A run
-    that ends early is resumed by `resume`.
+    """Requeues (`acts.REQUEUE`) or takes away (`acts.REMOVE`: dead ones, `acts.DRAIN`: waiting ones) exactly those
+    targets that are still as they were. A run that ends early is resumed by `resume`.
 
     Raises BadInputError (kind, rate, no target), ProtectedError (`protect`, and it would remove), OnHoldError,
     ForeignQueueError, and what the server and the ledger raise.
@@ -138,7 +163,8 @@ def resume(server: Server, run: str, ledger: Ledger, options: ActOptions = _DEFA
             runs.finish(connection, run, runs.FAILED, error="killed while it was planned; nothing was touched")
         raise BadInputError(f"run {run} was killed while it was planned; nothing was touched", fix="start it anew")
     rate, size = int(found.policy.get("rate", RATE)), int(found.policy.get("slice", SLICE))
-    policy = SelectedPolicy(options.rate or rate, size, protect=options.protect)
+    most = found.policy.get("keep_attempts")
+    policy = SelectedPolicy(options.rate or rate, size, protect=options.protect, keep_attempts=most)
     return run_act(server, ledger, ACTS[found.kind], order_of(found.queue, policy, options, run), options)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from emq_ops.database.statements import pages
 from emq_ops.ledger.snapshot import JobSnapshot
@@ -22,7 +23,8 @@ def read_backups(server: Server, keys: Keys, run: str, jobs: Sequence[str]) -> d
         replies = server.run(load("act_read"), [keys.acted(run)], args, readonly=True)
         for job, reply in zip(todo, replies, strict=False):
             if reply[0]:
-                out[job] = JobSnapshot.of_reply(*reply)
+                whole = JobSnapshot.of_reply(*reply[:-1])
+                out[job] = replace(whole, place=reply[-1] or b"")
         todo = todo[len(replies) :]
     return out
 

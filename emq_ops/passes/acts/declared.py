@@ -28,9 +28,20 @@ class ActPolicy(PassPolicy):
 
 @dataclass(frozen=True, slots=True)
 class SelectedPolicy(ActPolicy):
-    """Of a requeue or removal. `selection`: the filters that took the jobs."""
+    """Of an act on selected jobs. `selection`: the filters that took them; `keep_attempts`: how many attempts a
+    requeued job keeps at the most (None: all); `part_of`: the run over several queues that this one is a part of."""
 
     selection: Mapping[str, Any] = field(default_factory=dict)
+    keep_attempts: int | None = None
+    part_of: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class EditPolicy(ActPolicy):
+    """`job`: whose payload; `new`: the SHA-1 of the one that takes its place."""
+
+    job: str = ""
+    new: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +81,23 @@ REMOVE = Pass(
     work="emq_ops.passes.acts.act:RemoveDead",
     summary="Take selected dead jobs away, whole; an undo brings them back.",
     protected="refused",
+    observes=False,
+)
+DRAIN = Pass(
+    "drain",
+    "",
+    SelectedPolicy,
+    work="emq_ops.passes.acts.act:DrainWaiting",
+    summary="Take selected waiting jobs away, whole; an undo brings them back to where they stood.",
+    protected="refused",
+    observes=False,
+)
+EDIT = Pass(
+    "edit",
+    "",
+    EditPolicy,
+    work="emq_ops.passes.acts.edit:EditPayload",
+    summary="Put another payload in the place of a job's; an undo puts the old one back.",
     observes=False,
 )
 UNDO = Pass(

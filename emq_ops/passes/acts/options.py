@@ -15,7 +15,8 @@ from emq_ops.passes.frame.context import Context
 @dataclass(frozen=True, slots=True)
 class ActOptions:
     """At most `rate` jobs a second (None: what the run had, else RATE), `slice_size` a script. `why` and `filters` are
-    recorded with who did it; `trigger`: which door it came through. `protect`: nothing may be removed from the queue.
+    recorded with who did it; `trigger`: which door it came through. `keep_attempts`: how many attempts a
+    requeued job keeps at the most (None: all). `protect`: nothing may be removed from the queue.
     `sleep` waits between slices (seconds); whatever it raises ends the run early."""
 
     rate: int | None = None
@@ -23,6 +24,7 @@ class ActOptions:
     why: str = ""
     filters: Mapping[str, Any] = field(default_factory=dict)
     protect: bool = False
+    keep_attempts: int | None = None
     trigger: str = "command"
     emit: Emit = nowhere
     sleep: Callable[[float], None] = time.sleep

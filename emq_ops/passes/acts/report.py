@@ -21,10 +21,19 @@ WHY_LEFT = {
     "exists": "a job of that id lives",
     "lost": "it was kept nowhere",
     "erased": "its contents were erased, for good",
+    "moved": "it waits no more: claimed, settled or dead since",
+    "active": "a worker has it in hand",
+    "dead": "dead already",
     "withdrawn": "never touched: the act was undone",
 }
 
 
+RESUMED_BY = {
+    acts.REQUEUE: "emq-ops dead requeue",
+    acts.REMOVE: "emq-ops dead remove",
+    acts.DRAIN: "emq-ops job remove",
+}
+"""The command that goes on with a run of a kind."""
 _ROW = ("kind", "queue", "run", "status", "selected", "done", "last_attempt", "left", "done_jobs", "left_jobs", "notes")
 
 
@@ -72,31 +81,29 @@ class ActReport(PassReport):
     def out_of_time(self) -> None:
         """The caller's time ran out with work left."""
         self.more = True
-        again = (
-            f"`emq-ops audit dead --resume {self.run}`"
-            if self.kind in (acts.REQUEUE, acts.REMOVE)
-            else "asked again, it"
-        )
+        again = f"`{RESUMED_BY[self.kind]} --resume {self.run}`" if self.kind in RESUMED_BY else "asked again, it"
         self.notes.append(f"the time ran out with work left; {again} goes on")
 
 
-def begin_report(kind: str, targets: Targets, run: str | None = None) -> ActReport:
-    """A report of `targets` before anything is done to them, with what should be known first."""
-    report = ActReport(targets.queue, kind=kind, run=run, selected=len(targets.jobs), last_attempt=targets.last_attempt)
-    if kind == acts.REQUEUE and targets.last_attempt:
+def begin_report(kind: str, targets: Targets, keep_attempts: int | None = None) -> ActReport:
+    """A report of `targets` before anything is done to them, with what should be known first. `keep_attempts`: see
+    `ActOptions`."""
+    report = ActReport(targets.queue, kind=kind, selected=len(targets.jobs), last_attempt=targets.last_attempt)
+    if kind == acts.REQUEUE and targets.last_attempt and keep_attempts is None:
         report.notes.append(
-            f"{targets.last_attempt} died of an error and keep their attempts: their next error kills them again"
+            f"{targets.last_attempt} died of an error and keep their attempts: their next error kills them again "
+            "(--reset-attempts, or --max-attempts N: they keep at most N)"
         )
     if targets.damaged:
         report.notes.append(f"{targets.damaged} have no readable row and are left alone; see `emq-ops doctor`")
     return report
 
 
-def preview(kind: str, targets: Targets) -> ActReport:
+def preview(kind: str, targets: Targets, keep_attempts: int | None = None) -> ActReport:
     """The report of a dry run."""
-    report = begin_report(kind, targets)
+    report = begin_report(kind, targets, keep_attempts)
     report.status = "dry"
-    blocked = targets.blocked if kind == acts.REMOVE else {}
+    blocked = targets.blocked if kind != acts.REQUEUE else {}
     report.add(dict(sorted(blocked.items())))
     name_some(report.done_jobs, [job for job in targets.ids if job not in blocked])
     return report

@@ -108,4 +108,5 @@ def why_lost(ledger: Ledger, queue: str, page: Page) -> dict[str, str]:
 def _texts(snapshot: JobSnapshot) -> list[Arg]:
     dependencies = [] if snapshot.dependencies is None else [snapshot.dependencies]
     parts = [snapshot.row, snapshot.logs, dependencies, *snapshot.books]
-    return [*(len(part) for part in parts), *(text for part in parts for text in part)]
+    group = snapshot.get(b"group") or b""
+    return [*(len(part) for part in parts), snapshot.place, group, *(text for part in parts for text in part)]

@@ -12,14 +12,26 @@ from emq_ops.protocol.keyspace import Keys, keys_of
 from emq_ops.protocol.scripts import load
 from emq_ops.protocol.server import Arg, Server
 
+TAKES_AWAY = (acts.REMOVE, acts.DRAIN)
+"""Kinds of runs that lay jobs aside."""
+OF_THE_DEAD = (acts.REQUEUE, acts.REMOVE)
 
-def send_slice(server: Server, kind: str, keys: Keys, run: str, items: Sequence[acts.Item]) -> None:
-    """Acts on these jobs in one script, which keeps what it did on the server. Raises what the server raises."""
+
+def send_slice(
+    server: Server, kind: str, keys: Keys, run: str, items: Sequence[acts.Item], most: int | None = None
+) -> None:
+    """Acts on these jobs in one script, which keeps what it did on the server. `most`: how many attempts a requeued job
+    keeps (None: all). Raises what the server raises."""
     facts: list[Arg] = [value for item in items for value in (item.job, item.attempts, item.stalls)]
+    acted = keys.acted(run)
     if kind == acts.REQUEUE:
-        server.run(load("act_requeue"), [keys.acted(run), keys.dead, keys.exempt], [keys.base, *facts])
+        bound: Arg = "" if most is None else most
+        server.run(load("act_requeue"), [acted, keys.dead, keys.exempt], [keys.base, bound, *facts])
+    elif kind == acts.DRAIN:
+        args: list[Arg] = [keys.base, keys.backup_prefix(run), *facts]
+        server.run(load("act_drain"), [acted, keys.pending, keys.schedule], args)
     else:
-        server.run(load("act_remove"), [keys.acted(run), keys.dead], [keys.base, keys.backup_prefix(run), *facts])
+        server.run(load("act_remove"), [acted, keys.dead], [keys.base, keys.backup_prefix(run), *facts])
 
 
 def read_acted(server: Server, keys: Keys, run: str) -> list[tuple[str, str]]:
@@ -36,15 +48,16 @@ def settle_acted(server: Server, ledger: Ledger, kind: str, queue: str, run: str
     if not codes:
         return {}
     done = [job for job, code in codes.items() if code == acts.DONE]
-    snapshots = read_backups(server, keys, run, done) if kind == acts.REMOVE else {}
+    snapshots = read_backups(server, keys, run, done) if kind in TAKES_AWAY else {}
     now = server.now_ms(queue)
     how = deaths.REMOVED if kind == acts.REMOVE else deaths.REVIVED
     with ledger.write() as connection:
         for job in erased_among(connection, queue, list(snapshots)):
             del snapshots[job]
         acts.settle(connection, run, codes, host_ms(), snapshots)
-        deaths.close(connection, queue, done, how, now, by=run)
-    if kind == acts.REMOVE:
+        if kind in OF_THE_DEAD:
+            deaths.close(connection, queue, done, how, now, by=run)
+    if kind in TAKES_AWAY:
         delete_backups(server, keys, run, done)
     server.write("UNLINK", keys.acted(run))
     return codes

@@ -12,12 +12,14 @@ from emq_ops.ledger import acts, deaths, runs
 from emq_ops.ledger.ledger import Ledger, host_ms
 from emq_ops.ledger.runs import Run
 from emq_ops.passes.acts.declared import RATE, REHYDRATE, SLICE, UNDO, RehydratePolicy, UndoPolicy
+from emq_ops.passes.acts.edit import put_back
 from emq_ops.passes.acts.lives import check_dead, order_of, run_act
 from emq_ops.passes.acts.options import ActOptions
 from emq_ops.passes.acts.report import ActReport
 from emq_ops.passes.acts.restore import Restoration, why_lost
 from emq_ops.passes.acts.slices import settle_acted
 from emq_ops.passes.acts.sources import FindArchived, NamedJobs, RemovedByAct, RemovedByTrim, RestoreSource
+from emq_ops.passes.acts.take_back import take_back
 from emq_ops.passes.frame.context import Context
 from emq_ops.passes.frame.contract import Work
 from emq_ops.passes.frame.order import Order, Prediction
@@ -31,12 +33,18 @@ from emq_ops.protocol.server import Server
 from emq_ops.protocol.transitions.jobs import requeue
 
 TRIM = "trim"
+ACTS = (acts.REQUEUE, acts.REMOVE, acts.DRAIN)
+"""Acts on selected jobs, slice by slice."""
+UNDOABLE = (*ACTS, acts.EDIT, TRIM)
+EVERY_QUEUE = "*"
+"""The queue of a run that is one over several queues (`batch`)."""
 _LOOK_BACK = 1000
 _DEFAULTS = ActOptions()
 
 
 class UndoRun(Work):
-    """What a run took away comes back. `Order.options`: `find`, as `undo_run` has it."""
+    """What a run took away comes back, what it requeued and still waits is dead again, what it edited is as it was.
+    `Order.options`: `find`, as `undo_run` has it."""
 
     def report(self, order: Order) -> ActReport:
         """An empty report of an undo."""
@@ -47,14 +55,20 @@ class UndoRun(Work):
         context.open()
         ledger, report, resumes = context.ledger, context.report, context.order.resumes
         removal = runs.get(ledger, context.policy.undoes)
-        if removal.kind == acts.REMOVE and removal.status != runs.DONE:
+        if removal.kind != TRIM and removal.status != runs.DONE:
             _end(context.server, ledger, removal)
-        source: RestoreSource = RemovedByAct(ledger, removal)
-        if removal.kind == TRIM:
-            source = RemovedByTrim(ledger, removal, context.order.options["find"])
         if not context.life and resumes and (done := runs.get(ledger, resumes).counts.get(acts.DONE, 0)):
             report.done = done
             report.notes.append(f"{done} were done before")
+        if removal.kind == acts.REQUEUE:
+            take_back(context, removal)
+            return
+        if removal.kind == acts.EDIT:
+            put_back(context, removal)
+            return
+        source: RestoreSource = RemovedByAct(ledger, removal)
+        if removal.kind == TRIM:
+            source = RemovedByTrim(ledger, removal, context.order.options["find"])
         Restoration(context, source).carry_out()
         if removal.kind == TRIM and report.done:
             report.notes.append("the next trim takes them again, unless its policy keeps them by then")
@@ -91,7 +105,8 @@ class RehydrateJobs(Work):
 def undo_run(
     server: Server, run: str, ledger: Ledger, *, find: FindArchived | None = None, options: ActOptions = _DEFAULTS
 ) -> ActReport:
-    """Brings back every job that `run` removed and nobody brought back yet. Asked again after a kill, it goes on.
+    """Takes back what `run` did and nobody took back yet: removed jobs come back, requeued ones that still wait are
+    dead again, an edited payload is as it was. Asked again after a kill, it goes on.
 
     `find` looks in the archive for jobs that the ledger does not hold any more. Raises BadInputError (the run removed
     nothing, or still runs), OnHoldError, ForeignQueueError, and what the server and the ledger raise.
@@ -106,7 +121,7 @@ def undo_run(
 def preview_undo(ledger: Ledger, run: str) -> ActReport:
     """How many jobs an undo of the run would bring back, if none of them lives, as a dry run. Raises BadInputError."""
     removal = _removal(ledger, run)
-    if removal.kind == acts.REMOVE:
+    if removal.kind != TRIM:
         number = sum(1 for _ in acts.removed(ledger, removal.id))
     else:
         with ledger.read() as connection:
@@ -159,14 +174,16 @@ def _named(jobs: Sequence[str]) -> list[str]:
 
 def _removal(ledger: Ledger, run: str) -> Run:
     found = runs.get(ledger, run)
-    if found.kind not in (acts.REMOVE, TRIM):
-        raise BadInputError(f"run {run} is a {found.kind}: it removed nothing", fix="see `emq-ops runs ls`")
+    if found.kind not in UNDOABLE:
+        raise BadInputError(f"run {run} is a {found.kind}: there is nothing to undo", fix="see `emq-ops runs ls`")
+    if found.queue == EVERY_QUEUE:
+        raise BadInputError(f"run {run} is one over several queues", fix="undo_all, which undoes each part of it")
     return found
 
 
 def _end(server: Server, ledger: Ledger, removal: Run) -> None:
     """Ends a removal that was killed: what it did last is recorded; what it did not do, it never will."""
-    settle_acted(server, ledger, acts.REMOVE, removal.queue, removal.id)
+    settle_acted(server, ledger, removal.kind, removal.queue, removal.id)
     with ledger.write() as connection:
         acts.withdraw(connection, removal.id, host_ms())
         runs.finish(connection, removal.id, runs.STOPPED, error="undone before it was over")

@@ -19,6 +19,7 @@ from emq_ops.passes.acts.report import ActReport
 from emq_ops.passes.acts.selection import DeadSelection
 from emq_ops.passes.acts.targets import choose
 from emq_ops.passes.acts.undo import rehydrate_jobs, undo_run
+from emq_ops.passes.acts.waiting import WaitingSelection, WaitingSet
 from emq_ops.passes.frame.refusal import OnHoldError, ProtectedError
 from emq_ops.passes.lease.holder import DAEMON
 from emq_ops.passes.lease.owner import ForeignQueueError
@@ -26,11 +27,12 @@ from emq_ops.passes.lease.queue_lease import QueueLease
 from emq_ops.passes.registry import EVERY, by_name
 from emq_ops.protocol import deadline
 from emq_ops.protocol.errors import BadInputError, EmqError
+from emq_ops.protocol.ids import mint
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import Server, connect
 from tests.support.daemons import site
 from tests.support.keyspace import dump
-from tests.support.passing import dead_of, kill_row
+from tests.support.passing import add, dead_of, kill_row
 from tests.support.proxy import RespProxy, scripted
 from tests.support.valkey import Valkey
 
@@ -50,6 +52,7 @@ class Desk:
         self.gone = kill_row(q, COUNT)
         self.removal = self.remove().run or ""
         self.dead = kill_row(q, COUNT)
+        self.waiting = add(q, COUNT // 2) + add(q, COUNT // 2, group=mint("GRP"))
 
     def options(self, **more: Any) -> ActOptions:
         return ActOptions(**{"rate": 100_000, "slice_size": 2, **more})
@@ -63,6 +66,10 @@ class Desk:
 
     def remove(self, **more: Any) -> ActReport:
         return self.selected(acts.REMOVE, **more)
+
+    def drain(self, **more: Any) -> ActReport:
+        targets = WaitingSet(self.server, "mail", WaitingSelection(jobs=tuple(self.waiting))).targets()
+        return act(self.server, acts.DRAIN, targets, self.ledger, self.options(**more))
 
     def undo(self, **more: Any) -> ActReport:
         return undo_run(self.server, self.removal, self.ledger, options=self.options(**more))
@@ -96,7 +103,8 @@ def desk(q: Queue, ledger: Ledger) -> Desk:
     return Desk(q, ledger)
 
 
-ACTS = [one.name for one in EVERY if one.on_demand and one.heeds_hold]
+ACTS = [one.name for one in EVERY if one.on_demand and one.heeds_hold and one.name != acts.EDIT]
+"""Those on many jobs. An edit is of one: test_batch.py."""
 every_act = pytest.mark.parametrize("name", ACTS)
 
 
@@ -191,7 +199,7 @@ def test_when_the_time_is_up_no_slice_is_begun(desk: Desk, name: str) -> None:
     assert (cut.status, cut.counts["done"]) == (runs.INTERRUPTED, 2)
 
 
-WRITES = scripted("act_requeue", "act_remove", "act_restore")
+WRITES = scripted("act_requeue", "act_remove", "act_restore", "act_drain")
 
 
 @pytest.mark.parametrize(
@@ -218,7 +226,7 @@ def test_a_lost_reply_is_looked_into_and_the_run_goes_on(
         assert (report.selected, report.done, report.left) == (COUNT, COUNT, {}), at
         found = runs.get(ledger, report.run or "")
         assert (found.status, found.counts) == (runs.DONE, {"selected": COUNT, "done": COUNT}), at
-        wanted = {acts.REQUEUE: [], acts.REMOVE: []}.get(name, [*desk.gone, *desk.dead])
+        wanted = {acts.REQUEUE: [], acts.REMOVE: [], acts.DRAIN: desk.dead}.get(name, [*desk.gone, *desk.dead])
         assert dead_of(desk.q) == sorted(wanted)
         assert not any(":acted" in key or ":grave" in key for key in dump(server))
         if not fault.fired:
