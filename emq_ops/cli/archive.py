@@ -9,7 +9,7 @@ import typer
 
 from emq_archive.local.store import SqlStore
 from emq_archive.model import StreamRef
-from emq_ops.cli import archive_erase, archive_mend, archive_read, archive_rehydrate, archive_upkeep
+from emq_ops.cli import archive_erase, archive_mend, archive_read, archive_rehydrate, archive_restore, archive_upkeep
 from emq_ops.cli.archive_read import ref_of
 from emq_ops.cli.context import CommandContext
 from emq_ops.cli.exits import EXIT_ERROR
@@ -122,6 +122,7 @@ def _beside_the_store(
 
 for _command in (
     *archive_read.COMMANDS,
+    *archive_restore.COMMANDS,
     *archive_upkeep.COMMANDS,
     *archive_mend.COMMANDS,
     *archive_erase.COMMANDS,

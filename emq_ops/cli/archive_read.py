@@ -1,4 +1,4 @@
-"""``emq-ops archive read|query|verify|restore``: what is in the archive, and whether it is whole."""
+"""``emq-ops archive read|query|verify``: what is in the archive, and whether it is whole."""
 
 from __future__ import annotations
 
@@ -15,9 +15,7 @@ import emq_archive.upkeep.restore
 import emq_archive.upkeep.verify
 from emq_archive.live import LiveStream
 from emq_archive.log.commit import time_text
-from emq_archive.log.owners import owners
 from emq_archive.model import DEAD, Record, StreamId, StreamRef, parse_id
-from emq_archive.ports import Remote
 from emq_archive.read.archive import Archive
 from emq_ops.cli.context import CommandContext
 from emq_ops.cli.exits import EXIT_ERROR
@@ -25,18 +23,19 @@ from emq_ops.cli.options import QueueArg, StreamArg
 from emq_ops.cli.output import say
 from emq_ops.cli.progress import bar
 from emq_ops.cli.queues import require_queue
-from emq_ops.cli.values import duration_ms, now_ms, size_bytes
-from emq_ops.ledger.ownership import Lineage
+from emq_ops.cli.values import duration_ms, size_bytes
 from emq_ops.passes.archive.stream import driver_policy
 from emq_ops.protocol import deadline, ids
 from emq_ops.protocol.errors import BadInputError, one_line
 from emq_ops.protocol.extras import need
-from emq_ops.protocol.globs import compiled, is_glob
 from emq_ops.protocol.ids import MAX_STREAM_PART
 from emq_ops.protocol.keyspace import queue_name, stream_name
 from emq_ops.protocol.queue import Queue
 
 NoLive = Annotated[bool, typer.Option("--no-live", help="Leave out what is only in Valkey.")]
+ExpectHead = Annotated[
+    str | None, typer.Option(help="The `head` that an earlier verify told: the log must hold it.", metavar="HASH")
+]
 _ROW = ("stream_id", "time", "evt", "job", "outcome", "attempts")
 
 
@@ -65,7 +64,7 @@ def read(
     with _archive(context, ref_of(queue, stream), no_live) as archive:
         records = archive.read(start, end, job=job, limit=limit)
         context.emit_rows((_shown(record, context.output) for record in records), _ROW)
-    _tell(archive.holes)
+    tell_holes(archive.holes)
 
 
 def _shown(record: Record, output: str) -> dict[str, Any]:
@@ -109,10 +108,10 @@ def query(
     ):
         columns = distinct(found)
         context.emit_rows((dict(zip(columns, row, strict=True)) for row in rows), columns)
-    _tell(archive.holes)
+    tell_holes(archive.holes)
 
 
-def _tell(holes: list[str] | None) -> None:
+def tell_holes(holes: list[str] | None) -> None:
     """Names what could not be given. Exit 1 where there is such."""
     for hole in holes or ():
         say(f"emq-ops: {one_line(hole)}")
@@ -150,9 +149,7 @@ def verify(
     ctx: typer.Context,
     queue: QueueArg,
     stream: StreamArg = "completions",
-    expect_head: Annotated[
-        str | None, typer.Option(help="The `head` that an earlier verify told: the log must hold it.", metavar="HASH")
-    ] = None,
+    expect_head: ExpectHead = None,
 ) -> None:
     """Re-read every commit and every segment against hashes, counts and chain. Exit 1 when something is not whole;
     until it is, nothing is trimmed on top of it."""
@@ -168,64 +165,6 @@ def verify(
         say(f"emq-ops: {one_line(fault)}")
     if not found.good:
         raise typer.Exit(EXIT_ERROR)
-
-
-def restore(
-    ctx: typer.Context,
-    queue: QueueArg,
-    stream: StreamArg = "completions",
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Count what would come; restore nothing.")] = False,
-) -> None:
-    """Make the local database anew from the remote alone. Run again, it goes on where it ended. Segments that are lost
-    are named, and the rest comes (exit 1). QUEUE and STREAM may be globs, of what the remote holds.
-
-    It changes nothing about whose the archive is: `emq-ops state take-over` does.
-    """
-    context = CommandContext.of(ctx)
-    many = is_glob(queue) or is_glob(stream)
-    if not many:
-        require_queue(context, queue_name(queue))
-    rows: list[dict[str, Any]] = []
-    holes: list[str] = []
-    foreign: set[str] = set()
-    with context.local() as local, context.remote() as remote:
-        for ref in _held(remote, queue, stream) if many else [ref_of(queue, stream)]:
-            with bar(f"restore {ref}") as progress:
-                done = emq_archive.upkeep.restore.restore(
-                    local, remote, ref, now_ms=now_ms(), dry_run=dry_run, progress=progress
-                )
-            rows.append(done.as_row())
-            holes += done.holes
-            if done.state is not None and not dry_run:
-                foreign.add(done.state)
-    if foreign:
-        _tell_foreign(context, foreign)
-    if many:
-        context.emit_rows(rows, ("queue", "stream", "segments", "records", "here", "lsn"))
-    else:
-        context.emit_one(rows[0])
-    _tell(holes)
-
-
-def _held(remote: Remote, queue: str, stream: str) -> list[StreamRef]:
-    """What the remote holds that these names or globs take. Raises BadInputError where that is nothing."""
-    by_queue, by_stream = compiled(queue), compiled(stream)
-    found = [
-        one.ref for one in owners(remote) if by_queue.fullmatch(one.ref.queue) and by_stream.fullmatch(one.ref.stream)
-    ]
-    if not found:
-        raise BadInputError(f"the remote holds no archive that '{queue} {stream}' takes", where=remote.url)
-    return sorted(found)
-
-
-def _tell_foreign(context: CommandContext, states: set[str]) -> None:
-    with context.ledger() as ledger:
-        ours = Lineage(ledger).states
-        for state in sorted(states - set(ours)):
-            say(
-                f"emq-ops: this archive belongs to state {state}, and the state here is {ledger.state}: "
-                f"only to be read from here (if that one is gone: emq-ops state take-over {state})"
-            )
 
 
 def job_text(job: str | None) -> str | None:
@@ -268,4 +207,4 @@ def point(text: str | None, *, last: bool) -> StreamId | None:
     return (ms + length - 1, MAX_STREAM_PART) if last else (ms, 0)
 
 
-COMMANDS = (read, query, verify, restore)
+COMMANDS = (read, query, verify)

@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 
 from emq_archive.errors import DamagedArchiveError
 from emq_archive.local.catalog import Known
-from emq_archive.log.commit import Segment, commit_key, get_commit, hash_of, log_folder, lsn_of
+from emq_archive.log.commit import Commit, Segment, commit_key, get_commit, hash_of, log_folder, lsn_of
 from emq_archive.log.signing import Signatures
-from emq_archive.model import StreamRef
+from emq_archive.model import FIRST_ID, StreamId, StreamRef, parse_id
 from emq_archive.ports import Remote
+from emq_ops.protocol import ids
 
 _PAGE = 1000
 
@@ -19,7 +20,8 @@ _PAGE = 1000
 class Walk:
     """What stands in the log: its `commits`, the hash of each (`hashes`, by number), the segments that are `live` at
     its end, and `live_at` the number that this host knows as its head, commits that are `missing` and that no later
-    entry gives up for lost, and `faults`, a line each."""
+    entry gives up for lost, and `faults`, a line each. `named`: every segment that a commit ever added; `reach`: the
+    highest id that was ever archived."""
 
     ref: StreamRef
     known: Known
@@ -31,6 +33,8 @@ class Walk:
     missing: set[int] = field(default_factory=set)
     faults: list[str] = field(default_factory=list)
     snapshots: dict[int, set[str]] = field(default_factory=dict)
+    named: set[str] = field(default_factory=set)
+    reach: StreamId | None = None
 
     @property
     def rewritten(self) -> bool:
@@ -78,6 +82,7 @@ def walk(remote: Remote, ref: StreamRef, known: Known, checkpoints: set[int]) ->
             if found.live.pop(name, None) is None:
                 odd.append((gone, f"{key}: takes out {name} of commit {gone}, which is not in the archive"))
         found.live.update({segment.key: segment for segment in commit.add})
+        _note_reach(found, commit)
         for first, last in commit.lost:
             given_up.update(range(first, last + 1))
         if lsn in checkpoints:
@@ -90,6 +95,14 @@ def walk(remote: Remote, ref: StreamRef, known: Known, checkpoints: set[int]) ->
     found.faults += [what for gone, what in odd if gone not in found.missing | given_up]
     found.missing -= given_up
     return found
+
+
+def _note_reach(found: Walk, commit: Commit) -> None:
+    found.named.update(segment.key for segment in commit.add)
+    ends = [segment.last for segment in commit.add]
+    ends += [parse_id(ids.parse(segment.evt).stream_id) for segment in commit.add if segment.evt is not None]
+    ends += [parse_id(commit.after)] if commit.after is not None else []
+    found.reach = max([*ends, found.reach or FIRST_ID], default=None)
 
 
 def every_key(remote: Remote, prefix: str) -> Iterator[str]:

@@ -13,6 +13,7 @@ from emq_archive.ports import Remote
 from emq_archive.read.archive import hole
 from emq_archive.reports import Row, Shipped
 from emq_archive.segment import open_segment, row_groups
+from emq_archive.upkeep.end import Noted, lost_behind, objects_beside
 from emq_archive.upkeep.verify import Progress
 from emq_archive.write.ship import LogShipper
 from emq_ops.protocol import deadline
@@ -21,7 +22,8 @@ from emq_ops.protocol import deadline
 @dataclass(slots=True)
 class Restored(Row):
     """How many segments and records came from the remote, how many were here before; `holes`: segments that can't be
-    read and commits that the log lacks, a line each; `state`: whose archive it is."""
+    read, commits that the log lacks, and what speaks for more behind its last (`lsn`, of hash `head`), a line each;
+    `state`: whose archive it is."""
 
     queue: str
     stream: str
@@ -31,6 +33,7 @@ class Restored(Row):
     lsn: int = 0
     holes: list[str] = field(default_factory=list)
     state: str | None = None
+    head: str | None = None
 
 
 def restore(
@@ -40,15 +43,17 @@ def restore(
     *,
     now_ms: int,
     dry_run: bool = False,
+    noted: Noted | None = None,
     progress: Progress | None = None,
 ) -> Restored:
     """Brings every archived record that the local database lacks into it (`dry_run`: only counts them). Ended early, it
-    goes on where it stood.
+    goes on where it stood. `noted`: what is known from elsewhere of how far the log went.
 
     Segments that can't be read are named, and the rest comes. Raises DamagedArchiveError for a log that is no chain,
     ArchiveError where there is no such archive, and what
     the stores raise.
     """
+    objects = objects_beside(remote, ref)
     shipper = LogShipper(local, remote, ref, Policy(), Writer(""))
     known = shipper.log.read()
     if known.lsn == 0:
@@ -58,7 +63,8 @@ def restore(
     if not dry_run:
         shipper.match_outbox(Shipped())
     walked = walk(remote, ref, known, set())
-    done.holes += [*told_missing(walked), *walked.faults]
+    done.head = walked.hashes.get(walked.last)
+    done.holes += [*told_missing(walked), *walked.faults, *lost_behind(remote, walked, objects, noted or Noted())]
     segments, erased = list(shipper.catalog.segments()), shipper.catalog.erased()
     for number, segment in enumerate(segments, 1):
         if progress is not None:
