@@ -236,7 +236,7 @@ def test_a_fault_of_a_flag_names_the_flag_and_not_the_file(site: Server) -> None
     assert (ran.code, ran.err.startswith("emq-ops: --remote: ")) == (4, True), ran.err
 
 
-@pytest.mark.parametrize("verb", ["sweep orders", "trim orders --keep 1"])
+@pytest.mark.parametrize("verb", ["sweep orders", "trim orders --yes --keep 1"])
 def test_no_time_at_all_is_bad_input(verb: str, site: Server) -> None:
     ran = emq(*verb.split(), "--timeout", "0s")
     assert (ran.code, ran.out, ran.err.count("\n")) == (4, "", 1)
@@ -286,7 +286,7 @@ def test_ps_tells_the_windows_of_the_applied_config(site: Server) -> None:
 @pytest.mark.parametrize(
     "argv",
     [
-        *(("hold", "ordres", "--for", "1m"), ("sweep", "ordres"), ("trim", "ordres", "--keep", "1")),
+        *(("hold", "ordres", "--for", "1m"), ("sweep", "ordres"), ("trim", "ordres", "--yes", "--keep", "1")),
         *(("archive", "status", "ordres"), ("archive", "read", "ordres"), ("archive", "fold", "ordres")),
         ("archive", "query", "ordres", "completions", "select 1"),
         ("worker", "enqueue", "ordres", "x"),

@@ -68,9 +68,14 @@ def cell(value: Any) -> str:
 
 
 def shown(name: str, value: Any) -> Any:
-    """`value` of the field `name` as a table shows it: an instant as UTC text, all else as it is."""
+    """`value` of the field `name` as a table shows it: an instant as UTC text, counts as `recovered 3, dead 1`, texts
+    side by side, nothing for what is empty; all else as it is."""
     if name in INSTANTS and isinstance(value, int) and not isinstance(value, bool):
         return datetime.fromtimestamp(value / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    if isinstance(value, dict) and all(type(one) is int for one in value.values()):
+        return ", ".join(f"{key} {number}" for key, number in value.items() if number)
+    if isinstance(value, list | tuple) and all(isinstance(one, str) for one in value):
+        return ", ".join(value)
     return value
 
 

@@ -42,14 +42,26 @@ def bounded(timeout: str | None) -> Iterator[None]:
         yield
 
 
-def run_by_hand(context: CommandContext, what: Pass, order: Order, *, timeout: str | None, dry_run: bool) -> None:
-    """Runs a pass once, or foretells it, and shows its report; raises Exit where not all was done that was due. Raises
-    BadInputError for a queue that nothing names."""
+def run_by_hand(
+    context: CommandContext,
+    what: Pass,
+    order: Order,
+    *,
+    timeout: str | None,
+    dry_run: bool,
+    yes: bool | None = None,
+    question: str = "",
+) -> None:
+    """Runs a pass once, or foretells it, and shows its report; raises Exit where not all was done that was due. `yes`:
+    ``--yes``; None: asked on production alone. `question`: what is asked. Raises BadInputError for a queue that nothing
+    names, and where nobody can be asked."""
     queue, kind = order.queue, _KINDS.get(what.name, what.name)
     if what.needs_stores(order.policy) and context.wiring.archive_local is None:
         raise BadInputError("no archive is configured", fix="--local and --remote, or `archive:` in the config")
     if what.protected == "refused" and not dry_run:
-        require(context, f"Remove what {what.name} of {queue} lets go?")
+        if yes is False:
+            require_queue(context, queue)  # before the question
+        require(context, question or f"Remove what {what.name} of {queue} lets go?", yes)
     with bounded(timeout), context.server(what.name) as server, contextlib.ExitStack() as stack:
         stores = stack.enter_context(context.stores(look=dry_run))
         services = Services(server, None, stores, context.windows)

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from emq_ops.cli.context import CommandContext
-from emq_ops.cli.options import QueueArg, new_app
+from emq_ops.cli.options import QueueArg, Yes, new_app
 from emq_ops.cli.passing import run_by_hand, with_given
 from emq_ops.cli.values import duration_ms
 from emq_ops.passes.frame.order import Order
@@ -33,13 +33,14 @@ def trim(
     timeout: Annotated[
         str | None, typer.Option(help="End in time; the next trim goes on (30s).", metavar="DURATION")
     ] = None,
+    yes: Yes = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="List the victims; change nothing.")] = False,
 ) -> None:
     """Delete dead jobs beyond what the policy keeps, each with its row, logs and flow books.
 
-    The policy is the config's; --keep and --max-age replace both of its bounds. Held jobs and flow children are skipped
-    and reported. Beside a live daemon the daemon runs it. Exit 1: the queue is held or protected, a guard stopped the
-    pass, or the time ran out.
+    The policy is the config's; --keep and --max-age replace both of its bounds, and are asked about. Held jobs and flow
+    children are skipped and reported. Beside a live daemon the daemon runs it. Exit 1: the queue is held or protected,
+    a guard stopped the pass, or the time ran out.
     """
     context, queue = CommandContext.of(ctx), queue_name(queue)
     policy: DeadPolicy = context.dead(queue)
@@ -48,4 +49,15 @@ def trim(
         policy = replace(policy, keep=keep, max_age_ms=duration_ms(max_age, "--max-age"))
     policy = with_given(policy, {"age_by": age_by, "archive": archive, "max_removals": max_removals})
     order = Order(queue, policy, applied=applied, lease_ms=context.stalled(queue).lease_ms)
-    run_by_hand(context, TRIM, order, timeout=timeout, dry_run=dry_run)
+    # What the config says was looked at when it was applied; other bounds are this command's own word.
+    bounds = " and ".join(
+        words
+        for words in (
+            "" if keep is None else f"beyond the newest {keep:,}",
+            "" if max_age is None else f"older than {max_age}",
+        )
+        if words
+    )
+    sure = yes or (None if applied else False)
+    asked = f"Delete the dead jobs of {queue} {bounds}?"
+    run_by_hand(context, TRIM, order, timeout=timeout, dry_run=dry_run, yes=sure, question=asked)

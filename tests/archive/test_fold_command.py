@@ -141,7 +141,7 @@ def test_archived_dead_jobs_come_back(run: Run, server: Server) -> None:
     queue = Queue(server, "q")
     made = [make_dead(queue) for _ in range(3)]
     rows = {job: jobs.read_row(queue, job) for job in made}
-    code, out, err = run("trim", "q", "--keep", "0", "--archive", "--output", "json")
+    code, out, err = run("trim", "q", "--yes", "--keep", "0", "--archive", "--output", "json")
     assert (code, told(out)["removed"]) == (0, 3), err
     assert run("archive", "rehydrate", "q")[0] == 4
     code, out, _ = run("archive", "rehydrate", "q", "--from", "2020-01-01", "--dry-run", "--output", "jsonl")

@@ -18,7 +18,7 @@ from tests.support.passing import dead_of
 from tests.support.valkey import Valkey
 
 SWEEP = ("sweep", "orders")
-TRIM = ("trim", "orders", "--keep", "100", "--no-archive")
+TRIM = ("trim", "orders", "--yes", "--keep", "100", "--no-archive")
 PLAY = ("play", "sweep.yaml")
 
 

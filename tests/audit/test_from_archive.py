@@ -37,14 +37,14 @@ def test_undo_of_a_trim(server: Server, valkey: Valkey, tmp_path: Path) -> None:
     server.write("SET", q.keys.book(dead[1], "dependencies"), 1)  # a flow parent whose children have settled
     server.write("HSET", q.keys.book(dead[1], "failed"), "JOB0STBBIRAKHo", b"why \xff", "JOB0STBBIRAKHp", "")
     before = of_the_wire(server)
-    first = ops("trim", "orders", "--keep", "3", "--archive")
+    first = ops("trim", "orders", "--yes", "--keep", "3", "--archive")
     assert first["removed"] == 5
     report = ops("undo", first["run"])
     assert (report["done"], report["left"]) == (5, {})
     assert "the next trim takes them again" in report["notes"][0]
     assert of_the_wire(server) == before
 
-    second = ops("trim", "orders", "--keep", "3", "--archive")
+    second = ops("trim", "orders", "--yes", "--keep", "3", "--archive")
     with open_ledger(where[3]) as ledger:
         assert prune(ledger, server.now_ms("orders") + 1000, Retention(snapshots_ms=0))["snapshots"] == 5
     [one] = ops("rehydrate", "orders", dead[0])["done_jobs"]
@@ -53,7 +53,7 @@ def test_undo_of_a_trim(server: Server, valkey: Valkey, tmp_path: Path) -> None:
     assert (report["done"], report["left"]) == (4, {})  # the fifth is dead again: its death is not this run's any more
     assert of_the_wire(server) == before
 
-    third = ops("trim", "orders", "--keep", "3", "--archive")
+    third = ops("trim", "orders", "--yes", "--keep", "3", "--archive")
     with open_ledger(where[3]) as ledger:
         prune(ledger, server.now_ms("orders") + 1000, Retention(snapshots_ms=0))
     ran = emq("undo", third["run"], *where)  # without the archive they are nowhere
@@ -78,7 +78,7 @@ def test_what_was_edited_after_it_died_comes_back_as_it_went(server: Server, val
     server.write("HSET", q.keys.row(dead[2]), "note", "by hand")
     server.write("HDEL", q.keys.row(dead[3]), "last_error")
     before = of_the_wire(server)
-    ran = emq("trim", "orders", "--keep", "0", "--archive", *where, *stores)
+    ran = emq("trim", "orders", "--yes", "--keep", "0", "--archive", *where, *stores)
     report = json.loads(ran.out)
     assert (report["removed"], report["archived"]) == (5, 5)
     assert json.loads(emq("undo", report["run"], *where).out)["done"] == 5  # without the archive

@@ -87,7 +87,7 @@ class Place:
             removal = act(self.server, acts.REMOVE, choose(self.server, "orders", DeadSelection()), ledger)
             assert undo_run(self.server, removal.run or "", ledger).done == 2
         assert emq("play", "play.yaml").code == 0
-        trim = self.run("trim", "orders", "--keep", "0")
+        trim = self.run("trim", "orders", "--yes", "--keep", "0")
         assert trim["removed"] == 2
         return str(trim["run"])
 
@@ -136,7 +136,7 @@ def test_an_erased_job_that_still_stands_in_the_queue_is_not_kept_again(place: P
     """It dies, is seen by passes, and is taken away by a person; a trim that may not archive it leaves it."""
     done = place.run("archive", "erase", "orders", "--job", place.gone, "--yes")
     assert done["notes"] == [f"{place.gone} still stands in the queue; nothing of it is kept again"]
-    report = place.run("trim", "orders", "--keep", "0")
+    report = place.run("trim", "orders", "--yes", "--keep", "0")
     assert report["removed_jobs"] == [place.other]
     assert place.secrets[place.gone].found_in(place.held()) == []
     with open_ledger(place.state) as ledger:
@@ -152,7 +152,7 @@ def test_a_trim_leaves_an_erased_job_that_came_back_and_a_removal_keeps_nothing_
         "HSET", place.q.keys.row(place.gone), "attempts", "1", "payload", place.secrets[place.gone].payload
     )
     place.server.write("ZADD", place.q.keys.dead, 0, place.gone)
-    report = place.run("trim", "orders", "--keep", "0")
+    report = place.run("trim", "orders", "--yes", "--keep", "0")
     assert report["removed"] == 0
     assert [(one["job"], one["reason"]) for one in report["skipped"]] == [
         (place.gone, "not archived: it was erased, and is not archived again")

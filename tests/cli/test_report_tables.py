@@ -82,7 +82,7 @@ def test_a_dry_trim_names_who_would_go_and_a_trim_who_went(q: Queue) -> None:
     dry = rows(emq("trim", "orders", "--keep", "1", "--dry-run"))
     assert dry["status"].strip() == "dry: nothing was changed; this would be done"
     assert {*dry["victim_jobs"].split()} < {*dead}
-    done = rows(emq("trim", "orders", "--keep", "1"))
+    done = rows(emq("trim", "orders", "--yes", "--keep", "1"))
     assert list(done)[:7] == ["queue", "status", "victims", "removed", "archived", "left", "removed_jobs"]
     assert done["removed_jobs"].split() == dry["victim_jobs"].split()
     assert set(TrimReport("orders").as_row()) == set(dumped("trim", "orders"))

@@ -40,7 +40,7 @@ def state_db(tmp_path: Path, empty_state: Path) -> None:
 def test_the_work_is_done_once(server: Server, valkey: Valkey, tmp_path: Path, where: str) -> None:
     q = Queue(server, "mail")
     kill_row(q, 3)
-    trimmed = shell(tmp_path, valkey, "{} trim mail --keep 1 --no-archive " + where)
+    trimmed = shell(tmp_path, valkey, "{} trim mail --yes --keep 1 --no-archive " + where)
     assert (trimmed.returncode, trimmed.stderr.count("\n")) == (5, 1)
     assert "only the report was lost" in trimmed.stderr
     assert reads.counts(q).dead == 1

@@ -129,7 +129,7 @@ def test_a_command_beside_a_daemon_goes_through_it(here: Site, server: Server) -
     report = here.json("sweep", "orders", "--max-stalled", "9")
     assert str(daemon.process.pid) in report["through"]
     assert report["max_stalled"] == 9
-    assert "through" in here.json("trim", "orders", "--keep", "0")
+    assert "through" in here.json("trim", "orders", "--yes", "--keep", "0")
     assert "through" in here.json("archive", "fold", "orders", "completions", "--keep", "1")
     held = here.json("ps")
     assert {row["task"] for row in held} == {"stalled", "dead", "stream:completions", "compact", "verify"}

@@ -198,7 +198,7 @@ COMMANDS = [
     ("doctor", "--fix"),
     ("doctor", "{q}", "--fix"),
     ("sweep", "{q}"),
-    ("trim", "{q}", "--keep", "0"),
+    ("trim", "{q}", "--yes", "--keep", "0"),
     ("audit", "dead", "{q}"),
     ("audit", "dead", "{q}", "--remove", "--yes"),
     ("archive", "fold", "{q}", "completions"),

@@ -80,7 +80,7 @@ def test_with_a_config(server: Server, mail: Queue, valkey: Valkey, where: tuple
     report = said(emq("trim", "mail", "--output", "json"))
     assert (report["removed"], report["left"]) == (4, 2)
     kill_row(Queue(server, "guarded"), 5)
-    refused = emq("trim", "guarded", "--keep", "1")
+    refused = emq("trim", "guarded", "--yes", "--keep", "1")
     assert refused.code == 1
     assert "protected" in refused.err
 
@@ -89,9 +89,11 @@ def test_trim_without_a_config(server: Server, mail: Queue, where: tuple[str, ..
     dead = kill_row(mail, 5)
     dry = said(emq(*where, "trim", "mail", "--keep", "2", "--dry-run", "--output", "json"))
     assert (dry["victims"], dry["victim_jobs"], dead_of(mail)) == (3, dead[:3], dead)
-    assert said(emq(*where, "trim", "mail", "--keep", "2", "--output", "json"))["removed_jobs"] == dead[:3]
-    assert said(emq(*where, "trim", "mail", "--max-age", "1h", "--output", "json"))["removed"] == 0
-    over = emq(*where, "trim", "mail", "--keep", "0", "--max-removals", "1", "--output", "json")
+    unasked = emq(*where, "trim", "mail", "--keep", "2")
+    assert (unasked.code, "nobody to ask" in unasked.err, dead_of(mail)) == (4, True, dead)
+    assert said(emq(*where, "trim", "mail", "--yes", "--keep", "2", "--output", "json"))["removed_jobs"] == dead[:3]
+    assert said(emq(*where, "trim", "mail", "--yes", "--max-age", "1h", "--output", "json"))["removed"] == 0
+    over = emq(*where, "trim", "mail", "--yes", "--keep", "0", "--max-removals", "1", "--output", "json")
     assert said(over, 1)["status"] == "stopped"
     assert dead_of(mail) == dead[3:]
 
@@ -99,7 +101,7 @@ def test_trim_without_a_config(server: Server, mail: Queue, where: tuple[str, ..
 def test_trim_with_an_archive(server: Server, mail: Queue, where: tuple[str, ...], tmp_path: Path) -> None:
     dead = kill_row(mail, 5)
     archive = ("--archive", "--local", "sqlite:///archive.db", "--remote", "file:bucket")
-    report = said(emq(*where, "trim", "mail", "--keep", "2", *archive, "--output", "json"))
+    report = said(emq(*where, "trim", "mail", "--yes", "--keep", "2", *archive, "--output", "json"))
     assert (report["removed"], report["archived"]) == (3, 3)
     assert dead_of(mail) == dead[3:]
     assert list((tmp_path / "bucket").rglob("*.parquet"))
@@ -109,9 +111,9 @@ def test_trim_with_an_archive(server: Server, mail: Queue, where: tuple[str, ...
     ("argv", "code", "text"),
     [
         (("trim", "mail"), 4, "needs keep or max_age"),
-        (("trim", "mail", "--keep", "1", "--archive"), 4, "no archive is configured"),
-        (("trim", "mail", "--keep", "-1"), 4, "greater than or equal to 0"),
-        (("trim", "mail", "--max-age", "5"), 4, "--max-age"),
+        (("trim", "mail", "--yes", "--keep", "1", "--archive"), 4, "no archive is configured"),
+        (("trim", "mail", "--yes", "--keep", "-1"), 4, "greater than or equal to 0"),
+        (("trim", "mail", "--yes", "--max-age", "5"), 4, "--max-age"),
         (("sweep", "mail", "--max-stalled", "0"), 4, "greater than or equal to 1"),
         (("sweep", "mail", "--restart", "never"), 4, "restart"),
         (("sweep", "ma{il"), 4, "brace"),
@@ -134,7 +136,7 @@ def test_bad_input(
 
 
 def test_a_queue_that_is_not_there_is_said_and_no_key_is_made(server: Server, where: tuple[str, ...]) -> None:
-    for argv in (("sweep", "ordres"), ("trim", "ordres", "--keep", "1")):
+    for argv in (("sweep", "ordres"), ("trim", "ordres", "--yes", "--keep", "1")):
         ran = emq(*argv, *where, "--output", "json")
         assert (ran.code, ran.out) == (4, "")
         assert "no such queue" in ran.err

@@ -36,7 +36,7 @@ def test_a_lease_with_an_odd_deadline(
     for command in (
         ["sweep", "mail", "--dry-run"],
         ["sweep", "mail", "--max-stalled", "5"],
-        ["trim", "mail", "--keep", "1", "--no-archive"],
+        ["trim", "mail", "--yes", "--keep", "1", "--no-archive"],
         ["doctor"],
         ["play", "health-check.yaml", "-l", "mail"],
     ):

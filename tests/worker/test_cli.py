@@ -163,3 +163,8 @@ def test_cancel_says_what_it_came_to(valkey: Valkey, q: Queue, capsys: pytest.Ca
         {"job": gone, "answer": "gone"},
     ]
     assert main([*line, active, "nonsense"]) == 4
+    q.server.write("ZADD", q.keys.active, 1, active)  # its lease lapsed long ago
+    assert main([*line, active]) == 0
+    told = capsys.readouterr()
+    assert json.loads(told.out) == [{"job": active, "answer": "unheld"}]
+    assert "`emq-ops sweep orders` brings the job back" in told.err
