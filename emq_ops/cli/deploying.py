@@ -75,8 +75,9 @@ def wants_colour() -> bool:
     return bool(os.environ.get("FORCE_COLOR")) or sys.stdout.isatty()
 
 
-def show_plan(plan: Plan, output: str, *, markdown: bool = False) -> None:
+def show_plan(plan: Plan, context: CommandContext, *, markdown: bool = False) -> None:
     """The plan on stdout, in the form that was asked for."""
+    output = context.output
     if markdown:
         sys.stdout.write(render.markdown(plan))
     elif output == "json":
@@ -84,7 +85,7 @@ def show_plan(plan: Plan, output: str, *, markdown: bool = False) -> None:
     elif output in ("jsonl", "csv"):
         emit_rows(_rows(plan), output, COLUMNS)
     else:
-        sys.stdout.write(render.text(plan, colour=wants_colour()))
+        sys.stdout.write(render.text(plan, colour=wants_colour(), unfolded=context.options.unfolded))
     sys.stdout.flush()
 
 
@@ -141,7 +142,7 @@ def carry_out(
     """Shows the plan, asks, does it; answers the exit code."""
     made = proposal.plan
     if context.output != "json" or dry_run:  # as JSON the plan comes within the result: one document on stdout
-        show_plan(made, context.output)
+        show_plan(made, context)
     if dry_run:
         return 2 if made.steps and made.changes else 0
     if made.steps and not made.refusals and (not made.losses or allow_loss):

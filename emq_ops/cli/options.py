@@ -27,6 +27,13 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")]
 YesAnyway = Annotated[bool, typer.Option("--yes", "-y", help="As everywhere; nothing is asked here.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be done; change nothing.")]
 ShowPlan = Annotated[bool, typer.Option("--dry-run", help="Show the plan and stop.")]
+Unfolded = Annotated[bool, typer.Option("--verbose", "-v", help="Each queue by itself, also those that are alike.")]
+Target = Annotated[
+    list[str] | None, typer.Option("--target", metavar="QUEUE", help="Only this queue, or glob; repeatable.")
+]
+Rules = Annotated[
+    list[str] | None, typer.Option("--rules", metavar="FILE", help="A file of plan rules, beside the config's.")
+]
 AllowLoss = Annotated[bool, typer.Option("--allow-loss", help="Also what could lose data.")]
 Why = Annotated[str, typer.Option("--why", metavar="TEXT", help="A word for the history.")]
 ActRate = Annotated[int, typer.Option("--rate", help="At most so many jobs a second.", min=1)]
@@ -50,6 +57,8 @@ class GlobalOptions:
     quiet: bool = False
     context: str | None = None
     confirm: str | None = None
+    unfolded: bool = False
+    """Whether a plan shows each queue by itself."""
     chosen: tuple[str, Context] | None = None
     """The context that says where everything is, with its name."""
 

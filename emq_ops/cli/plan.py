@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -10,7 +11,7 @@ from emq_ops.cli.context import CommandContext
 from emq_ops.cli.deploying import deployment_of, show_plan
 from emq_ops.cli.exits import EXIT_CHANGES
 from emq_ops.cli.looking import look
-from emq_ops.cli.options import new_app
+from emq_ops.cli.options import Rules, Target, Unfolded, new_app
 from emq_ops.cli.output import say
 from emq_ops.cli.risks import tell_risks
 from emq_ops.cli.values import file_of
@@ -30,24 +31,29 @@ def plan(
     revert: Annotated[
         list[str] | None, typer.Option("--revert", metavar="NAME", help="Put drift back; or `all`.")
     ] = None,
+    target: Target = None,
+    rules: Rules = None,
+    verbose: Unfolded = False,
     offline: bool = typer.Option(False, "--offline", help="From the file alone: nothing is resolved or asked."),
     markdown: bool = typer.Option(False, "--markdown", help="For a pull request."),
 ) -> None:
     """Compare the config with what is applied and with the live server. Exit 0: nothing to do, 2: changes."""
     context = CommandContext.of(ctx)
+    context.options.unfolded = verbose
+    files = [Path(file) for file in rules or ()]
     if offline:
-        for option, given in (("--save", save), ("--revert", revert)):
+        for option, given in (("--save", save), ("--revert", revert), ("--target", target)):
             if given:
                 why = "a plan of the file alone is not what apply would do, and knows no drift"
                 raise BadInputError(f"{option} with --offline: {why}", fix=f"{option} without --offline")
-        _offline(context, markdown)
+        _offline(context, markdown, files)
         return
     loaded = context.require_config()
     require_set(loaded)
     with deployment_of(context, "plan", look=True) as opened:
         held = look(opened, context, offline=False)
-        proposal = opened.propose(loaded, revert or [], store=held)
-        show_plan(proposal.plan, context.output, markdown=markdown)
+        proposal = opened.propose(loaded, revert or [], target=target or (), rules=files, store=held)
+        show_plan(proposal.plan, context, markdown=markdown)
         tell_risks(context, opened.server)
         if save is not None:
             opened.save(proposal, file_of(save), key_of(loaded))
@@ -58,11 +64,13 @@ def plan(
         raise typer.Exit(EXIT_CHANGES)
 
 
-def _offline(context: CommandContext, markdown: bool) -> None:
+def _offline(context: CommandContext, markdown: bool, rules: list[Path]) -> None:
     """The plan of the file alone, and in one line what is not in it."""
-    found = plan_offline(context.look_at_config(), context.options.state)
-    show_plan(found.plan, context.output, markdown=markdown)
+    found = plan_offline(context.look_at_config(), context.options.state, rules)
+    show_plan(found.plan, context, markdown=markdown)
     missing = "no reference was resolved, and no server or store was asked; what differs there (drift) is not in it"
     say(f"emq-ops: --offline: {found.compared}; {missing}")
+    if found.plan.refusals:
+        check(found.plan, allow_loss=True)
     if found.plan.changes:
         raise typer.Exit(EXIT_CHANGES)

@@ -23,6 +23,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "apply": ("apply", "Show the plan, ask, and do it: settings on the server, then one revision."),
     "archive": ("archive", "Keep what streams and dead sets let go: fold, look, read, prove, query, bring back."),
     "audit": ("audit", "What died, when and why; what restarts did; what another threshold would have done."),
+    "bug-report": ("bug_report", "Write what a report of a fault needs into one file, nothing secret in it."),
     "config": ("config", "The config, as it holds."),
     "conformance": (
         "conformance",
@@ -43,6 +44,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "Hold a queue: for that long, or until `release`, no pass runs on it, by a daemon or by hand.",
     ),
     "import": ("import_", "Write a config from the settings that stand on a live server."),
+    "init": ("init", "Look at a server, ask six things at most, and write an annotated config."),
     "maintenance": (
         "maintenance",
         "Windows in which lapsed leases are recovered without counting: deploys, migrations.",

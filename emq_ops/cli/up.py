@@ -236,7 +236,7 @@ def _http(daemon: Daemon, where: Wiring, log: EventLog) -> HttpServer | None:
     rows = lambda: task_rows(daemon.server, daemon.ledger, daemon.revision, where.env)  # noqa: E731 - asked for by pages
     hosts = section.get("hosts") or []
     access = Access(token, section.get("metrics") == "open", tuple([hosts] if isinstance(hosts, str) else hosts))
-    pages = Pages(PageSources(daemon.health, rows, daemon.alive), access)
+    pages = Pages(PageSources(daemon.health, rows, daemon.alive, lambda: daemon.drifting.found), access)
     server: HttpServer = need("emq_ops.http.server").HttpServer(listen, pages, log.say)
     server.start()
     log.say("http", port=server.port)

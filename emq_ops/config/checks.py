@@ -10,7 +10,7 @@ from urllib.parse import parse_qsl, urlsplit
 from emq_ops.config.explain import dotted, locate
 from emq_ops.config.listening import TOKEN_FIX, address, is_loopback
 from emq_ops.config.messenger import messenger_of, says_a_secret
-from emq_ops.config.models import ArchiveSection, Config, HttpSection, WindowSection
+from emq_ops.config.models import ArchiveSection, Config, HttpSection, MovedSection, WindowSection
 from emq_ops.policy.references import has_reference
 from emq_ops.policy.secrets import hide
 from emq_ops.policy.triggers import Cron, parse_every
@@ -64,9 +64,21 @@ def _faults(config: Config) -> Iterator[Found]:
             queue_name(globs.literal(name) if not globs.is_glob(name) else name)
         except BadInputError as problem:
             yield ("queues", name), "the name of a queue, or a glob", problem.what, problem.fix
+    for i, moved in enumerate(config.moved):
+        yield from _moved(config, moved, ("moved", i))
     for i, alert in enumerate(config.alerts):
         yield from alert_faults(("alerts", i, "url"), alert.url)
     yield from _http(config.http)
+
+
+def _moved(config: Config, moved: MovedSection, path: Path) -> Iterator[Found]:
+    if moved.old in config.queues:
+        yield (*path, "from"), "a name that is no entry of `queues` any more", shown(moved.old), None
+    if moved.new not in config.queues:
+        near = nearest(moved.new, config.queues)
+        yield (*path, "to"), "an entry of `queues`", shown(moved.new), f"did you mean '{near}'?" if near else None
+    if globs.wildcards(moved.old) != globs.wildcards(moved.new):
+        yield (*path, "to"), f"the wildcards of '{moved.old}', in their order", shown(moved.new), None
 
 
 def _http(http: HttpSection) -> Iterator[Found]:

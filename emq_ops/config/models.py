@@ -173,6 +173,7 @@ class DaemonSection(Section):
     stop_within: int = option(SPAN, 10_000, "SIGTERM: everything is given up within")
     ready_file: str | None = option(TEXT, None, "exists while the daemon runs")
     backoff: int = option(SPAN, 300_000, "a failing pass is retried at the latest after")
+    drift: int | None = option(duration(1_000), None, "how often it is looked where the server is not as applied")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -190,6 +191,23 @@ class PlanSection(Section):
     """Saved plans."""
 
     sign: str | None = option(SECRET, None, "a key, as ${NAME}: a saved plan is signed with it, and applied only so")
+
+
+@dataclass(frozen=True, kw_only=True)
+class MovedSection(Section):
+    """An entry of `queues` under another name: its policies go on there, and nothing is destroyed and created."""
+
+    old: str = option(TEXT, help="the name, or the glob, that was applied", key="from")
+    new: str = option(TEXT, help="what it is called now; a glob has the wildcards of the old one", key="to")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RuleSection(Section):
+    """What a plan must keep to, of each queue: in the language of `when`, about queue, stalled, dead, streams ..."""
+
+    when: str = option(TEXT, "true", "of which queues, such as queue.name matches 'prod-*'")
+    must: str = option(TEXT, help="what must hold of them, such as dead.archive and dead.keep >= 1000")
+    say: str | None = option(TEXT, None, "why")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -213,5 +231,7 @@ class Config(Section):
     daemon: DaemonSection = option(Nested(DaemonSection), DaemonSection())
     http: HttpSection = option(Nested(HttpSection), HttpSection())
     plan: PlanSection = option(Nested(PlanSection), PlanSection())
+    plan_rules: tuple[RuleSection, ...] = option(Listed(Nested(RuleSection)), (), "what every plan must keep to")
+    moved: tuple[MovedSection, ...] = option(Listed(Nested(MovedSection)), (), "entries of `queues` that were renamed")
     alerts: tuple[AlertSection, ...] = option(Listed(Nested(AlertSection)), ())
     include: tuple[str, ...] = option(_TEXTS, (), "files read before this one")

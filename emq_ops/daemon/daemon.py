@@ -14,6 +14,7 @@ from emq_ops.daemon.behind import Behind
 from emq_ops.daemon.chores import Chore, Chores
 from emq_ops.daemon.digest import EVERY_SECONDS, Digest
 from emq_ops.daemon.dispatch import Dispatcher
+from emq_ops.daemon.drifting import Drifting
 from emq_ops.daemon.events import (
     ClockStepped,
     DaemonStarted,
@@ -92,6 +93,7 @@ class Daemon:
         self.probe = self.dispatcher.probe
         self.timers = Timers(self.dispatcher.cue, self._missed)
         self.behind = Behind(self.dispatcher, self.timers, ledger, emit)
+        self.drifting = Drifting(server, ledger, env, emit)
         self.wedged = Wedged(server.hurried(GLANCE_SECONDS), ledger, emit)
 
     @property
@@ -135,13 +137,8 @@ class Daemon:
         if fault is None and silent > SILENT_SECONDS:
             fault = f"nothing was written into the state for {silent:.0f} s"
         ok = not (self.leads.away or fault or self.applied.refused)
-        return {
-            "ok": ok,
-            **facts,
-            "behind": self.behind.count,
-            "refused_revision": self.applied.refused,
-            "state_fault": fault,
-        }
+        facts |= {"behind": self.behind.count, "drifted": len(self.drifting.found)}
+        return {"ok": ok, **facts, "refused_revision": self.applied.refused, "state_fault": fault}
 
     def alive(self) -> bool:
         """Whether the loop turns: what else is wrong, a new process would not mend."""
@@ -158,6 +155,7 @@ class Daemon:
             Chore(5.0, self._beat),
             Chore(behind.EVERY_SECONDS, self.behind.look),
             Chore(wedged.EVERY_SECONDS, lambda: self.wedged.look(self._led())),
+            Chore(1.0, lambda: self.drifting.look(self.settings.drift, self.revision, self._led())),
             Chore(EVERY_MS / 1000, self._flush),
             Chore(30.0, self._rescan),
             Chore(3600.0, self._prune, clock.steady() + 60),
@@ -252,6 +250,7 @@ class Daemon:
     def _beat(self) -> None:
         facts: dict[str, Any] = {"waiting": self.dispatcher.waiting, "running": self.dispatcher.running}
         facts |= {"away": self.leads.away, "behind": self.behind.count, "longest_s": round(self.behind.longest_s)}
+        facts["drifted"] = len(self.drifting.found)
         if stands := self.wedged.marks():
             facts["wedged"] = stands
         now, number = clock.now_ms(), self.revision.number

@@ -67,6 +67,18 @@ class QueueMoves(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class DriftSeen(Event):
+    """`settings` of a queue are not as they were applied: somebody moved them, or the server lost them."""
+
+    settings: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class DriftEnded(Event):
+    """After a drift: the queue's settings are as applied again."""
+
+
+@dataclass(frozen=True, slots=True)
 class TaskFailed(Event):
     """A run failed, `failures` times in a row now; the next try is after `retry_ms`."""
 

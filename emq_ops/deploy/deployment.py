@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
@@ -16,16 +17,30 @@ from emq_ops.deploy.apply import Applied, Watch, apply
 from emq_ops.deploy.document import Document
 from emq_ops.deploy.live import Unread, read_live, tell_unread
 from emq_ops.deploy.model import Drift, Interrupted, LiveServer, Plan, Proposal
-from emq_ops.deploy.planner import PlanOptions, plan
+from emq_ops.deploy.plan_options import PlanOptions
+from emq_ops.deploy.planner import plan
+from emq_ops.deploy.rules import broken, rules_of
 from emq_ops.deploy.store import journal, revisions
 from emq_ops.deploy.store.lock import Owner, owner_of
 from emq_ops.deploy.store.revisions import Revision
+from emq_ops.deploy.targets import targeted
 from emq_ops.deploy.variables import Digests
 from emq_ops.ledger.ledger import Ledger, host_ms, secret_key
 from emq_ops.ledger.ownership import states_of
+from emq_ops.protocol import globs
 from emq_ops.protocol.errors import BadInputError
 from emq_ops.protocol.server import Server
 from emq_ops.syntax.errors import SourceError
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What a plan is made for; as in `Proposal`."""
+
+    kind: str
+    revert: tuple[str, ...] = ()
+    unmatched: list[str] = field(default_factory=list)
+    target: tuple[str, ...] = ()
 
 
 class Deployment:
@@ -80,30 +95,42 @@ class Deployment:
         return document, [s for s in layers.patterns if not layers.takes_any(s, queues)]
 
     def propose(
-        self, loaded: Loaded, revert: Sequence[str] = (), *, as_of: Mapping[str, int] | None = None, store: str = ""
+        self,
+        loaded: Loaded,
+        revert: Sequence[str] = (),
+        *,
+        target: Sequence[str] = (),
+        rules: Iterable[Path] = (),
+        as_of: Mapping[str, int] | None = None,
+        store: str = "",
     ) -> Proposal:
-        """The plan from what is in force, and live, to `loaded`. `store`: what the object store holds of the streams
-        archived so far, in words. Raises SourceError where a variable is not set."""
+        """The plan from what is in force, and live, to `loaded`. `target`: queues or globs, and nothing else of the
+        file; `rules`: files of plan rules, beside the config's own; `store`: what the object store holds of the streams
+        archived so far, in words. Raises SourceError where a variable is not set or a rule can't be told."""
         require_set(loaded)
+        kept = rules_of(loaded, rules)
         document, unmatched = self.desired(loaded)
+        if target:
+            current = self.current()
+            document = targeted(document, current.document if current else None, target)
         files = [{"path": str(source.path), "sha256": source.sha256} for source in loaded.sources]
-        made = self._plan(document, "apply", tuple(revert), unmatched, as_of=as_of)
+        asked = _Asked("apply", tuple(revert), unmatched, tuple(target))
+        made = self._plan(document, asked, as_of=as_of)
+        made.refusals += broken(kept, document, self.env)
         for step in made.steps:
             if step.moves and store:
                 step.notes.append(store)
-        return Proposal(made, document, files, tuple(revert), unmatched)
+        return Proposal(made, document, files, tuple(revert), unmatched, tuple(target))
 
     def propose_document(self, document: Document, kind: str) -> Proposal:
         """The plan to a given document: that of an earlier revision (``rollback``), or an empty one (``destroy``)."""
         document = self.digests.noted(document, self.env)
-        return Proposal(self._plan(document, kind, (), []), document)
+        return Proposal(self._plan(document, _Asked(kind)), document)
 
     def _plan(
         self,
         document: Document,
-        kind: str,
-        revert: tuple[str, ...],
-        unmatched: list[str],
+        asked: _Asked,
         *,
         locked: bool = False,
         as_of: Mapping[str, int] | None = None,
@@ -121,8 +148,11 @@ class Deployment:
         self._judge_loss(live, applied)
         if self.unread is not None:
             tell_unread(live, self.unread)
-        live.unmatched_optional = unmatched
-        options = PlanOptions(self.env, revert, kind, digests=self.digests)
+        live.unmatched_optional = asked.unmatched
+        only = None
+        if asked.target:
+            only = frozenset(name for selector in asked.target for name in globs.select(selector, document.queues))
+        options = PlanOptions(self.env, asked.revert, asked.kind, only=only, digests=self.digests)
         made = plan(document, before, live, options)
         made.base, made.made_ms = applied.number if applied else None, host_ms()
         made.notes = {queue: facts.note for queue, facts in live.queues.items()}
@@ -140,13 +170,16 @@ class Deployment:
         if applied is not None:
             last_applied.judge(live, applied.document, applied.number, states_of(self.ledger), earlier)
 
-    def drift(self) -> list[Drift]:
-        """Where the live server is not what was applied."""
+    def drift(self, only: Collection[str] | None = None) -> list[Drift]:
+        """Where the live server is not what was applied; `only`: of these queues."""
         applied = self.current()
         if applied is None:
             return []
         cut, _ = self.standing()
         document = self.digests.as_applied(applied.document, self.env)
+        if only is not None:
+            some = {queue: entry for queue, entry in document.queues.items() if queue in only}
+            document = Document({**document.data, "queues": some})
         live = read_live(self.server, self.ledger, document, document, self.env, cut)
         self._judge_loss(live, applied)
         return _drift_of(document, live, PlanOptions(self.env, digests=self.digests))
@@ -159,8 +192,8 @@ class Deployment:
         def again() -> Plan:
             shown = proposal.plan
             moments = saved.moments(saved.facts_of(shown))
-            names, noted = proposal.revert, proposal.unmatched
-            return self._plan(proposal.document, shown.kind, names, noted, locked=True, as_of=moments)
+            asked = _Asked(shown.kind, proposal.revert, proposal.unmatched, proposal.target)
+            return self._plan(proposal.document, asked, locked=True, as_of=moments)
 
         return apply(self.server, self.ledger, proposal, again, allow_loss=allow_loss, why=why, watch=watch)
 
@@ -174,7 +207,7 @@ class Deployment:
         kept = saved.read(path, saved.key_of(loaded))
         if kept.kind != "apply":
             raise BadInputError(f"a saved plan of kind '{kept.kind}'", where=str(path), fix="plan again")
-        now = self.propose(loaded, kept.revert, as_of=saved.moments(kept.facts))
+        now = self.propose(loaded, kept.revert, target=kept.target, as_of=saved.moments(kept.facts))
         saved.compare(kept, now, self.ledger.state)
         return now
 

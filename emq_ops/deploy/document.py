@@ -161,6 +161,11 @@ class Document:
         return self.data.get("globs")
 
     @property
+    def moved(self) -> list[tuple[str, str]]:
+        """The renames that the config tells: old name or glob, new one."""
+        return [(one["from"], one["to"]) for one in self.data.get("config", {}).get("moved") or []]
+
+    @property
     def globals(self) -> Json:
         """What is not of one queue."""
         found: Json = self.data["globals"]

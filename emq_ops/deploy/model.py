@@ -14,8 +14,13 @@ from typing import Any, Literal
 from emq_ops.deploy.document import Document
 from emq_ops.passes.lease.owner import ForeignQueueError, LeaseInfo
 
-Op = Literal["create", "update", "delete", "revert", "repair", "restore"]
-SIGNS: dict[str, str] = {"create": "+", "update": "~", "delete": "-", "revert": "~", "repair": "~", "restore": "~"}
+Op = Literal["create", "update", "delete", "move", "revert", "repair", "restore"]
+SIGNS: dict[str, str] = {
+    "create": "+",
+    "update": "~",
+    "delete": "-",
+    **dict.fromkeys(("move", "revert", "repair", "restore"), "~"),
+}
 
 
 def instant(ms: int) -> str:
@@ -149,13 +154,15 @@ class Plan:
 @dataclass(frozen=True, slots=True)
 class Proposal:
     """A plan, the document that it leads to and what it was made of, enough to make it again: `files`, path and SHA-256
-    of each config file; `revert`, what drift is put back; `unmatched`, the globs that take no queue yet."""
+    of each config file; `revert`, what drift is put back; `unmatched`, the globs that take no queue yet; `target`,
+    the queues or globs that it is bounded to."""
 
     plan: Plan
     document: Document
     files: list[dict[str, str]] = field(default_factory=list)
     revert: tuple[str, ...] = ()
     unmatched: list[str] = field(default_factory=list)
+    target: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

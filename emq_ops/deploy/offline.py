@@ -4,6 +4,7 @@ read."""
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -16,7 +17,9 @@ from emq_ops.database.engine import open_database
 from emq_ops.database.profile import file_of, for_reading
 from emq_ops.deploy.document import Document
 from emq_ops.deploy.model import LiveServer, Plan
-from emq_ops.deploy.planner import PlanOptions, plan
+from emq_ops.deploy.plan_options import PlanOptions
+from emq_ops.deploy.planner import plan
+from emq_ops.deploy.rules import broken, rules_of
 from emq_ops.deploy.store import revisions
 from emq_ops.deploy.store.revisions import Revision
 from emq_ops.ledger.ledger import PROFILE, STATE, host_ms
@@ -31,9 +34,9 @@ class OfflinePlan:
     compared: str
 
 
-def plan_offline(loaded: Loaded, state: str | None = None) -> OfflinePlan:
+def plan_offline(loaded: Loaded, state: str | None = None, rules: Iterable[Path] = ()) -> OfflinePlan:
     """The plan to `loaded`, which was read with an environment that resolves nothing. `state`: the URL of the state,
-    in place of the file's.
+    in place of the file's; `rules`: files of plan rules, beside the config's own.
 
     Raises SourceError: a fault of the file, a host in it that may not be asked; DatabaseError: a state that can't be
     read.
@@ -48,6 +51,7 @@ def plan_offline(loaded: Loaded, state: str | None = None) -> OfflinePlan:
     document = Document.of(loaded, layers, layers.queues(known))
     options = PlanOptions(loaded.env, offline=True)
     made = plan(document, applied.document if applied else None, LiveServer(), options)
+    made.refusals += broken(rules_of(loaded, rules), document, loaded.env)
     made.base, made.made_ms = applied.number if applied else None, host_ms()
     return OfflinePlan(made, compared)
 

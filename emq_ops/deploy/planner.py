@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from emq_ops.deploy import loss, settings
@@ -11,28 +9,16 @@ from emq_ops.deploy.document import GLOBALS, Document
 from emq_ops.deploy.effects import dead_effect, promote_effect, stalled_effect, stream_effect
 from emq_ops.deploy.fields import changed, op_of, past_of, plain_of
 from emq_ops.deploy.model import Drift, Field, LiveQueue, LiveServer, Op, Plan, Refusal, Step, Write
+from emq_ops.deploy.moved import renames, with_renames
+from emq_ops.deploy.plan_options import PlanOptions
 from emq_ops.deploy.render import value
 from emq_ops.deploy.setting_values import SettingValues
-from emq_ops.deploy.variables import Digests, Past
+from emq_ops.deploy.variables import Past
 from emq_ops.passes.registry import PASSES
 from emq_ops.protocol import globs
 from emq_ops.protocol.errors import BadInputError
 
-Env = Mapping[str, str]
 Json = dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class PlanOptions:
-    """How a plan is made. `env`: where references are looked up; `revert`: addresses, queues or ``all``: drift that is
-    to be put back; `kind`: apply, rollback, destroy; `offline`: nothing was read of the server; `digests`: tell
-    what references gave when they were applied."""
-
-    env: Env
-    revert: Sequence[str] = ()
-    kind: str = "apply"
-    offline: bool = False
-    digests: Digests = field(default_factory=lambda: Digests(b""))
 
 
 def plan(
@@ -45,7 +31,9 @@ def plan(
     BadInputError for a name to revert that nothing drifted under, and for a reference in a setting that does not
     resolve."""
     desired, before = desired.completed, (applied or Document.empty()).completed
-    work = _Planner(desired, before, live, options)
+    moved = renames(desired, before)
+    before = with_renames(before, moved)
+    work = _Planner(desired, before, live, options, moved)
     for queue in sorted({*desired.queues, *before.queues, *(queue for queue, _ in live.left)}):
         work.queue(queue)
     work.globs()
@@ -70,9 +58,12 @@ _ABSENT = object()
 
 
 class _Planner:
-    def __init__(self, desired: Document, applied: Document, live: LiveServer, options: PlanOptions) -> None:
+    def __init__(
+        self, desired: Document, applied: Document, live: LiveServer, options: PlanOptions, moved: dict[str, str]
+    ) -> None:
         self.desired, self.applied, self.live, self.env = desired, applied, live, options.env
-        self.kind, self.offline = options.kind, options.offline
+        self.kind, self.offline, self._only = options.kind, options.offline, options.only
+        self._renamed = moved
         self.steps: list[Step] = []
         self.drift: list[Drift] = []
         self.warnings: list[str] = []
@@ -94,7 +85,7 @@ class _Planner:
             self._foreign.setdefault(facts.foreign.what, []).append(queue)
         if self.kind == "destroy" and before and not after and before.get("protect"):
             self.refusals.append(Refusal(f"{queue}: protected", "apply it with protect: false first"))
-        if after != before:
+        if after != before or queue in self._renamed:
             self._policies(queue, before or {}, after or {}, facts)
         self._settings(queue, before or {}, after or {}, facts)
 
@@ -105,7 +96,7 @@ class _Planner:
             was, will = before.get(one.section), after.get(one.section)
             for name in sorted({*(was or {}), *(will or {})}) if one.many else [""]:
                 old, new = ((was or {}).get(name), (will or {}).get(name)) if one.many else (was, will)
-                if old == new:
+                if old == new and (queue not in self._renamed or not new):
                     continue
                 address = f"{one.section}/{name}" if one.many else one.section
                 step = self._step(queue, address, one.task().removesuffix(":"), old, new)
@@ -135,7 +126,7 @@ class _Planner:
         for selector in sorted({*after, *before}):
             old, new = before.get(selector) or {}, after.get(selector) or {}
             pattern = globs.compiled(selector)
-            if old == new or any(pattern.fullmatch(queue) for queue in known):
+            if (old == new and selector not in self._renamed) or any(pattern.fullmatch(queue) for queue in known):
                 continue
             first = len(self.steps)
             self._policies(selector, old, new, LiveQueue())
@@ -156,8 +147,13 @@ class _Planner:
         key = (id(before), id(after))
         if key not in self._diffs:
             self._diffs[key] = changed(before, after, self.env)
-        step = Step(0, op_of(before, after), f"{queue}/{path}", queue, kind, self._diffs[key])
+        op: Op = "move" if before == after else op_of(before, after)
+        step = Step(0, op, f"{queue}/{path}", queue, kind, self._diffs[key])
         self.steps.append(step)
+        if before is not None and (was := self._renamed.get(queue)) is not None:
+            step.notes.append(f"moved from {was}")
+            if left := self.live.of(was).left.get(path):
+                step.notes.append(f"{left} are left under {was}, and no pass sees to them")
         same = (
             one for name, one in (before or {}).items() if isinstance(one, Past) and str(one) == (after or {}).get(name)
         )
@@ -231,6 +227,8 @@ class _Planner:
             self.steps.append(step)
             return
         if (queue, path) in self._left and path not in self._managed(queue):
+            return
+        if self._only is not None and queue not in self._only:
             return
         names = [name for name in self._revert if name in ("all", address, queue)]
         if not names and self._values.lost(facts, path, now):

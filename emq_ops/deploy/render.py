@@ -17,7 +17,7 @@ from emq_ops.protocol.errors import one_line
 VERSION = 1
 SHOWN_IDS = 5
 FOLDED = 100
-"""In a plan of more steps those that say the same of several queues are one entry of the text."""
+"""Of more settings than these, not each is told as it is written."""
 
 _COLOURS = {"+": "32", "~": "33", "-": "31", "!": "35"}
 
@@ -77,9 +77,10 @@ def summary(plan: Plan) -> str:
     return ", ".join(words) + "."
 
 
-def text(plan: Plan, *, colour: bool = False) -> str:
-    """For people. Every line that matters begins with its sign."""
-    lines = list(_text_lines(plan))
+def text(plan: Plan, *, colour: bool = False, unfolded: bool = False) -> str:
+    """For people. Every line that matters begins with its sign. Queues of which all is said alike are drawn once,
+    unless `unfolded`."""
+    lines = list(_text_lines(plan, unfolded))
     return "\n".join(map(_paint, lines) if colour else lines) + "\n"
 
 
@@ -88,18 +89,19 @@ def _paint(line: str) -> str:
     return f"\x1b[{_COLOURS[match[1]]}m{line}\x1b[0m" if match else line
 
 
-def _text_lines(plan: Plan) -> Iterator[str]:
-    folded = _folded(plan.steps)
+def _text_lines(plan: Plan, unfolded: bool) -> Iterator[str]:
+    alike = {} if unfolded else _alike(plan.steps)
+    drawn_as = {queue: first for first, others in alike.items() for queue in others}
+    last = {step.queue: step.number for step in plan.steps if step.queue in alike}
+    folded = [step for step in plan.steps if step.queue not in drawn_as]
     drawn: dict[tuple[int, str], list[str]] = {}  # steps of queues that one glob takes share their fields
     if words := interrupted_words(plan):
         yield f"! {words}"
         yield ""
-    for step, others in folded:
+    for step in folded:
         yield f"{SIGNS[step.op]} {one_line(step.address)}" + (
             "" if step.op in ("create", "update", "delete") else f" ({step.op})"
         )
-        if others:
-            yield f"    and the same of {len(others)} more queues ({', '.join(map(one_line, others[:3]))} ...)"
         key = (id(step.fields), step.op)
         if key not in drawn or step.kind == "setting":
             drawn[key] = [f"    {field}" for field in _shown_fields(step)]
@@ -110,6 +112,8 @@ def _text_lines(plan: Plan) -> Iterator[str]:
             yield f"    ({one_line(note)})"
         for reason in step.loss:
             yield f"    ! could lose data: {one_line(reason)}"
+        if step.queue is not None and last.get(step.queue) == step.number:
+            yield _like(step.queue, alike[step.queue], plan.steps)
     for drift in plan.drift:
         yield f"! {one_line(drift.address)}: applied {value(drift.applied)}, on the server {value(drift.live)}"
     if plan.drift:
@@ -125,21 +129,25 @@ def _text_lines(plan: Plan) -> Iterator[str]:
         yield "Data could be lost: it takes --allow-loss to apply this."
 
 
-def _folded(steps: list[Step]) -> Iterator[tuple[Step, list[str]]]:
-    """Each step with the queues of those that say the same; of a short plan each by itself."""
-    if len(steps) <= FOLDED:
-        yield from ((step, []) for step in steps)
-        return
-    groups: dict[str, tuple[Step, list[str]]] = {}
+def _alike(steps: list[Step]) -> dict[str, list[str]]:
+    """The first of those queues of which all is said alike, with the others; none that stands alone."""
+    said: dict[str, list[Any]] = {}
     for step in steps:
-        told = [*_shown_fields(step), effect_words(step), *step.notes, *step.loss]
-        path = step.address.partition("/")[2] if step.queue is not None else step.address
-        key = json.dumps([step.op, step.kind, path, step.queue is None, told])
-        if key in groups:
-            groups[key][1].append(step.queue or "")
-        else:
-            groups[key] = (step, [])
-    yield from groups.values()
+        if step.queue is not None:
+            told = [*_shown_fields(step), effect_words(step), *step.notes, *step.loss]
+            said.setdefault(step.queue, []).append([step.op, step.address.removeprefix(step.queue), told])
+    groups: dict[str, list[str]] = {}
+    for queue, all_of_it in said.items():
+        groups.setdefault(json.dumps(all_of_it), []).append(queue)
+    return {queues[0]: queues[1:] for queues in groups.values() if len(queues) > 1}
+
+
+def _like(first: str, others: list[str], steps: list[Step]) -> str:
+    """``+ 5 queues like mail-eu (mail-fr, mail-uk, mail-us ...)``."""
+    signs = {SIGNS[step.op] for step in steps if step.queue == first}
+    some = ", ".join(map(one_line, others[:3])) + (" ..." if len(others) > 3 else "")
+    count = f"{len(others):,} queues" if len(others) > 1 else "1 queue"
+    return f"{signs.pop() if len(signs) == 1 else '~'} {count} like {one_line(first)} ({some})"
 
 
 def _shown_fields(step: Step) -> Iterator[str]:

@@ -48,6 +48,7 @@ class Saved:
     steps: list[dict[str, Any]]
     state: str
     revert: tuple[str, ...]
+    target: tuple[str, ...] = ()
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -110,6 +111,7 @@ def save(path: Path, proposal: Proposal, *, server: str, state: str, key: bytes 
         "state": state,
         "files": proposal.files,
         "revert": list(proposal.revert),
+        "target": list(proposal.target),
         "document": proposal.document.compact,
         "signed": key is not None,
         "plan": as_json(plan),
@@ -152,6 +154,7 @@ def read(path: Path, key: bytes | None = None) -> Saved:
             body["plan"]["steps"],
             body["state"],
             tuple(body["revert"]),
+            tuple(body.get("target") or ()),
         )
     except (KeyError, TypeError, AttributeError):  # nobody's seal but a stranger's
         raise BadInputError("no saved plan", where=where, fix="plan again") from None

@@ -12,7 +12,7 @@ import ipaddress
 import json
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
@@ -70,11 +70,13 @@ class Access:
 
 @dataclass(frozen=True)
 class PageSources:
-    """Where pages come from. `health`: facts with ``ok``; `rows`: tasks; `alive`: whether the daemon's loop turns."""
+    """Where pages come from. `health`: facts with ``ok``; `rows`: tasks; `alive`: whether the daemon's loop turns;
+    `drift`: queue -> settings that are not as applied."""
 
     health: Callable[[], dict[str, Any]]
     rows: Rows
     alive: Callable[[], bool] = lambda: True
+    drift: Callable[[], Mapping[str, int]] = dict
 
 
 class Once:
@@ -135,7 +137,12 @@ class Pages:
         if not trusted and not (path == "/metrics" and self._access.metrics_open):
             return _text(401, "a bearer token is wanted", ("WWW-Authenticate", "Bearer"))
         if path == "/metrics":
-            return 200, "text/plain; version=0.0.4; charset=utf-8", need("emq_ops.http.metrics").text(self._rows), []
+            return (
+                200,
+                "text/plain; version=0.0.4; charset=utf-8",
+                need("emq_ops.http.metrics").text(self._rows, self._facts.drift),
+                [],
+            )
         return 200, "text/html; charset=utf-8", _page(self._rows()).encode(), []
 
     def _healthz(self, trusted: bool) -> Answer:

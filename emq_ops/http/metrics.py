@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 Rows = Callable[[], Iterable[dict[str, Any]]]
+Drift = Callable[[], Mapping[str, int]]
 
 
 class Tasks:
     """Collects the tasks' rows (`emq_ops.daemon.status.task_rows`) as metrics."""
 
-    def __init__(self, rows: Rows) -> None:
-        self._rows = rows
+    def __init__(self, rows: Rows, drift: Drift) -> None:
+        self._rows, self._drift = rows, drift
 
     def collect(self) -> Iterable[Metric]:
         """The library's question."""
@@ -33,6 +34,9 @@ class Tasks:
             "emq_ops_queue_maintenance", "1 inside a maintenance window: stalls don't count", labels=["queue"]
         )
         overdue = GaugeMetricFamily("emq_ops_tasks_overdue", "Tasks whose next run is overdue")
+        drifted = GaugeMetricFamily("emq_ops_queue_drifted", "Settings that are not as applied", labels=["queue"])
+        for queue, settings in self._drift().items():
+            drifted.add_metric([queue], settings)
         queues: dict[str, dict[str, Any]] = {}
         count = 0
         for row in self._rows():
@@ -49,11 +53,11 @@ class Tasks:
             led.add_metric([queue], float(bool(row["leader"])))
             held.add_metric([queue], float(row["held_until_ms"] is not None))
             quiet.add_metric([queue], float(row["maintenance_until_ms"] is not None))
-        return [runs, missed, failing, late, lag, overdue, led, held, quiet]
+        return [runs, missed, failing, late, lag, overdue, led, held, quiet, drifted]
 
 
-def text(rows: Rows) -> bytes:
-    """The metrics page."""
+def text(rows: Rows, drift: Drift = dict) -> bytes:
+    """The metrics page. `drift`: queue -> settings that are not as applied."""
     registry = CollectorRegistry()
-    registry.register(Tasks(rows))
+    registry.register(Tasks(rows, drift))
     return generate_latest(registry)

@@ -44,6 +44,12 @@ def listing(ledger: Ledger, *, after: int = 0, limit: int = 1000) -> list[Alert]
         return _ALERTS.all(connection, _ALERTS.select.where(alerts.c.id > after).order_by(alerts.c.id).limit(limit))
 
 
+def newest(ledger: Ledger, limit: int) -> list[Alert]:
+    """The newest alerts first."""
+    with ledger.read() as connection:
+        return _ALERTS.all(connection, _ALERTS.select.order_by(alerts.c.id.desc()).limit(limit))
+
+
 @dataclass(frozen=True, slots=True)
 class Competitor:
     """Who else does our work on a queue: a ``recoverer`` (leases leave `active` past their deadline, no stall counted,

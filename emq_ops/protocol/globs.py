@@ -69,3 +69,13 @@ def specificity(selector: str) -> tuple[int, int, int]:
     wild = len(re.findall(r"(?<!\\)[*?]", selector))
     fixed = len(literal(selector)) - wild
     return (1 if wild == 0 else 0, fixed, -wild)
+
+
+def parts(selector: str) -> list[str]:
+    """A selector cut at its wildcards, which stand by themselves."""
+    return re.findall(r"(?:\\.|[^*?\\])+|[*?]", selector, re.DOTALL)
+
+
+def wildcards(selector: str) -> list[str]:
+    """The wildcards of a selector, in order."""
+    return [part for part in parts(selector) if part in ("*", "?")]

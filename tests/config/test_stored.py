@@ -17,7 +17,8 @@ from emq_ops.config.policies import dead_policy, stalled_policy, stream_policy
 from emq_ops.daemon.tasks import task_set
 from emq_ops.deploy.document import Document
 from emq_ops.deploy.model import LiveServer
-from emq_ops.deploy.planner import PlanOptions, plan
+from emq_ops.deploy.plan_options import PlanOptions
+from emq_ops.deploy.planner import plan
 from emq_ops.passes.registry import PASSES
 from emq_ops.policy.models import DeadPolicy, Policy, StalledPolicy, StreamPolicy
 from emq_ops.policy.rows import as_row, from_row

@@ -24,7 +24,7 @@ def test_many_settings_go_together_and_go_on_where_they_broke_off(light_desk: De
     proposal = light_desk.propose(CONFIG)
     shown = text(proposal.plan).splitlines()
     assert len(shown) < 12
-    assert "    and the same of 149 more queues (q001, q002, q003 ...)" in shown
+    assert "+ 149 queues like q000 (q001, q002, q003 ...)" in shown
 
     told: list[str] = []
 

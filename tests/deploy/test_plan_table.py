@@ -12,7 +12,8 @@ from emq_ops.config.effective import Layers
 from emq_ops.config.loader import load
 from emq_ops.deploy.document import Document
 from emq_ops.deploy.model import SIGNS, DeadFacts, Interrupted, LiveQueue, LiveServer, Plan, Step, StreamBacklog
-from emq_ops.deploy.planner import PlanOptions, plan
+from emq_ops.deploy.plan_options import PlanOptions
+from emq_ops.deploy.planner import plan
 from emq_ops.deploy.render import value
 from emq_ops.passes.lease.holder import Holder
 from emq_ops.passes.lease.owner import ForeignQueueError

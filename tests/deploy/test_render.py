@@ -11,7 +11,8 @@ import pytest
 
 from emq_ops.deploy import render
 from emq_ops.deploy.model import DeadFacts, Field, Interrupted, LiveQueue, LiveServer, Plan, Step, StreamBacklog
-from emq_ops.deploy.planner import PlanOptions, plan
+from emq_ops.deploy.plan_options import PlanOptions
+from emq_ops.deploy.planner import plan
 from tests.deploy.test_plan_table import DATA, document
 
 GOLDEN = DATA / "golden"
