@@ -1,26 +1,29 @@
--- Complete a job: it leaves active (or, its lease reaped, wherever it waits), its row goes.
+-- Complete a job: it leaves active (or, its lease reaped, wherever it waits), its row goes, and with it its books as a flow
+-- parent. A flow child's parent hears of it, in this step or by the outbox.
 -- KEYS: active, row, completed counter [, stream]
--- ARGV: base, id, token [, "release" (the claimer's :lock goes too, and an entry in the dead set) or "" [, node, then the
---       record's names and values]]
--- Replies: 1; 0 no row; EMQSTALE wrong token; EMQSTATE it has a flow parent (to settle with it is its own worker's part).
---          With a stream, the record is added with it, or neither happens: EMQDATA, NOPERM.
---#include lib/leave.lua
+-- ARGV: base, id, token, "release" (the claimer's :lock goes too, and an entry in the dead set) or "", "result" or "", the
+--       result for a parent (without one it gets the child's id) [, node, then the record's names and values]
+-- Replies: 1; 0 no row; EMQSTALE wrong token. With a stream, the record is added with it, or neither happens: EMQDATA,
+--          NOPERM.
+--#include lib/flow.lua
 --#include lib/record.lua
 local base, id, row, stream = ARGV[1], ARGV[2], KEYS[2], KEYS[4]
 if not expect(row, 'hash') then return 0 end
-local values = row_fields(row, 'attempts', 'group', 'parent')
+local values = row_fields(row, 'attempts', 'group', 'parent', 'parent_queue', 'parent_policy')
 if attempts_of(row, values[1]) ~= tonumber(ARGV[3]) then
   return redis.error_reply('EMQSTALE complete token mismatch')
 end
-if values[3] then return redis.error_reply('EMQSTATE job has a flow parent') end
+local parent = parent_of(base, values[3], values[4], values[5])
 expect_leave(base, values[2])
+expect_flow(base, parent)
 expect(KEYS[3], 'hash')
 expect_rights(row, 'HINCRBY', 'UNLINK')
 whole(redis.call('HGET', KEYS[3], 'count') or '0', KEYS[3] .. ' count')
-local record = stream and settle_record(stream, now_ms(), tonumber(ARGV[5]), { unpack(ARGV, 6) })
+local record = stream and settle_record(stream, now_ms(), tonumber(ARGV[7]), { unpack(ARGV, 8) })
 leave_claim(base, id, values[2])
-redis.call('UNLINK', row)
+redis.call('UNLINK', row, row .. ':dependencies', row .. ':processed', row .. ':failed', row .. ':unsuccessful')
 redis.call('HINCRBY', KEYS[3], 'count', 1)
+child_completed(base, parent, id, ARGV[5] == 'result' and ARGV[6] or id)
 if record then redis.call(unpack(record)) end
 if ARGV[4] == 'release' then
   redis.call('UNLINK', row .. ':lock')

@@ -1,21 +1,23 @@
--- Retry a job after an error: back to the schedule, or to the dead set at its last attempt.
+-- Retry a job after an error: back to the schedule, or to the dead set at its last attempt. The parent of a flow child that
+-- dies hears of it, in this step or by the outbox.
 -- KEYS: active, row, schedule, dead, failed counter [, stream]
--- ARGV: base, id, token, delay ms, max attempts, error [, "release" (the claimer's :lock goes too, and an entry in the
---       dead set) or "" [, node, then the record's names and values]]
--- Replies: "scheduled" or "dead"; EMQSTALE wrong token or no row; EMQSTATE it has a flow parent and would die.
+-- ARGV: base, id, token, delay ms, max attempts, error, "release" (the claimer's :lock goes too, and an entry in the dead
+--       set) or "" [, node, then the record's names and values]
+-- Replies: "scheduled" or "dead"; EMQSTALE wrong token or no row.
 --          With a stream, a job that dies gets its record with it, or neither happens: EMQDATA, NOPERM.
---#include lib/leave.lua
+--#include lib/flow.lua
 --#include lib/record.lua
 local base, id, row, stream = ARGV[1], ARGV[2], KEYS[2], KEYS[6]
 if not expect(row, 'hash') then return redis.error_reply('EMQSTALE job gone') end
-local values = row_fields(row, 'attempts', 'group', 'parent', 'state')
+local values = row_fields(row, 'attempts', 'group', 'parent', 'state', 'parent_queue', 'parent_policy')
 local attempts = attempts_of(row, values[1])
 if attempts ~= tonumber(ARGV[3]) then return redis.error_reply('EMQSTALE retry token mismatch') end
 -- A worker that sends its retry again, since the reply was lost, must not let the job die twice.
 if ARGV[7] == 'release' and values[4] == 'dead' then return 'dead' end
 local dies = attempts >= tonumber(ARGV[5])
-if dies and values[3] then return redis.error_reply('EMQSTATE job has a flow parent') end
+local parent = dies and parent_of(base, values[3], values[5], values[6]) or nil
 expect_leave(base, values[2])
+expect_flow(base, parent)
 expect(KEYS[5], 'hash')
 whole(redis.call('HGET', KEYS[5], 'count') or '0', KEYS[5] .. ' count')
 expect_rights(row, 'HINCRBY', 'HSET', 'UNLINK', 'ZADD')
@@ -30,6 +32,7 @@ if dies then
   redis.call('HSET', row, 'last_error', ARGV[6], 'state', 'dead')
   redis.call('ZADD', KEYS[4], 0, id)
   redis.call('HINCRBY', KEYS[5], 'count', 1)
+  child_died(base, parent, id, ARGV[6])
   if record then redis.call(unpack(record)) end
   return 'dead'
 end

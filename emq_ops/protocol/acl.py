@@ -24,15 +24,18 @@ _READING = (
     " sismember smismember smembers sscan zcard zcount zlexcount zrange zrangebylex zrangebyscore zrank zscore zmscore"
     " zscan xlen xrange xrevrange xpending xinfo|stream xinfo|groups xinfo|consumers scan dbsize eval_ro evalsha_ro"
 )
-_WRITING = "zadd zrem hset hdel hincrby lpush rpush lpop rpop blpop lmove lrem ltrim sadd srem set unlink del publish"
+_WRITING = (
+    "zadd zrem hset hdel hincrby decr lpush rpush lpop rpop blpop lmove lrem ltrim sadd srem set unlink del pexpire"
+    " publish"
+)
 _SCRIPTS = "eval evalsha"
-_PASSING = f"{_WRITING} {_SCRIPTS} xadd rename xtrim xdel pexpire persist"
+_PASSING = f"{_WRITING} {_SCRIPTS} xadd rename xtrim xdel persist"
 _LOOKING = "slowlog|get client|list"
 _NATIVE = "emq.extend emq.stalled.check"
 
 _WORKED = ("pending", "active", "schedule", "dead", "ring", "paused", "glimit", "gactive", "gweight", "wake", "meta")
 _FAMILIES = ("job:*", "g:*", "de:*", "metrics:*", "repeat", "repeat:*")
-"""What a worker's transitions write: all of a queue but its streams and the flow outbox."""
+"""What a worker's transitions write: all of a queue but its streams and the flow outbox, to which it adds."""
 
 
 def rules(role: Role, queues: Sequence[str] = (), *, native: bool = False) -> list[str]:
@@ -44,7 +47,7 @@ def rules(role: Role, queues: Sequence[str] = (), *, native: bool = False) -> li
     if role == "worker":
         commands += f" {_WRITING}"
         keys = [f"~{base}{name}" for base in wires for name in (*_WORKED, *_FAMILIES)]
-        keys += [f"~{base}aside" for base in ours]
+        keys += [f"~{base}{name}" for base in ours for name in ("aside", "adding", "added:*")]
         keys += [f"%R~{base}*" for base in (*wires, *ours)]
     elif role == "reader":
         keys = [f"%R~{base}*" for base in (*wires, *ours)]
@@ -60,6 +63,7 @@ def rules(role: Role, queues: Sequence[str] = (), *, native: bool = False) -> li
     if role == "worker":
         found.append(f"(+eval +evalsha {' '.join(f'~{base}*' for base in (*wires, *ours))})")
         found.append(f"(+xadd {' '.join(f'~{base}stream:*' for base in wires)})")
+        found.append(f"(+rpush {' '.join(f'~{base}flow:outbox' for base in wires)})")
     return found
 
 

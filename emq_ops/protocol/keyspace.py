@@ -141,6 +141,20 @@ class Keys:
         return self.base + "repeat"
 
     @property
+    def outbox_aside(self) -> str:
+        """Entries of the outbox that can't be delivered, each with the reason before it."""
+        return self.ops_base + "outbox-aside"
+
+    @property
+    def adding(self) -> str:
+        """Flows over several queues whose root is here and that are being added: root -> since (unix ms)."""
+        return self.ops_base + "adding"
+
+    def added(self, root: str) -> str:
+        """The jobs of such a flow that were added to this queue."""
+        return self.ops_base + "added:" + job_id(root)
+
+    @property
     def outbox(self) -> str:
         return self.base + "flow:outbox"
 

@@ -20,15 +20,30 @@ from emq_ops.protocol.errors import OutcomeUnknownError
 from emq_ops.protocol.ids import Minter
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import ConnectionOptions, Server, connect
-from emq_ops.protocol.transitions import aside, cancel, claims, control, enqueue, jobs, leases, recover, repeat, settle
+from emq_ops.protocol.transitions import (
+    aside,
+    cancel,
+    claims,
+    control,
+    enqueue,
+    flows,
+    jobs,
+    lanes,
+    leases,
+    recover,
+    repeat,
+    settle,
+)
 from tests.support.keyspace import dump
 from tests.support.proxy import Fault, RespProxy, scripted
 from tests.support.valkey import Valkey
 
 LEASE = 3_600_000
 _minter = Minter(node=1, clock=lambda: 1_790_000_000_000)
-A, B, C, D, E, F, G, H, M1, M2, M3, R1 = (_minter.mint("JOB") for _ in range(12))
-LANE = _minter.mint("GRP")
+A, B, C, D, E, F, G, H, M1, M2, M3, R1, L1, P1, P2, W1 = (_minter.mint("JOB") for _ in range(16))
+LANE, LANE2 = (_minter.mint("GRP") for _ in range(2))
+AT_AN_INSTANT = {"stream_append"}
+"""Their ids are of the instant: no two runs end alike."""
 FAILURE = settle.Failure(b"boom", delay_ms=0, max_attempts=2)
 ERASE = "-"
 """In place of an instant: what differs from run to run."""
@@ -93,6 +108,24 @@ STEPS: list[tuple[str, Callable[[Queue], Any]]] = [
     ("advance it", lambda q: repeat.advance(q, "tick", R1)),
     ("replace it", lambda q: repeat.replace(q, "tick", 60_000, b"u")),
     ("cancel it", lambda q: repeat.cancel(q, "tick")),
+    ("register another", lambda q: repeat.register(q, "tock", 3_600_000, b"t", first_in_ms=0)),
+    ("skip it", lambda q: repeat.skip(q, "tock", 60_000)),
+    ("enqueue in a lane to move it", lambda q: enqueue.enqueue(q, L1, b"l", group=LANE)),
+    ("reassign", lambda q: lanes.reassign(q, L1, LANE2)),
+    ("claim a turn of a lane", lambda q: claims.claim_lane_turn(q, LEASE, weighted=True)),
+    ("claim what is left in lanes again", lambda q: claims.claim_lane_batch(q, LEASE, 50)),
+    ("delay", lambda q: settle.delay_in(q, L1, 1, LEASE)),
+    ("add a flow", lambda q: flows.add(q, flows.FlowJob(P1, b"p", children=(flows.FlowJob(P2, b"c"),)))),
+    ("add it again", lambda q: flows.add(q, flows.FlowJob(P1, b"p", children=(flows.FlowJob(P2, b"c"),)))),
+    ("claim the child", lambda q: claims.claim_batch(q, LEASE, 50)),
+    ("a child is done", lambda q: settle.complete(q, P2, 1, result=b"r")),
+    (
+        "its parent hears of one elsewhere",
+        lambda q: q.run("flow_hear", [q.keys.row(P1)], q.keys.base, P1, M3, "fp", "e"),
+    ),
+    ("a signal", lambda q: q.server.write("RPUSH", q.keys.outbox, "signal")),
+    ("it is set aside", lambda q: q.run("outbox_settle", [q.keys.outbox, q.keys.outbox_aside], "signal", "why")),
+    ("enqueue what waits", lambda q: enqueue.enqueue(q, W1, b"w")),
     ("enqueue to drain", lambda q: enqueue.enqueue(q, E, b"e", group=LANE)),
     ("drain a lane", lambda q: control.drain_lane(q, LANE)),
     ("drain what waits", lambda q: control.drain(q)),
@@ -172,7 +205,7 @@ def transitions_in_code() -> set[str]:
         named |= {
             node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)
         }
-    return (named & set(scripts.names())) - {"job_state", "repeat_due", "keep_native"}
+    return (named & set(scripts.names())) - {"job_state", "repeat_due", "keep_native"} - AT_AN_INSTANT
 
 
 def test_the_scenario_does_something_at_every_step(course: list[Moment]) -> None:

@@ -116,7 +116,8 @@ READS = {
     *("job_state", "counts", "lane_depth", "lane_depths", "repeat_due", "stream_read", "stream_read_window"),
     *("stream_read_since", "get_archived", "rate_limit_ttl", "rate_limit", "is_maxed", "dedup_job", "metrics"),
     *("read_job", "job_stalled", "read_logs", "browse", "pending_size"),
-    "enqueue_many",  # enqueue, several times
+    *("children_values", "ignored_failures", "dependencies"),
+    *("enqueue_many", "add_flows"),  # enqueue and add_flow, several times
     *("stream_append", "stream_append_id", "stream_append_batch"),  # an operator may not append
 }
 

@@ -24,7 +24,7 @@ from tests.support.valkey import Valkey
 
 VECTORS = read_vectors(recorded("transitions.json"))
 READ_ONLY = {"job_state", "counts"}
-PASSES = r"lease_|sweep_pass|trim|stream_|dead_|look|census|exempt|doctor_mend|act_"
+PASSES = r"outbox_|flow_hear|lease_|sweep_pass|trim|stream_|dead_|look|census|exempt|doctor_mend|act_"
 CHANNEL, KEY, STREAM = "emq:{q}:events", "emq:{q}:job:x", "emq:{q}:stream:x"
 
 

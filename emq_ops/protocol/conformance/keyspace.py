@@ -77,20 +77,23 @@ _READ: dict[str, tuple[str | int, ...]] = {
 }
 
 
-def dump_keyspace(server: Server) -> dict[str, dict[str, Any]]:
-    """Every key of the server, values as bytes, scores as floats, hashes as dicts; ``px`` and ``field_px`` in ms."""
+def dump_keyspace(server: Server, *, expiry: bool = False) -> dict[str, dict[str, Any]]:
+    """Every key of the server, values as bytes, scores as floats, hashes as dicts.
+
+    With `expiry` also ``px`` and ``field_px`` in ms, which no two looks find alike.
+    """
     keys = sorted(set(server.scan()))
     kinds = [kind.decode() for kind in server.read_many([("TYPE", key) for key in keys])]
     known = [(kind, key) for kind, key in zip(kinds, keys, strict=True) if kind in _READ]
     replies = server.read_many([(_READ[kind][0], key, *_READ[kind][1:]) for kind, key in known])
-    expiries = server.read_many([("PTTL", key) for _, key in known])
+    expiries = server.read_many([("PTTL", key) for _, key in known]) if expiry else [-1] * len(known)
     shaped = {}
     for (kind, key), reply, px in zip(known, replies, expiries, strict=True):
         value = streams.read(server, key) if kind == "stream" else _shape(kind, reply)
         found: dict[str, Any] = {kind: value}
         if px >= 0:
             found["px"] = px
-        if kind == "hash" and b"lock" in value and (fields := _field_px(server, key)):
+        if expiry and kind == "hash" and b"lock" in value and (fields := _field_px(server, key)):
             found["field_px"] = fields
         shaped[key.decode("utf-8", "backslashreplace")] = found
     return shaped

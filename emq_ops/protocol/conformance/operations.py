@@ -9,7 +9,19 @@ from emq_ops.protocol import ids
 from emq_ops.protocol.conformance.values import raw
 from emq_ops.protocol.errors import EmqError
 from emq_ops.protocol.queue import Queue
-from emq_ops.protocol.transitions import claims, control, enqueue, jobs, lanes, reads, recover, repeat, settle, streams
+from emq_ops.protocol.transitions import (
+    claims,
+    control,
+    enqueue,
+    flows,
+    jobs,
+    lanes,
+    reads,
+    recover,
+    repeat,
+    settle,
+    streams,
+)
 
 Args = dict[str, Any]
 Call = Callable[[Queue, Args], Any]
@@ -59,6 +71,60 @@ def _due(q: Queue, args: Args) -> list[Any]:
     return [[name.encode("utf-8"), *repeat.fields(q, name)] for name in repeat.due(q, args["limit"])]
 
 
+def _flow(recorded: Args) -> flows.FlowJob:
+    return flows.FlowJob(
+        recorded["id"],
+        raw(recorded["payload"]),
+        recorded.get("queue"),
+        flows.ParentPolicy.IGNORE if recorded.get("policy") == "ignore" else flows.ParentPolicy.FAIL,
+        tuple(_flow(child) for child in recorded.get("children", ())),
+    )
+
+
+def _parent(args: Args) -> flows.FlowJob:
+    return _flow({**args["parent"], "children": args["children"]})
+
+
+def _nested(one: flows.FlowJob, *, deep: bool) -> list[Any]:
+    job = one.job.encode("ascii")
+    children = [_nested(child, deep=True) if deep else child.job.encode("ascii") for child in one.children]
+    return [job, children]
+
+
+def _added(one: flows.FlowJob) -> list[Any]:
+    return _nested(one, deep=any(child.children for child in one.children))
+
+
+def _add_flow(q: Queue, args: Args) -> Any:
+    root = _parent(args)
+    return _added(root) if flows.add(q, root) else 0
+
+
+def _add_flows(q: Queue, args: Args) -> list[Any]:
+    roots = [_parent(one) for one in args["flows"]]
+    return [_added(root) for root, done in zip(roots, flows.add_many(q, roots), strict=True) if done is True]
+
+
+def _complete_flow(q: Queue, args: Args) -> int:
+    result = raw(args["result"]) if args.get("result") is not None else None
+    return int(settle.complete(q, args["id"], args["token"], result=result))
+
+
+def _retry_flow(q: Queue, args: Args) -> bytes:
+    failure = settle.Failure(raw(args["error"]), delay_ms=args["delay_ms"], max_attempts=args["max_attempts"])
+    return settle.retry(q, args["id"], args["token"], failure).value.encode("ascii")
+
+
+def _pump(q: Queue, args: Args) -> list[int]:
+    promoted = recover.promote(q, args["batch"])
+    fired = repeat.fire(q, args["batch"])
+    return [promoted, len(fired.jobs), flows.deliver(q, args["batch"]).delivered]
+
+
+def _texts(found: dict[str, bytes]) -> dict[bytes, bytes]:
+    return {child.encode("utf-8"): text for child, text in found.items()}
+
+
 def _read_logs(q: Queue, args: Args) -> Any:
     return jobs.read_logs(q, args["id"]) if jobs.read_row(q, args["id"]) else -1
 
@@ -91,6 +157,16 @@ CALLS: dict[str, Call] = {
     "repeat_cancel": lambda q, a: int(repeat.cancel(q, a["name"])),
     "repeat_advance": lambda q, a: int(repeat.skip(q, a["name"], a["every_ms"])),
     "repeat_due": _due,
+    "add_flow": _add_flow,
+    "add_flows": _add_flows,
+    "children_values": lambda q, a: _texts(flows.children_values(q, a["id"])),
+    "ignored_failures": lambda q, a: _texts(flows.ignored_failures(q, a["id"])),
+    "dependencies": lambda q, a: flows.dependencies(q, a["id"]),
+    "complete_flow": _complete_flow,
+    "retry_flow": _retry_flow,
+    "deliver_flows": lambda q, a: flows.deliver(q, a["batch"]).delivered,
+    "pump": _pump,
+    "pump_twice": lambda q, a: [_pump(q, a), _pump(q, a)],
     "stream_append": lambda q, a: streams.append(q, a["stream"], _fields(a["fields"])).encode("ascii"),
     "stream_append_id": lambda q, a: streams.append_id(q, a["stream"], a["id"], _fields(a["fields"])).encode("ascii"),
     "stream_append_batch": lambda q, a: [

@@ -117,7 +117,7 @@ def replay(server: Server, vector: Vector, *, caller: Server | None = None) -> R
         got = {"error": refusal.what}
     except (KeyError, TypeError, ValueError) as fault:
         raise BadInputError(f"vector '{vector.name}': bad args: {fault!r}") from fault
-    wanted, found = _wanted_reply(vector.reply), dump_keyspace(server)
+    wanted, found = _wanted_reply(vector.reply), dump_keyspace(server, expiry=True)
     named = placeholders([vector.given, vector.args, vector.reply, vector.then], [got, found])
     got, found = named(got), named(found)
     lines = [] if _replies_agree(wanted, got) else [f"- reply {_plain(wanted)}", f"+ reply {_plain(got)}"]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from emq_ops.protocol.errors import BadInputError, one_line
-from emq_ops.protocol.ids import job_id
+from emq_ops.protocol.errors import BadInputError, DamagedError, one_line
+from emq_ops.protocol.ids import job_id, mint
 from emq_ops.protocol.queue import Queue, blob, not_negative, positive
 from emq_ops.protocol.scores import score_ms
 
@@ -62,6 +62,28 @@ def advance(q: Queue, name: str, job: str) -> bool:
     more, or gone."""
     keys = [q.keys.repeat, q.keys.repeatable(_name(name)), q.keys.row(job), q.keys.pending]
     return int(q.run("repeat_advance", keys, name, job_id(job))) > 0
+
+
+@dataclass(slots=True)
+class Fired:
+    """`jobs`: the occurrences that were admitted; `bad`: repeatables that can't fire, by name, and why."""
+
+    jobs: list[str] = field(default_factory=list)
+    bad: dict[str, str] = field(default_factory=dict)
+
+
+def fire(q: Queue, limit: int = 100) -> Fired:
+    """Fires what is due, up to `limit`: one occurrence each, however long it has been due. One that can't fire holds up
+    no other."""
+    found = Fired()
+    for name in due(q, limit):
+        job = mint()
+        try:
+            if advance(q, name, job):
+                found.jobs.append(job)
+        except DamagedError as refusal:
+            found.bad[name] = refusal.what
+    return found
 
 
 def fields(q: Queue, name: str) -> tuple[bytes | None, bytes | None]:

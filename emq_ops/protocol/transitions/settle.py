@@ -50,25 +50,34 @@ class CompletionRecord:
         return [*flat, "started_at", self.started_ms]
 
 
-def _tail(
-    q: Queue, job: str, token: int, release: bool, record: CompletionRecord | None
-) -> tuple[list[str], list[Arg]]:
-    """The further keys and arguments of a settlement; none for a bare one."""
-    flag = ["release" if release else ""] if release or record is not None else []
+def _tail(q: Queue, job: str, token: int, record: CompletionRecord | None) -> tuple[list[str], list[Arg]]:
+    """The further keys and arguments of a settlement with a record; none for a bare one."""
     if record is None:
-        return [], [*flag]
-    return [q.keys.stream(record.stream)], [*flag, *record.args(job, token)]
+        return [], []
+    return [q.keys.stream(record.stream)], record.args(job, token)
 
 
-def complete(q: Queue, job: str, token: int, *, release: bool = False, record: CompletionRecord | None = None) -> bool:
+def complete(
+    q: Queue,
+    job: str,
+    token: int,
+    *,
+    result: bytes | str | None = None,
+    release: bool = False,
+    record: CompletionRecord | None = None,
+) -> bool:
     """Completes a job: its row goes. False: there is no row (and nothing is recorded).
 
-    `release`: the claimer's ``:lock`` marker goes too. `record`: added to its stream in the same step. Raises
-    StaleTokenError (another claim holds it), StateError (it has a flow parent), DamagedError.
+    `result`: what its flow parent gets, if it has one (else the record's, else the job's id): in the same step where
+    the parent is of this queue, else by the outbox (`flows.deliver`). `release`: the claimer's ``:lock`` marker goes
+    too. `record`: added to its stream in the same step. Raises StaleTokenError (another claim holds it), DamagedError.
     """
     k = q.keys
-    keys, args = _tail(q, job, token, release, record)
-    call = (k.base, job_id(job), not_negative(token, "token"), *args)
+    if result is None and record is not None:
+        result = record.result
+    told = ["", ""] if result is None else ["result", blob(result, "result")]
+    keys, args = _tail(q, job, token, record)
+    call = (k.base, job_id(job), not_negative(token, "token"), "release" if release else "", *told, *args)
     return bool(q.run("complete", [k.active, k.row(job), k.completed, *keys], *call))
 
 
@@ -92,11 +101,11 @@ def retry(
 ) -> Retried:
     """Puts a failed job on the schedule, from the server's now, or into the dead set at its last attempt.
 
-    `release`, `record`: as for `complete`; only a job that dies is recorded. Raises StaleTokenError (another claim
-    holds it, or it is gone), StateError (it would die and has a flow parent), DamagedError.
+    `release`, `record`: as for `complete`; only a job that dies is recorded, and its flow parent, if it has one, hears
+    of it according to its policy. Raises StaleTokenError (another claim holds it, or it is gone), DamagedError.
     """
     k = q.keys
-    keys, args = _tail(q, job, token, release, record)
+    keys, args = _tail(q, job, token, record)
     reply = q.run(
         "retry",
         [k.active, k.row(job), k.schedule, k.dead, k.failed, *keys],
@@ -106,6 +115,7 @@ def retry(
         not_negative(failure.delay_ms, "delay_ms"),
         positive(failure.max_attempts, "max_attempts"),
         blob(failure.error, "error"),
+        "release" if release else "",
         *args,
     )
     return Retried(reply.decode("ascii"))
