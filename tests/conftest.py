@@ -21,6 +21,8 @@ from tests.support.shards import Shard
 from tests.support.valkey import Valkey
 from tests.support.zygote import Zygote, shared
 
+os.environ["COLUMNS"] = "1000"  # tables with all their columns, unless a test is about that
+
 MEMORY = Path("/dev/shm")
 ROOM = 2 * 2**30
 """Bytes that a run may need: its databases, buckets and append-only files, all at once."""

@@ -13,6 +13,7 @@ from emq_ops.cli.output import say
 from emq_ops.config.contexts import read_contexts
 from emq_ops.policy.secrets import hide
 from emq_ops.protocol.errors import BadInputError, one_line
+from emq_ops.protocol.terminal import takes_colour
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +74,7 @@ def _shown(target: Target) -> str:
     """The target in a prompt: production in red, where the terminal has colours."""
     if not target.production:
         return target.name
-    red = sys.stderr.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-    return f"\x1b[1;31m{target.name}\x1b[0m" if red else f"{target.name}, production"
+    return f"\x1b[1;31m{target.name}\x1b[0m" if takes_colour(sys.stderr) else f"{target.name}, production"
 
 
 def _require_terminal(fix: str) -> None:

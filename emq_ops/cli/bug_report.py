@@ -14,7 +14,8 @@ import yaml
 
 from emq_ops.cli.context import CommandContext
 from emq_ops.cli.options import new_app
-from emq_ops.cli.output import plain, say
+from emq_ops.cli.output import say
+from emq_ops.cli.table import plain
 from emq_ops.cli.values import file_of, now_ms
 from emq_ops.database.profile import shown
 from emq_ops.deploy.model import instant

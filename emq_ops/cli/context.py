@@ -25,14 +25,15 @@ from emq_ops.policy.environment import INCLUDE_ALLOW, Environment
 from emq_ops.policy.models import DeadPolicy, StalledPolicy, StreamPolicy
 from emq_ops.protocol.errors import BadInputError
 from emq_ops.protocol.files import share_with, user_file
-from emq_ops.protocol.server import Server
 
 if TYPE_CHECKING:
     from emq_archive.local.store import SqlStore
     from emq_archive.ports import Remote
+    from emq_ops.deploy.store.revisions import Revision
     from emq_ops.ledger.holds import Window
     from emq_ops.ledger.ledger import Ledger
     from emq_ops.passes.frame.stores import Stores
+    from emq_ops.protocol.server import Server
 
 PLACES = ("server", "state", "archive")
 """The sections that say where everything is."""
@@ -174,6 +175,19 @@ class CommandContext:
         from emq_ops.ledger.ledger import open_ledger
 
         return open_ledger(self.wiring.state_url, renew=lambda: self.wiring.state_url)
+
+    def ledger_alone(self) -> Ledger:
+        """As `ledger`, for commands that need no server and no queue of the config. Its file may be gone: then
+        ``--state`` names the state."""
+        from emq_ops.ledger.ledger import open_ledger
+
+        return open_ledger(self.places.state_url, renew=lambda: self.places.state_url)
+
+    def server_wiring(self, applied: Revision | None) -> Wiring:
+        """Returns where the server is: as the file or ``--url`` says, without either as the revision in force does."""
+        if self.loaded.sources or self.options.url is not None or applied is None:
+            return self.wiring
+        return applied.document.wiring(self.env)
 
     @contextlib.contextmanager
     def ledger_if_there(self) -> Iterator[Ledger | None]:

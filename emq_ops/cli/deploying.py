@@ -5,38 +5,24 @@ from __future__ import annotations
 import contextlib
 import functools
 import json
-import os
 import sys
 from collections.abc import Iterator
 
 from emq_ops.cli.asking import ask
 from emq_ops.cli.context import CommandContext
 from emq_ops.cli.looking import ledger_for_a_look
-from emq_ops.cli.output import emit_rows, plain, say
-from emq_ops.config.wiring import Wiring
+from emq_ops.cli.output import emit_rows, say
+from emq_ops.cli.table import plain
 from emq_ops.deploy import render
 from emq_ops.deploy.apply import Applied
 from emq_ops.deploy.deployment import Deployment
 from emq_ops.deploy.live import Unread
 from emq_ops.deploy.model import SIGNS, Plan, Proposal, Step
 from emq_ops.deploy.store import revisions
-from emq_ops.deploy.store.revisions import Revision
-from emq_ops.ledger.ledger import Ledger, open_ledger
 from emq_ops.protocol.server import Server
+from emq_ops.protocol.terminal import takes_colour
 
 COLUMNS = ("sign", "address", "field", "before", "after", "effect")
-
-
-def ledger_of(context: CommandContext) -> Ledger:
-    """Opens the state alone, for commands that need no server. Its file may be gone: then ``--state`` names it."""
-    return open_ledger(context.places.state_url, renew=lambda: context.places.state_url)
-
-
-def server_wiring(context: CommandContext, applied: Revision | None) -> Wiring:
-    """Returns where the server is: as the file or ``--url`` says, without either as the revision in force does."""
-    if context.loaded.sources or context.options.url is not None or applied is None:
-        return context.wiring
-    return applied.document.wiring(context.env)
 
 
 @contextlib.contextmanager
@@ -49,7 +35,7 @@ def deployment_of(context: CommandContext, verb: str, *, look: bool = False) -> 
             ledger, made = stack.enter_context(ledger_for_a_look(wiring.state_url, wiring.base))
         else:
             ledger, made = stack.enter_context(context.ledger()), True
-        server = stack.enter_context(server_wiring(context, revisions.current(ledger)).connect(verb))
+        server = stack.enter_context(context.server_wiring(revisions.current(ledger)).connect(verb))
         deployment = Deployment(server, ledger, wiring, made=made)
         if wiring.archive is not None:
             deployment.unread = _unread(context, server, stack)
@@ -68,13 +54,6 @@ def _unread(context: CommandContext, server: Server, stack: contextlib.ExitStack
     return lambda queue, stream: streams()(queue, stream)
 
 
-def wants_colour() -> bool:
-    """Whether text on stdout may be coloured: a terminal, and nobody objects (``NO_COLOR``)."""
-    if os.environ.get("NO_COLOR"):
-        return False
-    return bool(os.environ.get("FORCE_COLOR")) or sys.stdout.isatty()
-
-
 def show_plan(plan: Plan, context: CommandContext, *, markdown: bool = False) -> None:
     """The plan on stdout, in the form that was asked for."""
     output = context.output
@@ -85,7 +64,7 @@ def show_plan(plan: Plan, context: CommandContext, *, markdown: bool = False) ->
     elif output in ("jsonl", "csv"):
         emit_rows(_rows(plan), output, COLUMNS)
     else:
-        sys.stdout.write(render.text(plan, colour=wants_colour(), unfolded=context.options.unfolded))
+        sys.stdout.write(render.text(plan, colour=takes_colour(), unfolded=context.options.unfolded))
     sys.stdout.flush()
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import typer
 
 from emq_ops.cli.context import CommandContext
-from emq_ops.cli.deploying import ledger_of
 from emq_ops.cli.options import new_app
 from emq_ops.deploy.model import instant
 from emq_ops.deploy.store import revisions
@@ -17,7 +16,7 @@ app = new_app()
 def history(ctx: typer.Context, limit: int = typer.Option(50, "--limit", min=1, help="How many.")) -> None:
     """List the revisions, newest first."""
     context = CommandContext.of(ctx)
-    with ledger_of(context) as ledger:
+    with context.ledger_alone() as ledger:
         heads = revisions.history(ledger, limit)
     rows = [
         {

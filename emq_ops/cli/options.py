@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from emq_ops.cli.table import look
 from emq_ops.protocol.errors import BadInputError
 
 if TYPE_CHECKING:
@@ -97,6 +98,17 @@ def _option(text: str, metavar: str, field_name: str, *names: str) -> Any:
     return typer.Option(*names, help=text, metavar=metavar, callback=_store(field_name), rich_help_panel="Everywhere")
 
 
+def _look(text: str, field_name: str, *names: str) -> Any:
+    """A switch of the tables."""
+
+    def callback(value: bool) -> bool:
+        if value:
+            setattr(look, field_name, True)
+        return value
+
+    return typer.Option(*names, help=text, callback=callback, rich_help_panel="Everywhere")
+
+
 _pattern = typer.Typer(add_completion=False)
 
 
@@ -125,6 +137,8 @@ def _accept(
         str | None, _option("What is removed, is removed there: the target's name.", "NAME", "confirm", "--confirm")
     ] = None,
     global_output: Annotated[str | None, _option("table, json, jsonl or csv.", "FORM", "output", "--output")] = None,
+    global_wide: Annotated[bool, _look("Tables with all their columns, however wide.", "wide", "--wide")] = False,
+    global_utc: Annotated[bool, _look("Tables with instants as UTC, not in words.", "utc", "--utc")] = False,
 ) -> None:
     pass
 

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 import threading
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from emq_ops.cli.output import cell, emit_rows, plain
+from emq_ops.cli.output import emit_rows
+from emq_ops.cli.table import cell, plain
 from emq_ops.playbook import events
 from emq_ops.playbook.outcome import CHANGED, FAILED, OK, SKIPPED, RecapLine, TaskOutcome
 from emq_ops.protocol.errors import one_line
+from emq_ops.protocol.terminal import takes_colour
 
 RECAP = ("ok", "changed", "skipped", "failed", "rescued")
 SHOWN = 5
@@ -42,7 +43,7 @@ class LiveView:
 
     def __init__(self, *, diff: bool) -> None:
         self._out, self._diff = sys.stdout, diff
-        self._colour = self._out.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+        self._colour = takes_colour(self._out)
         self._lock = threading.Lock()
         self._check = False
 

@@ -9,7 +9,6 @@ from typing import Annotated
 import typer
 
 from emq_ops.cli.context import CommandContext
-from emq_ops.cli.deploying import server_wiring
 from emq_ops.cli.options import new_app
 from emq_ops.cli.output import Row, emit_rows, say
 from emq_ops.config.wiring import Wiring
@@ -43,7 +42,10 @@ def ps(
     wiring = context.wiring
     with context.ledger() as ledger:
         if daemons:
-            context.emit_rows(daemon_rows(ledger), DAEMONS)
+            rows = daemon_rows(ledger)
+            context.emit_rows(rows, DAEMONS)
+            if not rows:
+                say("emq-ops: no daemon runs (emq-ops up)")
             return
         revision = revisions.current(ledger)
         if revision is None:
@@ -53,7 +55,7 @@ def ps(
                 with _server(wiring) as server:
                     _tell(active_restrictions(ledger, None, wiring.env, now_of(server)))
             return
-        where = server_wiring(context, revision)
+        where = context.server_wiring(revision)
         with _server(where) as server:
             rows = task_rows(server, ledger, revision, where.env)
             stands = active_restrictions(ledger, revision.document, where.env, now_of(server))
@@ -64,6 +66,8 @@ def ps(
             context.emit_rows(rows, TASKS + FIELDS + wedged)
         for queue, fault in task_set(revision.document, (), where.env).faults.items():
             say(f"emq-ops: {queue}: does not run in this environment: {fault}")
+        if not daemon_rows(ledger):
+            say("emq-ops: no daemon runs: nothing is done by itself (emq-ops up)")
         queues = {row["queue"] for row in rows}
         _tell([one for one in stands if not any(one.covers(queue) for queue in queues)])
 

@@ -7,15 +7,18 @@ import difflib
 from collections.abc import Iterable, Sequence
 
 from emq_ops.cli.context import CommandContext
-from emq_ops.deploy.store import revisions
-from emq_ops.ledger import holds, interruptions
-from emq_ops.overview.look import live_queues
 from emq_ops.protocol import globs
 from emq_ops.protocol.errors import BadInputError, one_line
 from emq_ops.protocol.keyspace import queue_name
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import Server
 from emq_ops.protocol.transitions.reads import is_there
+
+
+class UnknownQueueError(BadInputError):
+    """Nothing names the queue. `mistyped`: there are others with a name like it."""
+
+    mistyped = False
 
 
 def chosen(
@@ -47,6 +50,8 @@ def pick(context: CommandContext, selectors: Sequence[str], server: Server) -> l
     glob, or no selector, wants to know. Raises BadInputError, UnreachableError."""
     offered = set(context.layers.literals)
     if not selectors or any(map(globs.is_glob, selectors)):
+        from emq_ops.overview.look import live_queues  # and what it looks at: a name needs none of it
+
         offered.update(live_queues(server))
     return chosen(context, selectors, offered, server)
 
@@ -83,10 +88,23 @@ def require_queue(
             names.update(server.queues())
     if queue in names:
         return
-    ways = [way for way in (_near(queue, {*names, *near}), fix) if way]
-    raise BadInputError(
-        f"no such queue '{one_line(queue[:80])}'", fix="; ".join(ways) or "see which queues there are: emq-ops doctor"
-    )
+    likely = _near(queue, {*names, *near})
+    fix = "; ".join(way for way in (likely, fix) if way) or "see which queues there are: emq-ops queue ls"
+    fault = UnknownQueueError(f"no such queue '{one_line(queue[:80])}'", fix=fix)
+    fault.mistyped = bool(likely)
+    raise fault
+
+
+def is_new(context: CommandContext, queue: str, server: Server) -> bool:
+    """Whether nothing names the queue. Raises UnknownQueueError where another has a name like it: that one is meant,
+    more likely than a new one."""
+    try:
+        require_queue(context, queue, server, fix="--new for a queue of this name")
+    except UnknownQueueError as fault:
+        if fault.mistyped:
+            raise
+        return True
+    return False
 
 
 def is_named(context: CommandContext, queue: str, server: Server | None = None) -> bool:
@@ -99,6 +117,10 @@ def is_named(context: CommandContext, queue: str, server: Server | None = None) 
 
 
 def _in_ledger(context: CommandContext) -> set[str]:
+    # And SQLAlchemy: just where neither the config nor the server names the queue.
+    from emq_ops.deploy.store import revisions
+    from emq_ops.ledger import holds, interruptions
+
     with context.ledger_if_there() as ledger:
         if ledger is None:
             return set()

@@ -5,25 +5,28 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from typing import Any
+from collections.abc import Callable
 
 import typer
-from typer.core import TyperGroup
 
+from emq_ops.cli.conversion import convert_without_schemas
 from emq_ops.cli.exits import EXIT_BAD_INPUT, EXIT_ERROR, EXIT_INTERRUPTED, exit_code
-from emq_ops.cli.naming import name_value
+from emq_ops.cli.lazy import Commands, LazyGroup, Table
 from emq_ops.cli.options import global_options
+from emq_ops.cli.table import look_anew
 from emq_ops.passes.registry import PASSES
 from emq_ops.protocol.errors import EmqError, one_line
 
-COMMANDS: dict[str, tuple[str, str]] = {
-    # noun: the module under emq_ops.cli that holds `app`, a Typer (one command: a verb; several: noun and verbs), and
-    # the first sentence of its help, so that listing the nouns imports none of them
+COMMANDS: Table = {
+    # See `lazy.Table`; listing them imports none of them.
     "acl": ("acl", "Print the least rights of a role, as a line of a server's aclfile."),
     "apply": ("apply", "Show the plan, ask, and do it: settings on the server, then one revision."),
     "archive": ("archive", "Keep what streams and dead sets let go: fold, look, read, prove, query, bring back."),
     "audit": ("audit", "What died, when and why; what restarts did; what another threshold would have done."),
-    "bug-report": ("bug_report", "Write what a report of a fault needs into one file, nothing secret in it."),
+    "bug-report": (
+        "bug_report",
+        "Write versions, the config with its references, facts of the server, the last runs and alerts into one file.",
+    ),
     "config": ("config", "The config, as it holds."),
     "conformance": (
         "conformance",
@@ -69,74 +72,50 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "Watch queues: depths, rates, what is oldest, deaths, lag, next runs, what is wrong; pause, requeue.",
     ),
     "trim": ("trim", "Delete dead jobs beyond what the policy keeps, each with its row, logs and flow books."),
-    "undo": ("undo", "Bring back, whole, every job that a removal or a trim took away."),
+    "undo": (
+        "undo",
+        "Take back what a run did: removed jobs come back, whole; requeued ones that still wait are dead again.",
+    ),
     "up": ("up", "Run the applied revision: every pass on time, one leader a queue."),
     "validate": ("validate", "Check the config: every fault in a line of its own."),
-    "worker": ("worker", "Put a job into a queue, work it from the shell, cancel a job."),
+    "worker": ("", "Put a job into a queue, work it from the shell, cancel a job."),
+    "worker cancel": (
+        "worker_cancel:cancel_jobs",
+        "Ask for jobs' cancellation: waiting ones are removed, a worker that holds one is told.",
+    ),
+    "worker enqueue": ("worker_enqueue:enqueue_job", "Put a job into a queue, and print its id."),
+    "worker run": (
+        "worker:run",
+        "Work a queue with a Python function until SIGTERM or Ctrl-C; a second one ends it at once.",
+    ),
 }
 
 
-PASS_COMMANDS = "emq_ops.cli.passes"
-"""What makes the commands of passes that have no module of their own."""
+def _pass_command(name: str) -> Callable[[], typer.Typer]:
+    """What makes the command of a pass that has no module of its own."""
+    return lambda: importlib.import_module("emq_ops.cli.passes").app_of(name)
+
+
 _OTHER_NAMES = {"archive"}
 """Passes whose command has another name."""
 
 
-def summaries() -> dict[str, str]:
-    """Every noun with the first sentence of its help: those of COMMANDS, and passes that have no module there."""
-    passes = {one.name: one.summary for one in PASSES if one.name not in _OTHER_NAMES and not one.of_archive}
-    return passes | {noun: text for noun, (_, text) in COMMANDS.items()}
+def table() -> Table:
+    """Every command: COMMANDS, and those of passes that have no module there."""
+    names = {one.name: one.summary for one in PASSES if one.name not in _OTHER_NAMES and not one.of_archive}
+    passes = {name: (_pass_command(name), text) for name, text in names.items() if name not in COMMANDS}
+    return {**passes, **COMMANDS}
 
 
-class LazyGroup(TyperGroup):
-    """Imports a noun's module when the noun is asked for, and gives every leaf the global options."""
-
-    def list_commands(self, _ctx: Any) -> list[str]:
-        return sorted(summaries())
-
-    def format_commands(self, _ctx: Any, formatter: Any) -> None:
-        """The nouns of the help."""
-        with formatter.section("Commands"):
-            formatter.write_dl(sorted(summaries().items()))
-
-    def invoke(self, ctx: Any) -> Any:
-        """Ctrl-C leaves as an Abort: typer itself would end without a word."""
-        try:
-            return super().invoke(ctx)
-        except KeyboardInterrupt:
-            raise typer.Abort from None
-
-    def get_command(self, _ctx: Any, cmd_name: str) -> Any:
-        if cmd_name in COMMANDS:
-            found = importlib.import_module(f"emq_ops.cli.{COMMANDS[cmd_name][0]}").app
-        elif cmd_name in summaries():
-            found = importlib.import_module(PASS_COMMANDS).app_of(cmd_name)
-        else:
-            return None
-        command = typer.main.get_command(found)
-        command.name = cmd_name
-        add_globals(command)
-        return command
-
-
-def add_globals(command: Any) -> None:
-    """Gives `command`, or every leaf below it, the global options."""
-    children = getattr(command, "commands", None)
-    if children is None or not children:
-        for param in command.params:
-            name_value(param)
-        command.params.extend(global_options())
-        return
-    for child in children.values():
-        add_globals(child)
-
-
-app = typer.Typer(cls=LazyGroup, no_args_is_help=True, add_completion=False, rich_markup_mode=None)
-
-
-@app.callback()
-def root() -> None:
-    """Operate EchoMQ queues: plan, apply, sweep, trim, archive, audit, play."""
+def root_group() -> LazyGroup:
+    """A new command tree."""
+    found = LazyGroup(
+        name="emq-ops",
+        commands=Commands(table()),
+        help="Operate EchoMQ queues: plan, apply, sweep, trim, archive, audit, play.",
+    )
+    found.params.extend(global_options())
+    return found
 
 
 def _report(error: EmqError) -> None:
@@ -145,10 +124,10 @@ def _report(error: EmqError) -> None:
 
 def invoke(argv: list[str], *, debug: bool = False) -> int:
     """Runs a command line, prints one line for whatever goes wrong, and returns the exit code."""
-    command = typer.main.get_command(app)
-    command.params.extend(global_options())
+    convert_without_schemas()
+    look_anew()
     try:
-        code = command.main(args=argv, prog_name="emq-ops", standalone_mode=False)
+        code = root_group().main(args=argv, prog_name="emq-ops", standalone_mode=False)
         sys.stdout.flush()
         return code if isinstance(code, int) else 0
     except EmqError as error:

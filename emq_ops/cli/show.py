@@ -9,7 +9,6 @@ import typer
 from ruamel.yaml import YAML
 
 from emq_ops.cli.context import CommandContext
-from emq_ops.cli.deploying import ledger_of
 from emq_ops.cli.options import new_app
 from emq_ops.cli.output import emit_one
 from emq_ops.deploy.model import instant
@@ -27,7 +26,7 @@ def show(
 ) -> None:
     """Print a revision: what it changed, and what it says."""
     context = CommandContext.of(ctx)
-    with ledger_of(context) as ledger:
+    with context.ledger_alone() as ledger:
         found = revision(ledger, number)
     if yaml:
         out = io.StringIO()

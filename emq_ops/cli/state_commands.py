@@ -5,7 +5,7 @@ from __future__ import annotations
 import typer
 
 from emq_ops.cli.context import CommandContext
-from emq_ops.cli.deploying import deployment_of, ledger_of
+from emq_ops.cli.deploying import deployment_of
 from emq_ops.cli.options import Yes, new_app
 from emq_ops.cli.output import say
 from emq_ops.cli.take_over import take_over_state
@@ -30,7 +30,7 @@ def state() -> None:
 def status(ctx: typer.Context) -> None:
     """Say which revision is in force, who holds the lock, and what an apply left unfinished."""
     context = CommandContext.of(ctx)
-    with ledger_of(context) as ledger, ledger.read() as connection:
+    with context.ledger_alone() as ledger, ledger.read() as connection:
         owner, cut = owner_of(connection), interrupted(connection)
         row: dict[str, object] = {
             "state": ledger.state,
@@ -62,7 +62,7 @@ def unlock(
     force: bool = typer.Option(False, "--force", help="Though its owner may be alive."),
 ) -> None:
     """Free the lock of an apply whose process is gone."""
-    with ledger_of(CommandContext.of(ctx)) as ledger:
+    with CommandContext.of(ctx).ledger_alone() as ledger:
         before = lock.unlock(ledger, force=force)
     say("emq-ops: the lock was free" if before is None else f"emq-ops: freed; it was held by {before}")
 
@@ -77,7 +77,7 @@ def export(
     context = CommandContext.of(ctx)
     if not force:
         _no_daemon(context)
-    with ledger_of(context) as ledger:
+    with context.ledger_alone() as ledger:
         counts = transfer.export(ledger, file_of(file))
     context.emit_one({"file": file, "rows": sum(counts.values()), **counts})
 
@@ -87,9 +87,9 @@ def import_(ctx: typer.Context, file: str = typer.Argument(..., metavar="FILE", 
     """Fill a fresh state (--state URL, or the config's) from an export. It then owns the queues; use the old one no
     more."""
     context = CommandContext.of(ctx)
-    with ledger_of(context) as ledger:
+    with context.ledger_alone() as ledger:
         counts = transfer.load(ledger, file_of(file))
-    with ledger_of(context) as again:
+    with context.ledger_alone() as again:
         context.emit_one({"state": again.state, "rows": sum(counts.values()), **counts})
 
 
@@ -97,7 +97,7 @@ def import_(ctx: typer.Context, file: str = typer.Argument(..., metavar="FILE", 
 def backup(ctx: typer.Context, file: str = typer.Argument(..., metavar="FILE", help="Where to.")) -> None:
     """Copy the state while it is in use: of SQLite a database, of PostgreSQL an export."""
     context = CommandContext.of(ctx)
-    with ledger_of(context) as ledger:
+    with context.ledger_alone() as ledger:
         transfer.backup(ledger, file_of(file))
     context.emit_one({"file": file, "state": ledger.state})
 

@@ -13,7 +13,6 @@ import typer
 
 from emq_archive.local.store import open_local
 from emq_ops.cli.context import CommandContext
-from emq_ops.cli.deploying import server_wiring
 from emq_ops.cli.exits import EXIT_ERROR
 from emq_ops.cli.options import new_app
 from emq_ops.cli.stores import remote_of
@@ -78,7 +77,7 @@ def up(
     context = CommandContext.of(ctx)
     written = EventLog(log, verbose=verbose)
     with context.ledger() as ledger:
-        where = server_wiring(context, revisions.current(ledger))
+        where = context.server_wiring(revisions.current(ledger))
         with where.connect("up") as server:
             session = Deployment(server, ledger, context.wiring)
             if apply:

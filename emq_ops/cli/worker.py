@@ -1,4 +1,4 @@
-"""``emq-ops worker``: try a queue from the shell, and ask for a job's cancellation."""
+"""``emq-ops worker run``: try a queue from the shell."""
 
 from __future__ import annotations
 
@@ -7,25 +7,19 @@ from typing import Annotated, Literal
 import typer
 
 from emq_ops.cli.context import CommandContext
-from emq_ops.cli.options import new_app
 from emq_ops.cli.output import say
 from emq_ops.cli.queues import require_queue
 from emq_ops.cli.values import duration_ms
-from emq_ops.cli.worker_enqueue import enqueue_job
 from emq_ops.protocol.errors import BadInputError, one_line
-from emq_ops.protocol.ids import job_id
 from emq_ops.protocol.queue import Queue
-from emq_ops.worker import Backoff, Consumer, ConsumerSettings, cancel, load_handler
+from emq_ops.worker import Backoff, Consumer, ConsumerSettings, load_handler
 from emq_ops.worker.events import ConsumerReport, Silent, Started, WorkerEvent, describe
-
-app = new_app("Put a job into a queue, work it from the shell, cancel a job.")
-app.command(name="enqueue")(enqueue_job)
+from emq_ops.worker.outage import Outage
 
 QueueName = Annotated[str, typer.Option("--queue", help="The queue.", metavar="QUEUE")]
 Duration = str
 
 
-@app.command()
 def run(
     ctx: typer.Context,
     handler: Annotated[str, typer.Argument(help="The function that works a job.", metavar="MODULE:HANDLER")],
@@ -72,8 +66,10 @@ def run(
     function = load_handler(handler)
     longest = max(duration_ms(backoff, "--backoff"), 300_000)
 
+    outage = Outage(say)
+
     def tell(event: WorkerEvent) -> None:
-        if not isinstance(event, Started | ConsumerReport):
+        if not outage.takes(event) and not isinstance(event, Started | ConsumerReport):
             text = one_line(describe(event))
             hint = " (--give-up DURATION would leave them)" if isinstance(event, Silent) and not event.left else ""
             say(text + hint)
@@ -105,39 +101,3 @@ def run(
     context.emit_one({name: getattr(report, name) for name in names})
     if report.abandoned:
         raise typer.Exit(1)
-
-
-@app.command(name="cancel")
-def cancel_jobs(
-    ctx: typer.Context,
-    jobs: Annotated[list[str], typer.Argument(help="The jobs.", metavar="JOB")],
-    queue: QueueName,
-    reason: Annotated[str, typer.Option(help="Told to the worker, and recorded.")] = cancel.DEFAULT_REASON,
-) -> None:
-    """Ask for jobs' cancellation: waiting ones are removed, a worker that holds one is told.
-
-    Answers: removed; signalled (lost where no worker listens; the handler may choose to go on); unheld (in flight, but
-    its lease lapsed: nobody holds it until a sweep brings it back); locked (it waits, and a worker holds it all the
-    same: it stays); gone; not cancellable.
-    """
-    context = CommandContext.of(ctx)
-    wanted = [job_id(job) for job in jobs]
-    with context.places.connect("worker") as server:
-        q = Queue(server, queue)
-        require_queue(context, queue, server)
-        rows = [{"job": job, "answer": _answer(q, job, reason)} for job in wanted]
-    context.emit_rows(rows, ["job", "answer"])
-    if any(row["answer"] == UNHELD for row in rows):
-        say(f"emq-ops: {UNHELD}: the lease lapsed; `emq-ops sweep {queue}` brings the job back, then cancel it again")
-
-
-UNHELD = "unheld"
-
-
-def _answer(q: Queue, job: str, reason: str) -> str:
-    answer = cancel.request(q, job, reason)
-    if answer is cancel.CancelAnswer.SIGNALLED:
-        until = q.server.read("ZSCORE", q.keys.active, job)
-        if until is not None and float(until) < q.server.now_ms(q.name):
-            return UNHELD
-    return answer.value

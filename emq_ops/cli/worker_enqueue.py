@@ -11,8 +11,8 @@ import typer
 
 from emq_ops.cli.context import CommandContext
 from emq_ops.cli.options import QueueArg
-from emq_ops.cli.output import emit_one
-from emq_ops.cli.queues import require_queue
+from emq_ops.cli.output import emit_one, say
+from emq_ops.cli.queues import is_new
 from emq_ops.cli.values import duration_ms
 from emq_ops.protocol import ids
 from emq_ops.protocol.errors import BadInputError, EmqError
@@ -29,7 +29,7 @@ def enqueue_job(
     file: Annotated[Path | None, typer.Option(help="What it carries, byte for byte.", metavar="FILE")] = None,
     group: Annotated[str | None, typer.Option(help="Into this lane, GRP...", metavar="GROUP")] = None,
     delay: Annotated[str | None, typer.Option(help="Not before so long (10m).", metavar="DURATION")] = None,
-    new: Annotated[bool, typer.Option("--new", help="The queue may be a new one.")] = False,
+    new: Annotated[bool, typer.Option("--new", help="A new queue, though another has a name like it.")] = False,
     id: Annotated[str | None, typer.Option("--id", help="Its id, JOB...; minted unless given.", metavar="JOB")] = None,
 ) -> None:
     """Put a job into a queue, and print its id. Exit 1 where there is a job of that id: nothing was changed."""
@@ -39,8 +39,8 @@ def enqueue_job(
     delay_ms = duration_ms(delay, "--delay")
     body = _bytes(payload, file)
     with context.server("worker") as server:
-        if not new:
-            require_queue(context, queue, server, fix="--new for a queue of this name")
+        if not new and is_new(context, queue, server):
+            say(f"emq-ops: {queue} is a new queue; this is its first job")
         q = Queue(server, queue)
         made = (
             enqueue(q, job, body, group=lane) if delay_ms is None else schedule_in(q, job, body, delay_ms, group=lane)

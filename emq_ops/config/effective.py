@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import marshal
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
@@ -14,6 +15,7 @@ from emq_ops.config.sections import Alike, Fields, Sections
 from emq_ops.passes.frame.contract import Pass
 from emq_ops.passes.registry import PASSES
 from emq_ops.policy.options import keys
+from emq_ops.policy.scalars import parse_duration, parse_size
 from emq_ops.protocol import globs
 from emq_ops.syntax.errors import BUILT_IN, Position, SourceError
 from emq_ops.syntax.tree import MapTree, Scalar, Tree, plain
@@ -82,10 +84,15 @@ class Effective:
         return out
 
     def _value(self, path: tuple[str, ...], value: Any) -> Value:
-        return Value(".".join(path), value, self.mark(path))
+        mark, said = self._said(path)
+        return Value(".".join(path), as_written(value, said), mark)
 
     def mark(self, path: tuple[str, ...]) -> Position:
         """Where the value at `path` is said; `BUILT_IN` where nobody says it."""
+        return self._said(path)[0]
+
+    def _said(self, path: tuple[str, ...]) -> tuple[Position, Tree | None]:
+        """Where the value at `path` is said, and how; BUILT_IN and None where nobody says it."""
         here: Tree = self.layers
         found = BUILT_IN
         for part in path:
@@ -94,10 +101,21 @@ class Effective:
                 usual = self.archive[path[0]][1] if path[0] in _UPKEEP & self.archive.keys() else None
                 if isinstance(usual, MapTree):
                     said = usual.items.get(path[-1], said)
-                return _place(*said) if said else BUILT_IN
+                return (_place(*said), said[1]) if said else (BUILT_IN, None)
             key, here = here.items[part]
             found = _place(key, here)
-        return found
+        return found, here
+
+
+def as_written(value: Any, said: Tree | None) -> Any:
+    """`value`, or where it is a duration or a size the text that says the same in the file: 24h is not read back as
+    1d."""
+    if not isinstance(value, str) or not isinstance(said, Scalar) or not isinstance(said.value, str):
+        return value
+    for parse in (parse_duration, parse_size):
+        with contextlib.suppress(ValueError):
+            return said.value if parse(said.value) == parse(value) else value
+    return value
 
 
 def _is_on(value: Any) -> bool:

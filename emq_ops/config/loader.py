@@ -73,7 +73,7 @@ def load(
     tree: Tree = MapTree(Position(str(files[0]) if files else "no file", 0, 0), {}, 1)
     for path in files:
         tree = overlay(tree, files_read.read(path))
-    if not_ours := _forbidden(tree, env):
+    if files_read.refers and (not_ours := _forbidden(tree, env)):
         raise combine(not_ours)
     filled = _fill(tree)
     if only is not None:
@@ -198,6 +198,8 @@ class _Files:
         self._allowed = [folder.resolve() for folder in allowed]
         self._roots: list[Path] = []
         self._bytes = 0
+        self.refers = False
+        """Whether any file may hold a reference."""
 
     def read(self, path: Path) -> Tree:
         """The tree of one file over those that it includes, which lie below its folder, or where it may include."""
@@ -244,6 +246,7 @@ class _Files:
         self._bytes += len(text)
         if self._bytes > MAX_ALL_BYTES:
             raise SourceError(f"the files have more than {MAX_ALL_BYTES:,} bytes", at, path="include")
+        self.refers = self.refers or b"${" in text or b"\\" in text  # a backslash may write one of its signs
         tree = parse(text, str(path))
         if isinstance(tree, Scalar) and tree.value is None:
             # Most likely one that was cut off, or is still to be written: taken as it is, it would take queues away.

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, urlsplit
 
 from emq_ops.config.checks import Found, database_faults, remote_faults, server_faults
@@ -26,8 +26,10 @@ from emq_ops.policy.references import ReferenceFault, has_reference, names_of, r
 from emq_ops.protocol.connection.options import ConnectionOptions
 from emq_ops.protocol.connection.url import parse
 from emq_ops.protocol.masking import remember
-from emq_ops.protocol.server import Server, connect
 from emq_ops.syntax.errors import Position, SourceError, shown
+
+if TYPE_CHECKING:
+    from emq_ops.protocol.server import Server
 
 Json = dict[str, Any]
 _SECRETS = {
@@ -200,6 +202,8 @@ class Wiring:
 
         def renew() -> ConnectionOptions:
             return parse(self.server_url, self.options(verb), self.base).options
+
+        from emq_ops.protocol.server import connect  # and the client, for those who connect
 
         return connect(self.server_url, replace(self.options(verb), renew=renew), base_dir=self.base)
 

@@ -9,6 +9,7 @@ import structlog
 
 from emq_ops.passes.events import Event
 from emq_ops.protocol.errors import one_line
+from emq_ops.protocol.terminal import takes_colour
 
 LOUD = frozenset(
     {"alerted", "task_failed", "server_lost", "lease_lost", "state_fault", "queue_refused", "task_missed"}
@@ -25,7 +26,7 @@ class EventLog:
 
     def __init__(self, form: str = "text", *, verbose: bool = False, colour: bool | None = None) -> None:
         self.verbose = verbose
-        painted = sys.stderr.isatty() if colour is None else colour
+        painted = takes_colour(sys.stderr) if colour is None else colour
         renderer: Any = (
             structlog.processors.JSONRenderer()
             if form == "json"

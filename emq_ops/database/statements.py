@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 from collections.abc import Iterator, Sequence
 from typing import Any, TypeVar
 
 from sqlalchemy import (
     ARRAY,
+    VARCHAR,
     BigInteger,
     Column,
     ColumnElement,
@@ -22,8 +24,6 @@ from sqlalchemy import (
     literal,
     select,
 )
-from sqlalchemy.dialects import postgresql, sqlite
-from sqlalchemy.dialects.postgresql import VARCHAR
 
 from emq_ops.database.engine import Database
 
@@ -37,7 +37,8 @@ BRANDED_ID = String(14).with_variant(VARCHAR(14, collation="C"), "postgresql")
 
 def insert(connection: Connection, table: Table) -> Any:
     """An INSERT that can say ON CONFLICT, whichever of the two databases it is."""
-    return (postgresql if connection.dialect.name == "postgresql" else sqlite).insert(table)
+    dialect = importlib.import_module(f"sqlalchemy.dialects.{connection.dialect.name}")  # that in use is there already
+    return dialect.insert(table)
 
 
 def upsert(connection: Connection, table: Table, values: dict[str, Any] | list[dict[str, Any]]) -> None:

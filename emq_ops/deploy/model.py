@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from emq_ops.deploy.document import Document
-from emq_ops.passes.lease.owner import ForeignQueueError, LeaseInfo
+
+if TYPE_CHECKING:
+    from emq_ops.passes.lease.owner import ForeignQueueError, LeaseInfo
 
 Op = Literal["create", "update", "delete", "move", "revert", "repair", "restore"]
 SIGNS: dict[str, str] = {

@@ -14,7 +14,6 @@ from emq_ops.policy.scalars import format_duration
 from emq_ops.policy.schedule import Schedule
 from emq_ops.policy.triggers import Interval
 from emq_ops.protocol.errors import BadInputError
-from emq_ops.protocol.transitions.recover import MAX_SLICE
 
 Restart = Literal["exempt", "count"]
 Executor = Literal["script", "native"]
@@ -22,6 +21,8 @@ AgeBy = Literal["seen", "minted"]
 TrimAfter = Literal["remote", "local"]
 Groups = Literal["respect", "ignore"]
 
+MAX_SLICE = 10_000
+"""Jobs that one script may take in hand: a server does nothing else meanwhile."""
 _TEXTS = Listed(TEXT, single=True)
 
 

@@ -89,7 +89,22 @@ class Reader:
             return None
         for name in value:
             self._value(shape.name, name, (*path, name), sort="name")
-        return {name: self._read(shape.item, below, (*path, name)) for name, below in value.items()}
+        return self._alike(shape.item, value, path)
+
+    def _alike(self, shape: Shape, value: dict[str, Any], path: Path) -> dict[str, Any]:
+        """Each of the items. Those of a thousand queues are mostly alike: what says the same is read once."""
+        found: dict[str, Any] = {}
+        known: dict[str, Any] = {}
+        for name, below in value.items():
+            said = repr(below)
+            if said not in known:
+                before = len(self.faults)
+                found[name] = self._read(shape, below, (*path, name))
+                if len(self.faults) == before:
+                    known[said] = found[name]
+            else:
+                found[name] = known[said]
+        return found
 
     def _list(self, shape: Listed, value: Any, path: Path) -> Any:
         if shape.single and isinstance(value, str):
@@ -131,6 +146,12 @@ class Reader:
             return None
 
 
+_WITH: dict[tuple[type[Any], type[Any] | None], dict[str, Key]] = {}
+
+
 def keys_with(kind: type[Any], beside: type[Any] | None = None) -> dict[str, Key]:
-    """The keys of a type and of the one that may stand beside it."""
-    return keys(kind) if beside is None else keys(beside) | keys(kind)
+    """The keys of a type and of the one that may stand beside it. Shared: not to be changed."""
+    found = _WITH.get((kind, beside))
+    if found is None:
+        found = _WITH[kind, beside] = keys(kind) if beside is None else keys(beside) | keys(kind)
+    return found

@@ -1,7 +1,8 @@
 """YAML 1.2 text as a stream of events, each with its place, from either of two parsers.
 
-libyaml reads text about which it and YAML 1.2 agree, thirty times faster than a parser in Python. ruamel.yaml reads
-everything else, and whatever libyaml refuses: it alone says what is wrong. Neither resolves scalars; `core` does.
+libyaml reads text about which it and YAML 1.2 agree, thirty times faster than a parser in Python. ruamel.yaml
+(`careful`) reads everything else, and whatever libyaml refuses: it alone says what is wrong. Neither resolves scalars;
+`core` does.
 """
 
 from __future__ import annotations
@@ -11,8 +12,6 @@ from collections.abc import Iterator
 from typing import Any, Literal, NamedTuple
 
 import yaml
-from ruamel.yaml import YAML
-from ruamel.yaml import events as careful
 
 EventKind = Literal["scalar", "alias", "mapping", "sequence", "end", "document", "over"]
 
@@ -44,7 +43,7 @@ _APART = re.compile(
     re.MULTILINE,
 )
 
-_KINDS: dict[type, EventKind] = {
+KINDS: dict[type, EventKind] = {
     yaml.ScalarEvent: "scalar",
     yaml.AliasEvent: "alias",
     yaml.MappingStartEvent: "mapping",
@@ -53,30 +52,27 @@ _KINDS: dict[type, EventKind] = {
     yaml.SequenceEndEvent: "end",
     yaml.DocumentStartEvent: "document",
     yaml.DocumentEndEvent: "over",
-    careful.ScalarEvent: "scalar",
-    careful.AliasEvent: "alias",
-    careful.MappingStartEvent: "mapping",
-    careful.MappingEndEvent: "end",
-    careful.SequenceStartEvent: "sequence",
-    careful.SequenceEndEvent: "end",
-    careful.DocumentStartEvent: "document",
-    careful.DocumentEndEvent: "over",
 }
+
+
+def parser_of(text: str) -> Any:
+    """Returns libyaml's parser of `text`. Raises UnsureError."""
+    if not yaml.__with_libyaml__ or not _AGREED.fullmatch(text) or _APART.search(text):
+        raise UnsureError
+    return yaml.cyaml.CParser(text)
 
 
 def fast(text: str) -> Iterator[YamlEvent]:
     """The events of `text` by libyaml. Raises UnsureError, at the first step or at a later one."""
-    if not yaml.__with_libyaml__ or not _AGREED.fullmatch(text) or _APART.search(text):
-        raise UnsureError
-    parser = yaml.cyaml.CParser(text)
+    parser = parser_of(text)
     try:
         while (event := parser.get_event()) is not None:
-            kind = _KINDS.get(type(event))
+            kind = KINDS.get(type(event))
             if kind is None:
                 continue
             mark = event.start_mark
             if kind == "scalar":
-                yield _scalar(event, mark.line + 1, mark.column + 1)
+                yield scalar_event(event, mark.line + 1, mark.column + 1)
             elif kind == "alias" or kind == "mapping" or kind == "sequence":
                 tag = None if kind == "alias" else event.tag
                 yield YamlEvent(kind, mark.line + 1, mark.column + 1, event.anchor, tag)
@@ -86,21 +82,7 @@ def fast(text: str) -> Iterator[YamlEvent]:
         raise UnsureError from None
 
 
-def _scalar(event: Any, line: int, column: int) -> YamlEvent:
+def scalar_event(event: Any, line: int, column: int) -> YamlEvent:
+    """Returns a scalar of either parser."""
     plain, block = not event.style, event.style in ("|", ">")
     return YamlEvent("scalar", line, column, event.anchor, event.tag, event.value, plain, block)
-
-
-def sure(text: str) -> Iterator[YamlEvent]:
-    """The events of `text` by ruamel.yaml. Raises its YAMLError."""
-    for event in YAML(typ="safe", pure=True).parse(text):
-        kind = _KINDS.get(type(event))
-        if kind is None:
-            continue
-        place = event.start_mark.line + 1, event.start_mark.column + 1
-        if kind == "scalar":
-            yield _scalar(event, *place)
-        elif kind == "alias" or kind == "mapping" or kind == "sequence":
-            yield YamlEvent(kind, *place, event.anchor, None if kind == "alias" else event.tag)
-        else:
-            yield YamlEvent(kind, *place)

@@ -7,66 +7,22 @@ another), and what they would expand to is counted before anything is expanded.
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import Any
-
-from ruamel.yaml.error import YAMLError, YAMLStreamError
 
 from emq_ops.protocol.errors import one_line
+from emq_ops.syntax import quick
 from emq_ops.syntax.core import BOOL, NULL, number
 from emq_ops.syntax.errors import Position, SourceError
-from emq_ops.syntax.events import UnsureError, YamlEvent, fast, sure
+from emq_ops.syntax.events import UnsureError, YamlEvent, fast
+from emq_ops.syntax.nodes import MAX_DEPTH, MAX_VALUES, ListTree, MapTree, Scalar, Tree, plain
 
 MAX_BYTES = 4 << 20
-MAX_VALUES = 250_000
-MAX_DEPTH = 60
+
+__all__ = ["MAX_BYTES", "MAX_DEPTH", "MAX_VALUES", "ListTree", "MapTree", "Scalar", "Tree", "parse", "plain"]
 
 _PREFIX = "tag:yaml.org,2002:"
-
-
-@dataclass(slots=True)
-class Scalar:
-    """Like every tree, not to be changed once it is built: it may be shared. `block`: a ``|`` or ``>`` text,
-    whose content starts a line further down."""
-
-    mark: Position
-    value: str | int | float | bool | None
-    size: int = 1
-    block: bool = False
-
-
-@dataclass(slots=True)
-class ListTree:
-    mark: Position
-    items: tuple[Tree, ...]
-    size: int
-
-
-@dataclass(slots=True)
-class MapTree:
-    """`items`: key -> (mark of the key, value)."""
-
-    mark: Position
-    items: dict[str, tuple[Position, Tree]]
-    size: int
-    bare: dict[str, Any] | None = field(default=None, init=False, repr=False, compare=False)
-    """What `plain` made of it."""
-
-
-Tree = Scalar | ListTree | MapTree
-
-
-def plain(tree: Tree) -> Any:
-    """The values of `tree` without marks, for a validator. Made once a mapping, and shared: not to be changed."""
-    if isinstance(tree, MapTree):
-        if tree.bare is None:
-            tree.bare = {key: plain(value) for key, (_, value) in tree.items.items()}
-        return tree.bare
-    if isinstance(tree, ListTree):
-        return [plain(value) for value in tree.items]
-    return tree.value
 
 
 def parse(text: bytes, file: str) -> Tree:
@@ -85,40 +41,19 @@ def parse(text: bytes, file: str) -> Tree:
     if directive := re.search(r"^%YAML\s+(?!1\.2\b)(\S+)", decoded, re.MULTILINE):
         line = decoded.count("\n", 0, directive.start()) + 1
         raise SourceError(f"YAML {directive[1]} is not read", Position(file, line, 1), fix="take the %YAML line out")
+    for read in (quick.document, _document):
+        with contextlib.suppress(UnsureError):
+            return read(decoded, file)
+    from emq_ops.syntax import careful  # and ruamel.yaml, which hardly any file needs
+
     try:
-        return _Builder(file, fast(decoded)).document()
-    except UnsureError:
-        pass
-    try:
-        return _Builder(file, sure(decoded)).document()
-    except (YAMLError, YAMLStreamError) as fault:
-        raise _syntax(fault, decoded, file) from None
+        return _Builder(file, careful.sure(decoded)).document()
+    except careful.FAULTS as fault:
+        raise careful.refusal(fault, decoded, file) from None
 
 
-def _syntax(fault: YAMLError | YAMLStreamError, text: str, file: str) -> SourceError:
-    place = getattr(fault, "problem_mark", None) or getattr(fault, "context_mark", None)
-    problem = str(getattr(fault, "problem", None) or fault).strip().split("\n")[0]
-    line, column = (place.line, place.column) if place is not None else _unprintable(fault, text)
-    lines = text.split("\n")
-    shown = lines[line] if line < len(lines) else ""
-    fix = None
-    if "\t" in shown[: max(column, len(shown) - len(shown.lstrip()))] or "'\\t'" in problem:
-        problem, fix = "a tab indents this line", "YAML takes spaces only"
-    elif "${" in shown and ("{" in shown.replace("${", "") or "[" in shown):
-        fix = 'inside { } and [ ] put a reference in quotes: "${NAME}"'
-    elif "mapping values" in problem:
-        fix = "quote a text that holds ': ' or begins with '{{'"
-    elif getattr(fault, "position", None) is not None:
-        problem, fix = "a control character", "leave it out"
-    return SourceError(problem, Position(file, line + 1, column + 1), fix=fix)
-
-
-def _unprintable(fault: object, text: str) -> tuple[int, int]:
-    position = getattr(fault, "position", None)
-    if not isinstance(position, int):
-        return 0, 0
-    line = text.count("\n", 0, position)
-    return line, position - (text.rfind("\n", 0, position) + 1)
+def _document(text: str, file: str) -> Tree:
+    return _Builder(file, fast(text)).document()
 
 
 class _Builder:

@@ -17,7 +17,7 @@ from emq_ops.protocol.errors import BadInputError
 from emq_ops.protocol.queue import Queue, positive
 from emq_ops.protocol.transitions.claims import Claim
 from emq_ops.protocol.wire_fence import claim_version
-from emq_ops.worker import events
+from emq_ops.worker import outage
 from emq_ops.worker.events import ConsumerReport, JobLeaseLost, Listener, Signalled, Started
 from emq_ops.worker.handlers import AsyncLoop, Handler, HandlerPool, ThreadEndedError, call
 from emq_ops.worker.held_jobs import HeldJob, HeldJobs, lease_clock
@@ -59,7 +59,7 @@ class Consumer:
         self._queue = queue
         self._handler = handler
         self._executor = native.executor(queue.server, settings.executor)
-        self._tally = EventCounter(queue.name, on_event or events.log)
+        self._tally = EventCounter(queue.name, on_event or outage.log)
         self._emit = self._tally.emit
         self._held = HeldJobs()
         self._finished: queue_module.SimpleQueue[None] = queue_module.SimpleQueue()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
@@ -85,6 +84,13 @@ class Trouble(WorkerEvent):
 
 
 @dataclass(frozen=True, slots=True)
+class Mended(WorkerEvent):
+    """`task` was done again, after Trouble."""
+
+    task: str
+
+
+@dataclass(frozen=True, slots=True)
 class Silent(WorkerEvent):
     """Nothing is left but `jobs` in hand, and none of them has shown a sign of life for `silent_ms`. `left`: that was
     enough; they are left as they are, and their leases lapse."""
@@ -111,8 +117,6 @@ class ConsumerReport(WorkerEvent):
 
 Listener = Callable[[WorkerEvent], None]
 
-_log = logging.getLogger("emq_ops.worker")
-
 
 def describe(event: WorkerEvent) -> str:
     """Returns one line for an operator. May hold the text of strangers: escape it before it reaches a terminal."""
@@ -132,6 +136,8 @@ def describe(event: WorkerEvent) -> str:
             return f"{member} set aside: {reason}"
         case Trouble(task=task, error=error, wait_ms=wait):
             return f"{task}: {error}; again in {wait} ms"
+        case Mended(task=task):
+            return f"{task}: done again"
         case Silent(jobs=jobs, silent_ms=ms, left=left):
             text = f"{' '.join(jobs)}: no sign of life for {ms // 1000} s"
             return f"{text}; left: worked again once the lease has lapsed" if left else f"waiting for {text}"
@@ -139,11 +145,3 @@ def describe(event: WorkerEvent) -> str:
             return f"stopped; abandoned: {' '.join(abandoned)}" if abandoned else "stopped"
         case _:
             return repr(event)
-
-
-def log(event: WorkerEvent) -> None:
-    """The listener of a consumer that was given none: what an operator must know, as warnings of ``logging``."""
-    if isinstance(event, Trouble | JobLeaseLost | Silent | SetAside) or (
-        isinstance(event, ConsumerReport) and event.abandoned
-    ):
-        _log.warning("%s: %s", event.queue, describe(event))

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from emq_ops.protocol.errors import EmqError, OutcomeUnknownError, UnreachableError
 from emq_ops.worker.backoff import Backoff
-from emq_ops.worker.events import Listener, Trouble
+from emq_ops.worker.events import Listener, Mended, Trouble
 
 T = TypeVar("T")
 
@@ -45,5 +45,7 @@ class RetryingTask:
             self.next = time.monotonic() + wait_ms / 1000
             self._emit(Trouble(self._queue, self.name, fault, wait_ms, self._failures - 1))
             return None
-        self._failures = 0
+        failures, self._failures = self._failures, 0
+        if failures:
+            self._emit(Mended(self._queue, self.name))
         return answer

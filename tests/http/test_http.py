@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from emq_ops.cli.output import shown
+from emq_ops.deploy.model import instant
 from emq_ops.http.app import COLUMNS, Access, Pages, PageSources
 from emq_ops.http.server import HttpServer
 from emq_ops.protocol.errors import BadInputError, EmqError
@@ -56,9 +56,9 @@ def test_health_metrics_and_page(tmp_path: Path, valkey: Valkey, server: Server)
         window = here.json("maintenance", "start", "--for", "2h")
         wait_for(lambda: "<th>maintenance</th>" in _get(port, "/", "s3cret")[1])
         page = _get(port, "/", "s3cret")[1]
-        until = shown("until_ms", held["until_ms"])
+        until = instant(held["until_ms"])
         assert f"<td>until {until} by {held['holder']} (a &lt;b&gt; c)</td>" in page
-        assert f"<td>until {shown('end_ms', window['end_ms'])} by {window['holder']}</td>" in page
+        assert f"<td>until {instant(window['end_ms'])} by {window['holder']}</td>" in page
         metrics = _get(port, "/metrics", "s3cret")[1]
         assert 'emq_ops_queue_held{queue="orders"} 1.0' in metrics
         assert 'emq_ops_queue_maintenance{queue="orders"} 1.0' in metrics

@@ -1,67 +1,57 @@
-"""What a command imports: the SDKs of what it does not use would be most of its time."""
+"""What commands import: the libraries of what a command does not use would be most of its time."""
 
 from __future__ import annotations
 
-import shutil
-import subprocess
-import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from emq_ops.cli import root
-from tests.support.cli import emq
+from emq_ops.cli.root import root_group, table
+from tests.support.command_lines import LINES, Stage, set_up
+from tests.support.imported import imported
 from tests.support.valkey import Valkey
 
-HEAVY = ("pyarrow", "boto3", "duckdb", "alembic", "apscheduler", "starlette", "apprise", "jinja2")
-LOOK = """
-import sys
-from emq_ops.cli.main import main
-code = max(main(words.split(" ")) for words in sys.argv[2:])
-print("imported:", *[name for name in sys.argv[1].split(",") if name in sys.modules], file=sys.stderr)
-sys.exit(code not in (0, 2))
-"""
-CONFIG = """
-server: {url: '%s'}
-queues: {orders: {stalled: {}, dead: {keep: 3, archive: false}, streams: {completions: {}}}}
-"""
+TABLE = table()
 
 
-@pytest.fixture
-def folder(valkey: Valkey, tmp_path: Path, empty_state: Path) -> Path:
-    """With a config, and a state that needs no migration: that would import alembic."""
-    (tmp_path / "config.yaml").write_text(CONFIG % valkey.url)
-    (tmp_path / ".emq").mkdir(mode=0o700)
-    shutil.copy(empty_state, tmp_path / ".emq/state.db")
-    return tmp_path
+@pytest.fixture(scope="module")
+def stage(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    folder = tmp_path_factory.mktemp("stage")
+    with Valkey() as valkey, pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        yield set_up(folder, valkey, 1)
 
 
-def imported(folder: Path, *commands: str) -> set[str]:
-    """What these commands together, one after the other in a process of their own, import of what is heavy."""
-    args = [sys.executable, "-c", LOOK, ",".join((*HEAVY, "sqlalchemy", "redis")), *commands]
-    ran = subprocess.run(args, cwd=folder, capture_output=True, text=True, timeout=60, check=True)
-    return set(ran.stderr.rpartition("imported:")[2].split())
+def leaves(words: str, command: Any) -> list[str]:
+    """Every command that does something, by its words."""
+    below = getattr(command, "commands", None)
+    if not below:
+        return [words]
+    return [leaf for name, child in below.items() for leaf in leaves(f"{words} {name}".strip(), child)]
 
 
-@pytest.mark.usefixtures("server")  # empty: another test's state may own the queue
-def test_a_sweep_or_a_trim_without_an_archive_imports_none(folder: Path) -> None:
-    assert imported(folder, "sweep orders", "trim orders", "plan") == {"sqlalchemy", "redis"}
+def test_every_command_has_a_line() -> None:
+    assert sorted(leaves("", root_group())) == sorted(LINES)
 
 
-@pytest.mark.usefixtures("server")  # empty: another test's state may own the queue
-def test_what_only_reads_files_or_the_ledger_imports_no_client_and_no_scheduler(folder: Path) -> None:
-    assert imported(folder, "validate", "config show orders") == set()
-    assert emq("-c", folder / "config.yaml", "apply", "--yes", "--allow-loss").code == 0
-    assert imported(folder, "runs ls", "history", "hold", "audit restarts") == {"sqlalchemy"}
-    assert imported(folder, "ps", "audit dead") == {"sqlalchemy", "redis"}
+@pytest.mark.parametrize("libraries", sorted({tuple(sorted(line.imports)) for line in LINES.values()}), ids=len)
+def test_no_command_imports_more_than_its_line_says(libraries: tuple[str, ...], stage: Stage) -> None:
+    wanted = [words for words, line in LINES.items() if tuple(sorted(line.imports)) == libraries]
+    found = imported(stage.folder, libraries, [stage.argv(words, LINES[words]) for words in wanted])
+    assert {words: one.more for words, one in zip(wanted, found, strict=True) if one.more} == {}
+    assert {words: one.err for words, one in zip(wanted, found, strict=True) if one.code not in (0, 1, 2, 4)} == {}
 
 
-@pytest.mark.parametrize("command", ["--help", "--version"])
-def test_help_imports_no_command(command: str, tmp_path: Path) -> None:
-    assert imported(tmp_path, command) == set()
+@pytest.mark.parametrize("option", ["--help", "--version"])
+def test_help_imports_no_command(option: str, tmp_path: Path) -> None:
+    [one] = imported(tmp_path, ["typer"], [[option]])
+    assert (one.code, one.more) == (0, ["cronsim"] if option == "--help" else [])
 
 
-@pytest.mark.parametrize("noun", sorted(root.COMMANDS))
-def test_the_summary_of_a_noun_is_the_first_sentence_of_its_help(noun: str) -> None:
-    command = root.LazyGroup().get_command(None, noun)
-    assert command.get_short_help_str(limit=1000) == root.COMMANDS[noun][1]
+@pytest.mark.parametrize("words", sorted(TABLE))
+def test_a_summary_is_the_first_sentence_of_the_help(words: str) -> None:
+    command: Any = root_group()
+    for name in words.split():
+        command = command.get_command(None, name)
+    assert command.get_short_help_str(limit=1000) == TABLE[words][1]

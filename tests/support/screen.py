@@ -27,6 +27,7 @@ class Terminal:
         self._stream = pyte.ByteStream(self._screen)
         self._size(theirs)
         environment = {**os.environ, "TERM": "xterm-256color"}
+        environment.pop("COLUMNS", None)  # the terminal says it
         command = [sys.executable, "-m", "emq_ops.cli.main", *argv]
         self.process = subprocess.Popen(
             command, stdin=theirs, stdout=theirs, stderr=theirs, cwd=folder, env=environment, start_new_session=True

@@ -11,8 +11,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from ruamel.yaml.error import YAMLError
 
+from emq_ops.syntax.careful import sure
 from emq_ops.syntax.errors import SourceError
-from emq_ops.syntax.events import UnsureError, YamlEvent, fast, sure
+from emq_ops.syntax.events import UnsureError, YamlEvent, fast
 from emq_ops.syntax.tree import Tree, _Builder, parse, plain
 
 ROOT = Path(__file__).parents[2]

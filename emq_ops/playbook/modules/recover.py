@@ -13,7 +13,7 @@ from emq_ops.playbook.modules.facts import look
 from emq_ops.playbook.modules.passing import NAMED, carry_out, foretell, order_of, with_options
 from emq_ops.playbook.options import COUNT, GROUP, POSITIVE, SPAN, TEXT, Option
 from emq_ops.playbook.registry import CHANGE, SAME, Decision, Module, Result
-from emq_ops.policy.models import StalledPolicy
+from emq_ops.policy.models import MAX_SLICE, StalledPolicy
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.transitions import recover
 from emq_ops.protocol.transitions.reads import is_there
@@ -148,7 +148,7 @@ class Reap(Module):
             left = sum(score is not None for score in scores)
         moved = 0
         while left is None or moved < left:
-            slice_size = min(recover.MAX_SLICE, 1000, left - moved if left is not None else 1000)
+            slice_size = min(MAX_SLICE, 1000, left - moved if left is not None else 1000)
             some = recover.reap_lane(q, lane, slice_size) if lane else recover.reap(q, slice_size)
             moved += some
             if some < slice_size:

@@ -1,12 +1,13 @@
-"""One connection to one node: redis-py's transport (TCP, TLS, unix), with raw replies and an exact account of what was
-sent.
+"""One connection to one node: a socket (TCP, TLS, unix), with raw replies and an exact account of what was sent.
 
-redis-py's own parser turns some error replies into lost connections and drops the first word of others, its timeouts
-start anew with every packet, and its commands reconnect silently; none of that is wanted here.
+It is not redis-py's, whose parser turns some error replies into lost connections and drops the first word of others,
+whose timeouts start anew with every packet, whose commands reconnect silently, and whose import takes as long as a
+command has.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import socket
@@ -18,6 +19,7 @@ import hiredis
 
 from emq_ops.protocol.connection.options import ConnectionOptions
 from emq_ops.protocol.connection.replies import ErrorReply, reply_error
+from emq_ops.protocol.connection.tls import wrap
 from emq_ops.protocol.connection.url import Address
 from emq_ops.protocol.deadline import check, within
 from emq_ops.protocol.errors import BadInputError, EmqError, UnreachableError
@@ -39,19 +41,29 @@ class ConnectionLost(Exception):
 
 
 class _Replies:
-    """A parser in redis-py's sense: hands out raw RESP2 values, and error replies as values too."""
+    """Hands out raw RESP2 values, and error replies as values too."""
 
     def __init__(self) -> None:
         self.sock: socket.socket | None = None
+        self._pid = os.getpid()
         self._reader = hiredis.Reader()
         self._buffer = bytearray(_CHUNK)
 
-    def on_connect(self, connection: Any) -> None:
-        self.sock = connection._get_socket()
+    def begin(self, sock: socket.socket) -> None:
+        """Reads from a socket from now on."""
+        self.sock = sock
         self._reader = hiredis.Reader(replyError=ErrorReply, notEnoughData=_MORE, errors="backslashreplace")
 
-    def on_disconnect(self) -> None:
-        self.sock = None
+    def end(self) -> None:
+        """Closes the socket. Never raises."""
+        sock, self.sock = self.sock, None
+        if sock is None:
+            return
+        with contextlib.suppress(OSError):
+            if os.getpid() == self._pid:  # else the parent of a fork would lose its connection, too
+                sock.shutdown(socket.SHUT_RDWR)
+        with contextlib.suppress(OSError):
+            sock.close()
 
     def next(self, seconds: float | None) -> Any:
         """The next reply. Raises TimeoutError after `seconds`, OSError when the connection ended."""
@@ -100,55 +112,24 @@ class Link:
         self.pid = os.getpid()
         self._options = options
         self._replies = _Replies()
-        self._connection: Any = self._make(address, options, tls)  # redis-py's methods carry no types
-
-    def _make(self, address: Address, options: ConnectionOptions, tls: bool) -> Any:
-        # Imported by whoever connects: a command that reads files and the ledger would wait for it for nothing.
-        from redis import connection as transport
-
-        common: dict[str, Any] = {
-            "protocol": 2,
-            "driver_info": None,
-            "redis_connect_func": self._handshake,
-            "parser_class": lambda socket_read_size: self._replies,
-            "socket_timeout": options.socket_seconds,
-        }
-        if isinstance(address, str):
-            unix: Any = transport.UnixDomainSocketConnection
-            return unix(path=address, **common)
-        common.update(host=address[0], port=address[1])
-        if not tls:
-            plain: Any = transport.Connection
-            return plain(**common)
-        verify = options.verify is not False
-        return transport.SSLConnection(
-            ssl_ca_certs=options.ca,
-            ssl_certfile=options.cert,
-            ssl_keyfile=options.key,
-            ssl_cert_reqs="required" if verify else "none",
-            ssl_check_hostname=verify,
-            **common,
-        )
+        self._tls = tls
 
     def open(self) -> Link:
         """Connects, and says who we are. Raises UnreachableError or DeadlineError: nothing was changed."""
-        from redis import RedisError
-
         check(self.where)
-        self._connection.socket_connect_timeout = within(self._options.connect_seconds)
         try:
-            self._connection.connect()
+            self._replies.begin(open_socket(self.address, self._options, tls=self._tls))
+            self._handshake()
         except EmqError:
             self.close()
             raise
-        except (RedisError, OSError, ConnectionLost) as fault:
+        except (OSError, ConnectionLost) as fault:
             self.close()
             check(self.where)
             raise UnreachableError(f"can't connect: {fault}", where=self.where, fix=_hint(fault)) from fault
         return self
 
-    def _handshake(self, connection: Any) -> None:
-        connection.on_connect()  # with no user, name or database given to redis-py: only the parser
+    def _handshake(self) -> None:
         options = self._options.renewed()
         commands: list[Words] = []
         if options.password is not None:
@@ -224,7 +205,30 @@ class Link:
 
     def close(self) -> None:
         """Ends it. Never raises."""
-        self._connection.disconnect()
+        self._replies.end()
+
+
+def open_socket(address: Address, options: ConnectionOptions, *, tls: bool) -> socket.socket:
+    """Connects within `options.connect_seconds` and the caller's deadline. Raises OSError (ssl.SSLError is one)."""
+    seconds = within(options.connect_seconds)
+    if seconds is not None and seconds <= 0:
+        raise TimeoutError("no time left to connect")
+    if isinstance(address, str):
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            sock.settimeout(seconds)
+            sock.connect(address)
+        except BaseException:
+            sock.close()
+            raise
+        return sock
+    sock = socket.create_connection(address, timeout=seconds)
+    try:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return wrap(sock, address[0], options) if tls else sock
+    except BaseException:
+        sock.close()
+        raise
 
 
 _OTHER = "check host and port: another program listens there, or it speaks TLS (rediss://)"

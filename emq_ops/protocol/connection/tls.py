@@ -1,11 +1,13 @@
-"""TLS files looked at before anything is connected to, so that a wrong path is not taken for a server that is away."""
+"""TLS: its files, looked at before anything is connected to, so that a wrong path is not taken for a server that is
+away; and what wraps a socket. Its library is imported by who uses it."""
 
 from __future__ import annotations
 
 import os
-import ssl
+import socket
 from collections.abc import Callable
 
+from emq_ops.protocol.connection.options import ConnectionOptions
 from emq_ops.protocol.connection.url import Target
 from emq_ops.protocol.errors import BadInputError
 
@@ -22,12 +24,30 @@ def check_files(target: Target) -> None:
     for path in (options.ca, options.cert, options.key):
         if path and not os.path.isfile(path):
             raise BadInputError("no such file", where=path, fix="give the path of a PEM file")
+    import ssl
+
     context = ssl.create_default_context()
     if options.ca:
         _use(options.ca, lambda: context.load_verify_locations(options.ca))
     if options.cert:
         cert = options.cert
         _use(cert, lambda: context.load_cert_chain(cert, options.key))
+
+
+def wrap(sock: socket.socket, host: str, options: ConnectionOptions) -> socket.socket:
+    """TLS over a connected socket: certificate and name are verified, unless the options say otherwise. Raises
+    ssl.SSLError."""
+    import ssl
+
+    context = ssl.create_default_context()
+    if options.verify is False:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    if options.cert:
+        context.load_cert_chain(options.cert, options.key)
+    if options.ca:
+        context.load_verify_locations(options.ca)
+    return context.wrap_socket(sock, server_hostname=host)
 
 
 def _use(path: str, load: Callable[[], None]) -> None:

