@@ -104,15 +104,17 @@ class Leads:
         gone = [queue for queue in self._leases.fences if queue not in wanted]
         if gone:
             self._leases.release(gone)
-        now = time.monotonic()
+        now, held = time.monotonic(), set(self._leases.fences)
         asked = {q for q in wanted if self._ask_again.get(q, 0.0) <= now}
         refused = self._leases.acquire(asked, self._keeps_up)
         self._tell_left(len(asked - refused.keys() - self._leases.fences.keys()))
         self._ask_again = {q: at for q, at in self._ask_again.items() if at > now}
         self.ours = (self.ours & wanted) | set(self._leases.fences)
+        unheard = {q: str(f) for q, f in refused.items() if isinstance(f, UnreachableError | OutcomeUnknownError)}
+        self._ask_again |= dict.fromkeys(unheard, now + UNREACHABLE_SECONDS)
+        answered = (refused.keys() - unheard.keys()) | (self._leases.fences.keys() - held)
+        self._tell_unheard(unheard, answered | (set(self._away) - wanted))
         for queue, fault in refused.items():
-            if isinstance(fault, UnreachableError | OutcomeUnknownError):
-                self._ask_again[queue] = now + UNREACHABLE_SECONDS
             if isinstance(fault, ForeignQueueError) and first:
                 self._leases.release()
                 raise fault
@@ -123,6 +125,17 @@ class Leads:
         for queue in self._leases.fences:
             self._refused.pop(queue, None)
         return self.ours != before
+
+    def _tell_unheard(self, unheard: dict[str, str], others: set[str]) -> None:
+        """A server that does not answer who asks for a lease is as far away as one that does not renew it. `others`:
+        those of which that holds no more."""
+        fresh = unheard.keys() - self._away.keys()
+        self._away |= unheard
+        if fresh:
+            self._emit(ServerLost("*", queues=len(fresh), error=unheard[min(fresh)]))
+        back = [queue for queue in others if self._away.pop(queue, None) is not None]
+        if back:
+            self._emit(ServerBack("*", queues=len(back)))
 
     def _keeps_up(self) -> bool:
         """Whether there is time to renew more than what is in hand."""

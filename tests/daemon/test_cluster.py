@@ -18,13 +18,17 @@ from emq_ops.protocol.transitions import reads
 from tests.daemon.test_daemon import lapsed
 from tests.support.cluster import SHARES, Cluster, ask
 from tests.support.daemons import Daemon, Site, site, wait_for
+from tests.support.health import health
 from tests.support.moving import Move
+from tests.support.ports import free_ports
+from tests.support.valkey import Valkey
 
 CONFIG = """
 server: {{url: "{url}"}}
 state: {{url: "sqlite:///state.db"}}
 archive: {{local: "sqlite:///archive.db", remote: {{url: "file:bucket"}}, ship_after: 1s}}
 daemon: {{lease: {lease}}}
+http: {{listen: "127.0.0.1:{port}"}}
 defaults:
   stalled: {{every: 1s, max_stalled: 1, restart: count}}
   dead: {{every: 1s, keep: 1000, archive: true}}
@@ -45,7 +49,7 @@ QUEUES = [queue_of(share) for share in SHARES]
 
 @pytest.fixture
 def cluster() -> Iterator[Cluster]:
-    with Cluster(cluster_require_full_coverage="no") as opened:
+    with Cluster(cluster_require_full_coverage="no", appendonly="yes") as opened:
         yield opened
 
 
@@ -56,11 +60,17 @@ def server(cluster: Cluster) -> Iterator[Server]:
 
 
 @pytest.fixture
-def here(tmp_path: Path, cluster: Cluster, server: Server) -> Iterator[Site]:
+def port() -> int:
+    return free_ports(1)[0]
+
+
+@pytest.fixture
+def here(tmp_path: Path, cluster: Cluster, server: Server, port: int) -> Iterator[Site]:
     for queue in QUEUES:
         lapsed(server, 1, queue)
     queues = "\n".join(f"  {name}: {{}}" for name in QUEUES)
-    with site(tmp_path / "s", CONFIG.format(url=cluster.url, lease=f"{LEASE_S}s", queues=queues)) as made:
+    config = CONFIG.format(url=cluster.url, lease=f"{LEASE_S}s", queues=queues, port=port)
+    with site(tmp_path / "s", config) as made:
         made.run("apply", "--yes")
         yield made
 
@@ -86,8 +96,33 @@ def slowest(server: Server, queues: list[str], seconds: float) -> float:
     return worst
 
 
+def named_as_down(port: int, node: Valkey) -> bool:
+    """Whether a daemon says that it is not well, for the one queue of this node, and names it and no other."""
+    told = health(port)
+    assert told["ok"] is (told["away"] == 0)
+    return told["away"] == 1 and [f"127.0.0.1:{node.port}" in reason for reason in told["faults"]] == [True]
+
+
+def test_a_daemon_that_starts_while_a_shard_is_down_is_not_well(
+    cluster: Cluster, here: Site, port: int, server: Server
+) -> None:
+    down = next(i for i, (first, last) in enumerate(SHARES) if not first <= slot(VERSION_KEY) <= last)
+    others = [name for i, name in enumerate(QUEUES) if i != down]
+    cluster.nodes[down].kill()
+    daemon = here.up()
+    for queue in others:
+        wait_for(lambda queue=queue: reads.counts(Queue(server, queue)).dead == 1)
+    wait_for(lambda: named_as_down(port, cluster.nodes[down]))
+    cluster.nodes[down].start()
+    lapsed(server, 1, QUEUES[down])
+    wait_for(lambda: health(port)["ok"] and reads.counts(Queue(server, QUEUES[down])).dead > 0)
+    daemon.stop()
+
+
 @pytest.mark.parametrize("which", ["fence", "other"])
-def test_a_frozen_primary_holds_up_no_other_shard(cluster: Cluster, server: Server, daemon: Daemon, which: str) -> None:
+def test_a_frozen_primary_holds_up_no_other_shard(
+    cluster: Cluster, server: Server, daemon: Daemon, port: int, which: str
+) -> None:
     fence = next(i for i, (first, last) in enumerate(SHARES) if first <= slot(VERSION_KEY) <= last)
     frozen = fence if which == "fence" else (fence + 1) % 3
     others = [name for i, name in enumerate(QUEUES) if i != frozen]
@@ -97,6 +132,7 @@ def test_a_frozen_primary_holds_up_no_other_shard(cluster: Cluster, server: Serv
     os.kill(node.process.pid, signal.SIGSTOP)
     try:
         worst = slowest(server, others, 10)
+        assert named_as_down(port, node)
     finally:
         os.kill(node.process.pid, signal.SIGCONT)
     assert worst < max(SETTLED + 2, 3 * usual)
@@ -106,6 +142,7 @@ def test_a_frozen_primary_holds_up_no_other_shard(cluster: Cluster, server: Serv
     assert all(f"127.0.0.1:{node.port}" in event["error"] for event in lost)  # which shard, and no other
     late = lapsed(server, 1, QUEUES[frozen])
     wait_for(lambda: server.read("ZSCORE", keys_of(QUEUES[frozen]).dead, late[0]) is not None, SETTLED + LEASE_S + 5)
+    wait_for(lambda: health(port)["ok"])
     daemon.stop()
 
 

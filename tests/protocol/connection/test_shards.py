@@ -72,11 +72,15 @@ def test_the_versions_shard_that_is_down_stops_no_other() -> None:
         until("the other version is refused", refused, seconds=15)
 
 
+SLOW = ConnectionOptions(patience=10.0, connect_timeout=10.0)
+"""One connect may take all the patience there is; a failover takes some two seconds, more on a busy machine."""
+
+
 @pytest.mark.parametrize("known", [True, False], ids=["connected before", "connects now"])
 def test_a_replica_that_takes_over_within_patience_is_found(known: bool) -> None:
     with Cluster(replicas=1) as cluster:
         if known:
-            with connect(cluster.url) as server:
+            with connect(cluster.url, SLOW) as server:
                 q = Queue(server, QUEUES[0])
                 assert enqueue(q, mint(), b"")
                 server.hurried(1).read("PING")  # an idle connection of each
@@ -87,7 +91,7 @@ def test_a_replica_that_takes_over_within_patience_is_found(known: bool) -> None
                     assert enqueue(q, mint(), b"")
         else:
             node = cluster.owner(slot(keys_of(QUEUES[0]).base))
-            with frozen(node), connect(cluster.url) as server:
+            with frozen(node), connect(cluster.url, SLOW) as server:
                 assert enqueue(Queue(server, QUEUES[0]), mint(), b"")
 
 
