@@ -14,6 +14,7 @@ import pytest
 
 from emq_archive.model import Writer
 from emq_archive.upkeep.verify import verify
+from emq_archive.write.facts import StreamFacts
 from emq_ops.protocol.fence import Fence
 from emq_ops.protocol.server import connect
 from tests.archive.folding import STATE, Host
@@ -26,7 +27,7 @@ Trick = Callable[[Valkey, Host, bytes], None]
 
 @pytest.fixture
 def valkey_alone() -> Iterator[Valkey]:
-    with Valkey() as server:
+    with Valkey(enable_debug_command="local") as server:
         yield server
 
 
@@ -97,7 +98,6 @@ def whole(host: Host) -> None:
 
 def test_a_lease_that_changed_hands_makes_it_read_again(host: Host) -> None:
     """What another leader did meanwhile is not known here."""
-
     host.add(*(f"{i}-0" for i in range(1, 11)))
     driver = host.anew()
     reads = []
@@ -105,3 +105,14 @@ def test_a_lease_that_changed_hands_makes_it_read_again(host: Host) -> None:
         driver.lead(Fence(host.queue.keys, STATE, token, "0" * 40), Writer(STATE, token))
         reads.append((driver.cycle().known, known))
     assert all(read == known for read, known in reads), reads
+
+
+def test_a_replication_of_another_life_makes_it_read_again(valkey_alone: Valkey, host: Host) -> None:
+    host.add(*(f"{i}-0" for i in range(1, 11)))
+    driver = host.anew()
+    assert [driver.cycle().known, driver.cycle().known] == [0, 0]
+    valkey_alone.client().execute_command("DEBUG", "CHANGE-REPL-ID")
+    assert [driver.cycle().known, driver.cycle().known] == [10, 0]
+    before = StreamFacts(1, "run", "replication", offset=7)
+    assert replace(before, offset=8).same_life(before)
+    assert not replace(before, offset=6).same_life(before)
