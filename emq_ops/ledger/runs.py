@@ -139,12 +139,18 @@ def discard(ledger: Ledger, run: str) -> None:
 
 class PendingRuns:
     """Runs that are over, on their way into the ledger: what can't be written is kept, and goes with the next. A run
-    that is there already, as it began or whole, is there once. Thread-safe."""
+    that is there already, as it began or whole, is there once; what was found out about it meanwhile stays.
+    Thread-safe."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
         self._runs: dict[str, Run] = {}
         self._lock = threading.Lock()
+
+    def keep(self, ended: Run) -> None:
+        """Writes it with the next."""
+        with self._lock:
+            self._runs[ended.id] = ended
 
     def put(self, *ended: Run) -> None:
         """Writes these, and what was kept. Raises what the ledger raises; nothing is lost then."""
@@ -156,7 +162,8 @@ class PendingRuns:
         with self._ledger.write() as connection:
             write = insert(connection, runs)
             how = {name: write.excluded[name] for name in ("status", "ended_ms", "counts", "error")}
-            values = [_RUNS.values(run) for run in going]
+            whole = [replace(run, counts=_merged(connection, run.id, run.counts)) for run in going]
+            values = [_RUNS.values(run) for run in whole]
             connection.execute(write.on_conflict_do_update(index_elements=[runs.c.id], set_=how), values)
         with self._lock:
             for run in going:
@@ -170,19 +177,16 @@ def finish(
     the reply to the last slice's commit may have been lost."""
     values: dict[str, Any] = {"status": status, "ended_ms": host_ms(), "error": error}
     if counts is not None:
-        values["counts"] = json.dumps({**counts, **_more(_of_slices(connection, run), counts)})
+        values["counts"] = json.dumps(_merged(connection, run, counts))
     connection.execute(update(runs).where(runs.c.id == run).values(values))
 
 
-def _of_slices(connection: Connection, run: str) -> dict[str, Any]:
-    """What the slices of a run added up; empty where it has none."""
-    row = connection.execute(select(runs.c.slices, runs.c.counts).where(runs.c.id == run).with_for_update()).first()
-    return {} if row is None or not row.slices else json.loads(row.counts)
-
-
-def _more(some: Mapping[str, Any], than: Mapping[str, Any]) -> dict[str, Any]:
-    """Those numbers that are higher here."""
-    return {name: n for name, n in some.items() if isinstance(n, int) and n > (than.get(name) or 0)}
+def _merged(connection: Connection, run: str, counts: Mapping[str, Any]) -> dict[str, Any]:
+    """`counts`, and the numbers of the run's row that are higher: all that anybody could record of it."""
+    row = connection.execute(select(runs.c.counts).where(runs.c.id == run).with_for_update()).first()
+    known = json.loads(row.counts) if row is not None else {}
+    more = {name: n for name, n in known.items() if isinstance(n, int) and n > (counts.get(name) or 0)}
+    return {**counts, **more}
 
 
 def add_slice(connection: Connection, run: str, number: int, counts: dict[str, int]) -> bool:

@@ -33,8 +33,10 @@ class TimeBudget:
         return left is not None and left <= self._reserve
 
 
-def at_the_end(work: Callable[[], None]) -> None:
+def at_the_end(work: Callable[[], None]) -> bool:
     """Does what must be done after a failure, such as recording it, even where the caller's time has run out. Its own
-    failure is not told: the first one is."""
+    failure is not told: the first one is. Returns whether it was done."""
     with contextlib.suppress(EmqError):
         contextvars.Context().run(work)
+        return True
+    return False

@@ -59,7 +59,8 @@ def run_pass(services: Services, what: Pass, order: Order, lease: LeaseSource) -
     nothing more was written), and what server, ledger, archive and the pass raise.
     """
     work, ledger = what.loaded, services.state
-    report, record = work.report(order), RunRow(services.emit, what.name, order, resumable=what.on_demand)
+    report = work.report(order)
+    record = RunRow(services.emit, what.name, order, resumable=what.on_demand, unwritten=services.unwritten)
     carried: dict[str, Any] = {}
     with _accounted(ledger, what, order, record, report):
         check_protected(what, order)
@@ -146,7 +147,7 @@ def _run(what: Pass, work: Work, context: Context) -> PassOutcome:
     report, idle = context.report, context.report.idle
     if idle and context.order.trigger == DAEMON:
         context.record.discard(context.ledger)  # the daemon counts its idle runs together
-    context.record.close(context.ledger, report, context.services.unwritten)
+    context.record.close(context.ledger, report)
     return PassOutcome(report, idle, context.state)
 
 

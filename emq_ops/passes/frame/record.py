@@ -19,10 +19,14 @@ from emq_ops.protocol.errors import EmqError, OutcomeUnknownError, ReconnectedEr
 
 class RunRow:
     """Of a run of the pass `name`. `run`: its id, '' until it is opened; `closed`: how it ended is written.
-    `resumable`: one that ends early is interrupted, not failed, and says which process may still be at it."""
+    `resumable`: one that ends early is interrupted, not failed, and says which process may still be at it. `unwritten`:
+    where its end waits while the ledger is away."""
 
-    def __init__(self, emit: Emit, name: str, order: Order, *, resumable: bool = False) -> None:
+    def __init__(
+        self, emit: Emit, name: str, order: Order, *, resumable: bool = False, unwritten: PendingRuns | None = None
+    ) -> None:
         self.resumable = resumable
+        self._unwritten = unwritten
         self._emit, self._name, self._order = emit, name, order
         self._row: Run | None = None
         self.run = ""
@@ -60,16 +64,15 @@ class RunRow:
         runs.finish(connection, self.run, self._status(report), counts=report.counts())
         self.closed = True
 
-    def close(self, ledger: Ledger, report: Any, unwritten: PendingRuns | None) -> None:
-        """The run ended well. Where the ledger is away, its end waits in `unwritten`; without that the report says
-        so."""
+    def close(self, ledger: Ledger, report: Any) -> None:
+        """The run ended well. Where its end can't be written and waits nowhere, the report says so."""
         if self._row is None:
             return
         if not self.closed:
             try:
-                (unwritten or PendingRuns(ledger)).put(self._row.over(self._status(report), report.counts()))
+                (self._unwritten or PendingRuns(ledger)).put(self._row.over(self._status(report), report.counts()))
             except EmqError as fault:
-                if unwritten is None:
+                if self._unwritten is None:
                     report.notes.append(f"what was done could not be recorded as run {self.run}: {fault}")
             self.closed = True
         self._tell_end(self._status(report), report.counts())
@@ -110,7 +113,8 @@ class RunRow:
                 if repeats and not counts:
                     runs.join_repeats(connection, self.run)
 
-        at_the_end(write)
+        if not at_the_end(write) and self._unwritten is not None and self._row is not None:
+            self._unwritten.keep(self._row.over(status, counts, error))
         self._tell_end(status, counts, error)
 
     def _tell_start(self) -> None:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import sqlite3
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 
 from emq_ops.ledger import runs
 from emq_ops.ledger.holds import Hold, hold, release
-from emq_ops.ledger.ledger import Ledger
+from emq_ops.ledger.ledger import PROFILE, Ledger, open_ledger
 from emq_ops.passes.frame.context import Context
 from emq_ops.passes.frame.order import Order
 from emq_ops.protocol.errors import EmqError
@@ -73,3 +78,29 @@ def test_refusals_of_a_hold_are_one_row(server: Server, ledger: Ledger) -> None:
         release(ledger, "mail")
         run(server, ledger, fence)
         assert [row[:2] for row in rows(ledger)] == [("done", 1), ("refused", 3)]
+
+
+def test_what_a_failed_run_did_while_the_ledger_was_away_is_written_later(server: Server, tmp_path: Path) -> None:
+    """A trim that can't say what it removed: its counts are nowhere else."""
+    with contextlib.closing(sqlite3.connect(tmp_path / "s.db", isolation_level=None)) as other:
+
+        def half(context: Context) -> int:
+            context.report.toys += 1
+            other.execute("BEGIN IMMEDIATE")
+            raise EmqError("no luck")
+
+        with (
+            open_ledger(f"sqlite:///{tmp_path}/s.db", replace(PROFILE, busy=0.001)) as ledger,
+            leading(server, ledger, "mail") as fence,
+        ):
+            unwritten = runs.PendingRuns(ledger)
+            ACT[:] = [half]
+            with pytest.raises(EmqError, match="no luck"):
+                run_by(TOY, server, Order("mail", ToyPolicy()), ledger, fence, unwritten=unwritten)
+            other.execute("ROLLBACK")
+            [row] = runs.latest(ledger)
+            with ledger.write() as connection:  # what others found out about it meanwhile
+                runs.at_least(connection, row.id, "toys", 2)
+            unwritten.put()
+            [row] = runs.latest(ledger)
+            assert (row.status, row.counts, row.error) == ("failed", {"toys": 2}, "no luck")
