@@ -90,7 +90,7 @@ def test_only_what_is_still_as_it_was(server: Server, ledger: Ledger) -> None:
         if job == b:
             settle.retry(q, b, claim.token, settle.Failure(b"again", delay_ms=0, max_attempts=1))
     jobs.remove(q, c)
-    server.write("SET", q.keys.book(d, "lock"), "1", "PX", 60_000)
+    server.write("SET", q.keys.book(d, "lock"), "1")
     server.write("HSET", q.keys.row(e), "stalled", "many")
     before = dump(server)
     report = act(server, acts.REMOVE, chosen, ledger)

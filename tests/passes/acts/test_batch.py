@@ -108,7 +108,7 @@ def test_attempts_of_requeued_jobs(server: Server, book: Ledger, most: int | Non
     q = Queue(server, "orders")
     once, held = die(q), die(q)
     server.write("HSET", q.keys.row(once), "attempts", "3")
-    server.write("SET", q.keys.book(held, "lock"), "1", "PX", 60_000)
+    server.write("SET", q.keys.book(held, "lock"), "1")
     before = wire(server)
     report = act(server, acts.REQUEUE, choose(server, "orders", DeadSelection()), book, ActOptions(keep_attempts=most))
     # A lower count is a token that an earlier claim had: whoever still holds the job could settle it.
