@@ -14,6 +14,7 @@ import pytest
 
 from tests.support.keyspace import recorded
 from tests.support.run_command import run_command
+from tests.support.valkey import Valkey
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
@@ -72,6 +73,59 @@ def parsed(line: str) -> tuple[list[str], str | None, str | None]:
         words.remove(name)
     assert not {"|", ";", "&", "&&", "||", "(", ")", ">>"} & {*words}, f"{line}: only a shell can run this"
     return words, files.get("<"), files.get(">")
+
+
+HANDLER = 'def handle(job):\n    raise RuntimeError("HTTP 503 from payments, request 8127")\n'
+_VARIES = re.compile(r"(RUN|JOB|EVT)[0-9A-Za-z]{11}|\d+ (?:ms|s)\b|\s+")
+
+
+def transcript() -> list[tuple[str, list[str]]]:
+    """Each command of the transcripts, and the lines that it prints (others may stand between them)."""
+    found: list[tuple[str, list[str]]] = []
+    for block in re.findall(r"^```console\n(.*?)^```", README, re.MULTILINE | re.DOTALL):
+        for line in block.splitlines():
+            if line.startswith("$ emq-ops "):
+                found.append((line.removeprefix("$ emq-ops "), []))
+            else:
+                found[-1][1].append(line)
+    return found
+
+
+def _told(line: str) -> str:
+    """A line without what differs from run to run."""
+    return _VARIES.sub(lambda match: " " if match[0].isspace() else "*", line).strip()
+
+
+@pytest.mark.long
+def test_the_transcripts_of_the_readme_are_true(tmp_path: Path) -> None:
+    shutil.copy(ROOT / "config.yaml", tmp_path)
+    (tmp_path / "boom.py").write_text(HANDLER)
+    env = {k: v for k, v in os.environ.items() if k != "EMQ_URL"} | {"HOME": str(tmp_path)}
+    with Valkey() as valkey:
+        env["EMQ_URL"] = valkey.url
+
+        def run(*argv: str) -> list[str]:
+            done = run_command(*argv, cwd=tmp_path, env=env)
+            assert done.code in (0, 2), f"{argv}: exit {done.code}\n{done.err}"
+            return [*done.err.splitlines(), *done.out.splitlines()]
+
+        for payload in "123":
+            run("worker", "enqueue", "orders", payload)
+        run("worker", "run", "boom:handle", "--queue", "orders", "--max-attempts", "1", "--until-idle")
+        run("apply", "--yes")
+        run("sweep", "orders")
+        runs: dict[str, str] = {}
+        steps = transcript()
+        assert len(steps) > 12
+        for command, expected in steps:
+            told = run(*[runs.get(word, word) for word in shlex.split(command)])
+            rest = list(told)  # words and data come by two streams
+            for line in expected:
+                found = next((one for one in rest if _told(line) in _told(one)), None)
+                assert found is not None, f"{command}: no line {line!r} in\n" + "\n".join(told)
+                rest.remove(found)
+                ids = [re.findall("RUN[0-9A-Za-z]{11}", text) for text in (line, found)]
+                runs.update(zip(*ids, strict=False))
 
 
 @pytest.mark.parametrize("target", sorted(set(re.findall(r"(?:`|^)make (\w+)", README, re.MULTILINE))))
