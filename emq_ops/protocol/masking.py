@@ -17,45 +17,77 @@ LEAST = 4
 """Shorter values are no secrets, and would be found everywhere."""
 _STEM = 8
 """A form that is cut is known by so many characters."""
-_MOST = 4_096
-"""Values that are remembered; a process has a handful."""
+_MOST = 1_024
+"""Values that are remembered; a process has a handful. With more of them nothing is shown any more."""
+_ROTATED = 64
+"""Values of one name: a secret that is rotated leaves that many behind it."""
+WITHHELD = f"(withheld: more than {_MOST} secrets were read, or made of some; restart this process)"
 
 _lock = threading.Lock()
 _known: dict[str, str] = {}
+"""What stands in the place of each value; of those of one name the one that was read last is the last."""
+_made: set[str] = set()
 _forms: dict[str, list[tuple[str, str]]] = {}
 """By their first characters: the forms of every value, folded, with what stands in their place."""
 _stems: list[re.Pattern[str] | None] = [None]
+_full: list[bool] = [False]
 
 
-def remember(value: str, name: str | None = None) -> None:
-    """Masks `value` from now on: as ``${name}``, or ``***``."""
-    if len(value) < LEAST or value in _known:
+def remember(value: str, name: str | None = None, *, made: bool = False) -> None:
+    """Masks `value` from now on: as ``${name}``, or ``***``. Of a `name` whose value changes the last ones stay
+    masked (of what was `made` of it, all); where there are too many all the same, `masked` withholds every text."""
+    if len(value) < LEAST:
         return
     shown = f"${{{name}}}" if name else "***"
     with _lock:
+        if value in _known:
+            _known[value] = _known.pop(value)
+            return
+        if name is not None and not made:
+            alike = [old for old, as_ in _known.items() if as_ == shown and old not in _made]
+            if len(alike) >= _ROTATED:
+                _drop(alike[0])
         if len(_known) >= _MOST:
+            _full[0] = True
             return
         for form in _forms_of(value):
             folded = form.lower()
             stem = folded[:_STEM]
             _forms.setdefault(stem, []).append((folded, shown))
         _known[value] = shown
-        _stems[0] = re.compile("|".join(map(re.escape, sorted(_forms, key=len, reverse=True))))
+        if made:
+            _made.add(value)
+        _stems[0] = None
+
+
+def _drop(value: str) -> None:
+    shown = _known.pop(value)
+    for form in _forms_of(value):
+        folded = form.lower()
+        kept = _forms[folded[:_STEM]]
+        kept.remove((folded, shown))
+        if not kept:
+            del _forms[folded[:_STEM]]
 
 
 def forget() -> None:
     """Forgets every value; for tests, whose secrets are words of other tests."""
     with _lock:
         _known.clear()
+        _made.clear()
         _forms.clear()
         _stems[0] = None
+        _full[0] = False
 
 
 def masked(text: str) -> str:
-    """`text` without any remembered value."""
-    stems = _stems[0]
-    if stems is None:
+    """`text` without any remembered value; `WITHHELD` where some could not be remembered."""
+    if _full[0]:
+        return WITHHELD
+    if not _known:
         return text
+    with _lock:
+        stems = _stems[0] = _stems[0] or re.compile("|".join(map(re.escape, sorted(_forms, key=len, reverse=True))))
     folded = text.lower()
     if len(folded) != len(text):  # a letter whose lower case is longer: positions would not fit
         folded = "".join(low if len(low := sign.lower()) == 1 else sign for sign in text)
@@ -63,7 +95,8 @@ def masked(text: str) -> str:
     done = at = 0
     while (match := stems.search(folded, at)) is not None:
         # None of them whole: as much of one as there is.
-        length, shown = max((_common(form, folded, match.start()), shown) for form, shown in _forms[match[0]])
+        there = _forms.get(match[0]) or [(match[0], "***")]  # another thread dropped it meanwhile
+        length, shown = max((_common(form, folded, match.start()), shown) for form, shown in there)
         out += [text[done : match.start()], shown]
         at = done = match.start() + length
     return "".join([*out, text[done:]]) if out else text

@@ -79,13 +79,13 @@ def _made(result: Any, mark: str) -> Any:
         if not result:
             return result
         if len(result) >= LEAST_MADE:
-            masking.remember(result, mark[len(OPEN) + 1 : -1])
+            masking.remember(result, mark[len(OPEN) + 1 : -1], made=True)
         return Tainted(result, mark)
     if isinstance(result, bool) or result is None:
         return result
     if isinstance(result, int | float):
         if len(str(result)) >= LEAST_MADE:
-            masking.remember(str(result), mark[len(OPEN) + 1 : -1])
+            masking.remember(str(result), mark[len(OPEN) + 1 : -1], made=True)
         return result
     if isinstance(result, Mapping):
         return {_made(key, mark): _made(value, mark) for key, value in result.items()}

@@ -15,7 +15,7 @@ from emq_ops.config.loader import load
 from emq_ops.config.wiring import Wiring
 from emq_ops.daemon.log import EventLog
 from emq_ops.protocol.errors import EmqError
-from emq_ops.protocol.masking import masked, remember
+from emq_ops.protocol.masking import WITHHELD, masked, remember
 
 SECRET = "p4ss/é+\"word' &1"
 
@@ -35,6 +35,23 @@ def test_a_secret_in_any_form(said: str) -> None:
     left = text.replace("${P}", "")
     assert len(left) < 12 or not any(piece in left for piece in (SECRET[:4], SECRET[4:8]))
     assert masked("p4ss is fine") == "p4ss is fine"
+
+
+def test_a_secret_that_is_rotated_for_ever_stays_masked() -> None:
+    """A daemon reads a new one from its file every hour; what it read first is good no more."""
+    remember("another-one", "OTHER")
+    for i in range(2000):
+        remember(f"secret-{i:05}-value", "P")
+    assert masked("secret-01999-value secret-01950-value another-one") == "${P} ${P} ${OTHER}"
+
+
+def test_what_can_not_be_remembered_is_not_shown() -> None:
+    """Such as texts that a play makes of a secret, each another."""
+    for i in range(1025):
+        remember(f"{i:05}-made-of-it", "P", made=True)
+    for said in ("01024-made-of-it", "00001-made-of-it", "nothing at all"):
+        assert masked(said) == WITHHELD
+    assert str(EmqError("01024-made-of-it")) == WITHHELD
 
 
 CONFIG = """\

@@ -118,13 +118,15 @@ class LetGo:
         return cls(parse_id(told["first"]), parse_id(told["last"]), base64.b64decode(told["identities"], validate=True))
 
 
+KINDS = ("ship", "compact", "expire", "erase", "adopt", "reship", "loss")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """What an entry does. `kind`: ``ship``, ``compact``, ``expire``, ``erase``, ``adopt``, ``reship``, ``loss``. `at`:
-    unix ms. `opens`: the incarnation that begins with it. `remove`: (lsn, key) of the segments that it takes out.
-    `erased`: (job, up to which id). `after`: up to which id another archiver had archived. `let_go`: of the expired or
-    adopted records, those that must not be archived again. `lost`: from which to which number commits are given up for
-    lost."""
+    """What an entry does. `kind`: one of `KINDS`. `at`: unix ms. `opens`: the incarnation that begins with it.
+    `remove`: (lsn, key) of the segments that it takes out. `erased`: (job, up to which id). `after`: up to which id
+    another archiver had archived. `let_go`: of the expired or adopted records, those that must not be archived again.
+    `lost`: from which to which number commits are given up for lost."""
 
     kind: str
     at: int
@@ -208,6 +210,12 @@ class Commit(Change):
                     faults=(key,),
                     fix="use a newer emq-ops",
                 )
+            if text(told, "kind") not in KINDS:
+                raise DamagedArchiveError(
+                    f"commit {key} is of kind {told['kind'][:40]!r}, and this version knows {', '.join(KINDS)}",
+                    faults=(key,),
+                    fix="use a newer emq-ops; if there is none, look who wrote it",
+                )
             lsn = number(told, "lsn")
             erased = told.get("erased")
             redact = told.get("redact")
@@ -260,10 +268,11 @@ def commit_key(ref: StreamRef, lsn: int) -> str:
     return f"{log_folder(ref)}{lsn:0{LSN_DIGITS}d}.json"
 
 
-def lsn_of(key: str) -> int | None:
-    """The number in a commit's key, None where it is no commit's."""
+def lsn_of(key: str, ref: StreamRef | None = None) -> int | None:
+    """The number in a commit's key, None where it is no commit's (of `ref`, if given)."""
     name = key.rsplit("/", 1)[-1].removesuffix(".json")
-    return int(name) if _is_number(name) and key.endswith(".json") else None
+    lsn = int(name) if _is_number(name) and name[0] == "0" and key.endswith(".json") else None
+    return lsn if lsn and (ref is None or key == commit_key(ref, lsn)) else None
 
 
 def checkpoint_folder(ref: StreamRef) -> str:
@@ -276,12 +285,11 @@ def checkpoint_key(ref: StreamRef, lsn: int) -> str:
     return f"{checkpoint_folder(ref)}{10**LSN_DIGITS - 1 - lsn:0{LSN_DIGITS}d}.json.gz"
 
 
-def checkpoint_lsn(key: str) -> int:
-    """Back from `checkpoint_key`. Raises DamagedArchiveError for a name that is no checkpoint's."""
+def checkpoint_lsn(key: str, ref: StreamRef | None = None) -> int | None:
+    """Back from `checkpoint_key`; None for a name that is no checkpoint's (of `ref`, if given)."""
     name = key.rsplit("/", 1)[-1].removesuffix(".json.gz")
-    if not _is_number(name):
-        raise DamagedArchiveError(f"{key} is no checkpoint of ours", faults=(key,), fix="look who put it there")
-    return int(10**LSN_DIGITS) - 1 - int(name)
+    lsn = int(10**LSN_DIGITS) - 1 - int(name) if _is_number(name) and key.endswith(".json.gz") else None
+    return lsn if lsn and (ref is None or key == checkpoint_key(ref, lsn)) else None
 
 
 def _is_number(name: str) -> bool:

@@ -154,7 +154,7 @@ class CommitLog:
         """Numbers of the commits behind `after`, at most 1,000: one request."""
         # Commits begin with a digit, the checkpoints' folder does not.
         keys = self.remote.list(log_folder(self.ref) + "0", after=commit_key(self.ref, after), limit=self.page)
-        return [lsn for key in keys if (lsn := lsn_of(key)) is not None]
+        return [lsn for key in keys if (lsn := lsn_of(key, self.ref)) is not None]
 
     def _body(self, lsn: int) -> bytes:
         key = commit_key(self.ref, lsn)
@@ -207,8 +207,12 @@ class CommitLog:
         self.catalog.set(checkpoint_lsn=lsn)
 
     def _newest_checkpoint(self) -> int | None:
-        keys = self.remote.list(checkpoint_folder(self.ref), limit=1)
-        return checkpoint_lsn(keys[0]) if keys else None
+        for limit in (1, self.page):  # more only where others put something before ours
+            keys = self.remote.list(checkpoint_folder(self.ref), limit=limit)
+            found = next((lsn for key in keys if (lsn := checkpoint_lsn(key, self.ref)) is not None), None)
+            if found is not None or len(keys) < limit:
+                return found
+        return None
 
     def _from_checkpoint(self, known: Known) -> Known:
         newest = self._newest_checkpoint()

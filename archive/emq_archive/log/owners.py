@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from emq_archive.log.commit import checkpoint_lsn, encoded, get_commit, lsn_of
+from emq_archive.errors import DamagedArchiveError
+from emq_archive.log.commit import checkpoint_lsn, encoded, get_commit, log_folder, lsn_of
 from emq_archive.log.signing import Signatures
 from emq_archive.model import StreamRef
 from emq_archive.ports import Remote
@@ -33,17 +34,19 @@ def owners(remote: Remote, queue: str | None = None) -> Iterator[LogOwner]:
         if head is not None:
             body, commit = get_commit(remote, head)
             Signatures(remote.sign).check(body, head)
+            if log_folder(commit.ref) != folder:
+                raise DamagedArchiveError(f"commit {head} says that it is of {commit.ref}", faults=(head,))
             yield LogOwner(commit.ref, commit.state, commit.token)
-        after = folder + "~"  # behind every commit and the checkpoints
+        after = folder[:-1] + "0"  # behind whatever lies in it
 
 
 def _head(remote: Remote, folder: str) -> str | None:
     """The key of the newest commit, None where there is none."""
-    found = remote.list(folder + "checkpoint/", limit=1)
-    at = checkpoint_lsn(found[0]) if found else None
+    found = remote.list(folder + "checkpoint/", limit=_PAGE)
+    at = next((lsn for key in found if (lsn := checkpoint_lsn(key)) is not None), None)
     head = f"{folder}{at:020d}.json" if at is not None else None
     while True:
         keys = remote.list(folder + "0", after=head or "", limit=_PAGE)
-        head = next((key for key in reversed(keys) if lsn_of(key) is not None), head)
+        head = next((key for key in reversed(keys) if lsn_of(key) and key.count("/") == folder.count("/")), head)
         if len(keys) < _PAGE:
             return head

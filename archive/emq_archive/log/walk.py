@@ -7,13 +7,25 @@ from dataclasses import dataclass, field
 
 from emq_archive.errors import DamagedArchiveError
 from emq_archive.local.catalog import Known
-from emq_archive.log.commit import Commit, Segment, commit_key, get_commit, hash_of, log_folder, lsn_of
+from emq_archive.log.commit import (
+    Commit,
+    Segment,
+    checkpoint_folder,
+    checkpoint_lsn,
+    commit_key,
+    get_commit,
+    hash_of,
+    log_folder,
+    lsn_of,
+)
 from emq_archive.log.signing import Signatures
 from emq_archive.model import FIRST_ID, StreamId, StreamRef, parse_id
 from emq_archive.ports import Remote
 from emq_ops.protocol import ids
 
 _PAGE = 1000
+_GAP = 100_000
+"""So many commits in a row may be missing; a larger number was made up, and is no list to keep."""
 
 
 @dataclass(slots=True)
@@ -52,8 +64,11 @@ def walk(remote: Remote, ref: StreamRef, known: Known, checkpoints: set[int]) ->
     previous: str | None = ""
     state: str | None = None
     for key in every_key(remote, log_folder(ref) + "0"):
-        lsn = lsn_of(key)
-        if not lsn:
+        lsn = lsn_of(key, ref)
+        if lsn is None:
+            continue
+        if lsn > found.last + _GAP:
+            found.faults.append(f"{key}: is none of ours, {lsn - found.last} numbers after the one before it")
             continue
         if lsn > found.last + 1:
             found.missing.update(range(found.last + 1, lsn))
@@ -84,14 +99,17 @@ def walk(remote: Remote, ref: StreamRef, known: Known, checkpoints: set[int]) ->
         found.live.update({segment.key: segment for segment in commit.add})
         _note_reach(found, commit)
         for first, last in commit.lost:
-            given_up.update(range(first, last + 1))
+            given_up.update(lsn for lsn in found.missing if first <= lsn <= last)
         if lsn in checkpoints:
             found.snapshots[lsn] = set(found.live)
         if lsn == known.lsn:
             found.live_at = dict(found.live)
     if remote.sign is not None and found.commits and not signatures.seen:
         found.faults.append("the log is not signed, and this archive is read with a key (archive.sign)")
-    found.missing.update(range(found.last + 1, known.lsn + 1))
+    if known.lsn > found.last + _GAP:
+        found.faults.append(f"{commit_key(ref, known.lsn)}: this host saw it, and the log ends with {found.last}")
+    else:
+        found.missing.update(range(found.last + 1, known.lsn + 1))
     found.faults += [what for gone, what in odd if gone not in found.missing | given_up]
     found.missing -= given_up
     return found
@@ -114,6 +132,21 @@ def every_key(remote: Remote, prefix: str) -> Iterator[str]:
         if len(page) < _PAGE:
             return
         after = page[-1]
+
+
+def checkpoints_of(remote: Remote, ref: StreamRef) -> set[int]:
+    """After which commits a checkpoint stands."""
+    return {lsn for key in every_key(remote, checkpoint_folder(ref)) if (lsn := checkpoint_lsn(key, ref)) is not None}
+
+
+def told_strange(remote: Remote, ref: StreamRef) -> list[str]:
+    """A line for each object among commits and checkpoints that is none by its name. What ends with a slash is no
+    object: stores show folders so."""
+    return [
+        f"{key}: is no {'checkpoint' if key.startswith(checkpoint_folder(ref)) else 'commit'} of ours"
+        for key in every_key(remote, log_folder(ref))
+        if lsn_of(key, ref) is None and checkpoint_lsn(key, ref) is None and not key.endswith("/")
+    ]
 
 
 def told_missing(found: Walk) -> list[str]:

@@ -12,7 +12,13 @@ from pathlib import Path
 from typing import Literal
 from urllib.parse import SplitResult, unquote
 
-from emq_archive.errors import ArchiveError, DiskFullError, StoreRefusedError, StoreUnreachableError
+from emq_archive.errors import (
+    ArchiveError,
+    DamagedArchiveError,
+    DiskFullError,
+    StoreRefusedError,
+    StoreUnreachableError,
+)
 from emq_archive.remote.back import not_larger
 from emq_ops.protocol import deadline, files
 from emq_ops.protocol.errors import BadInputError
@@ -20,6 +26,8 @@ from emq_ops.protocol.errors import BadInputError
 _TEMP = ".emq-temp"
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _REFUSED = (errno.EINVAL, errno.EISDIR, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.ENAMETOOLONG)
+_ODD = (errno.EINVAL, errno.EISDIR, errno.ELOOP, errno.ENXIO, errno.ENAMETOOLONG)
+"""What reading an object says that is a folder, a pipe, a socket, a device or a link to itself."""
 _STALE_SECONDS = 24 * 3600
 _BLOCK = 1024 * 1024
 
@@ -148,7 +156,7 @@ class DirectoryRemote:
         if most is not None and (size := self.size(key)) is not None:
             not_larger(self, key, size, most)
         deadline.check(f"reading {key}")
-        with self._faults(key):
+        with self._faults(key, reading=True):
             try:
                 with files.opened(self._path(key)) as source:
                     return source.read()
@@ -158,7 +166,7 @@ class DirectoryRemote:
     def get_range(self, key: str, start: int, length: int) -> bytes | None:
         """See `ports.Remote.get_range`."""
         deadline.check(f"reading {key}")
-        with self._faults(key):
+        with self._faults(key, reading=True):
             try:
                 with files.opened(self._path(key)) as source:
                     source.seek(start)
@@ -169,7 +177,7 @@ class DirectoryRemote:
     def size(self, key: str) -> int | None:
         """See `ports.Remote.size`."""
         deadline.check(f"looking for {key}")
-        with self._faults(key):
+        with self._faults(key, reading=True):
             try:
                 return self._path(key).stat().st_size
             except (FileNotFoundError, NotADirectoryError):
@@ -177,7 +185,13 @@ class DirectoryRemote:
 
     def sizes(self, keys: Sequence[str]) -> dict[str, int]:
         """See `ports.Remote.sizes`."""
-        return {key: size for key in keys if (size := self.size(key)) is not None}
+        found = {}
+        for key in keys:
+            with contextlib.suppress(DamagedArchiveError):  # what is no file has no size
+                size = self.size(key)
+                if size is not None:
+                    found[key] = size
+        return found
 
     def list(self, prefix: str, *, after: str = "", limit: int = 1000) -> list[str]:
         """See `ports.Remote.list`."""
@@ -200,7 +214,7 @@ class DirectoryRemote:
                     key = folder + entry.name
                     if folder == "" and entry.name == _TEMP:
                         continue
-                    if entry.is_dir():
+                    if self._is_folder(entry, folder):
                         key += "/"
                         wanted = key.startswith(prefix) or prefix.startswith(key)
                         if wanted and (key > after or after.startswith(key)):
@@ -215,6 +229,18 @@ class DirectoryRemote:
                 yield from self._walk(name, prefix, after)
             else:
                 yield name
+
+    def _is_folder(self, entry: os.DirEntry[str], folder: str) -> bool:
+        """A link to a folder counts, unless it leads back to one that it lies in: that has no end."""
+        try:
+            if not entry.is_dir():
+                return False
+            if not entry.is_symlink():
+                return True
+            there, above = entry.stat(), Path(self.root, folder)
+            return not any(os.path.samestat(there, one.stat()) for one in (above, *above.parents))
+        except OSError:
+            return False
 
     def delete(self, keys: Iterable[str]) -> None:
         """See `ports.Remote.delete`."""
@@ -233,10 +259,17 @@ class DirectoryRemote:
         return self.root.joinpath(*parts)
 
     @contextlib.contextmanager
-    def _faults(self, key: str) -> Iterator[None]:
+    def _faults(self, key: str, *, reading: bool = False) -> Iterator[None]:
         try:
             yield
         except OSError as fault:
+            if reading and fault.errno in _ODD:
+                raise DamagedArchiveError(
+                    f"{key} is no regular file ({fault.strerror})",
+                    faults=(key,),
+                    where=self.url,
+                    fix="it is none that emq-ops wrote; look who did",
+                ) from fault
             raise self._ours(fault, key) from fault
 
     def _ours(self, fault: OSError, key: str) -> ArchiveError | StoreUnreachableError:

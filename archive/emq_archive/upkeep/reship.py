@@ -9,9 +9,9 @@ from itertools import pairwise
 
 from emq_archive.chunk import ordered
 from emq_archive.errors import ArchiveError, DamagedArchiveError, ForeignStateError
-from emq_archive.log.commit import Change, Segment, checkpoint_folder, checkpoint_lsn
+from emq_archive.log.commit import Change, Segment
 from emq_archive.log.manifest import write_manifest
-from emq_archive.log.walk import every_key, walk
+from emq_archive.log.walk import checkpoints_of, walk
 from emq_archive.reports import Row
 from emq_archive.segment import write_segment
 from emq_archive.upkeep.compact import replace_segments
@@ -57,7 +57,7 @@ def reship(
             where=remote.url,
             fix=f"ship from where that one is; if it is gone for good: emq-ops state take-over {known.state}",
         )
-    found = walk(remote, ref, known, {checkpoint_lsn(key) for key in every_key(remote, checkpoint_folder(ref))})
+    found = walk(remote, ref, known, checkpoints_of(remote, ref))
     if found.rewritten or (found.last > known.lsn and known.lsn in found.missing):
         fix = "run `emq-ops archive verify`; nothing was shipped"
         raise DamagedArchiveError("the log is not the one that this host wrote", where=remote.url, fix=fix)

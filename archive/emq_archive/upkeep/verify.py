@@ -10,9 +10,9 @@ from emq_archive.errors import DamagedArchiveError
 from emq_archive.local.catalog import Catalog
 from emq_archive.local.rows import day_of
 from emq_archive.local.store import SqlStore
-from emq_archive.log.commit import Segment, checkpoint_folder, checkpoint_lsn, commit_key, folder
+from emq_archive.log.commit import Segment, commit_key, folder
 from emq_archive.log.log import CommitLog
-from emq_archive.log.walk import every_key, told_missing, walk
+from emq_archive.log.walk import checkpoints_of, every_key, told_missing, told_strange, walk
 from emq_archive.model import StreamId, StreamRef, Writer, show_id
 from emq_archive.ports import Remote
 from emq_archive.reports import Row
@@ -56,10 +56,10 @@ def verify(
     known, found = catalog.known(), Verified(ref.queue, ref.stream)
     # Only of use against the same number of commits: other hosts may have gone on since.
     catalogued = {segment.key: segment.sha256 for segment in catalog.segments()}
-    checkpoints = {checkpoint_lsn(key) for key in every_key(remote, checkpoint_folder(ref))}
+    checkpoints = checkpoints_of(remote, ref)
     walked = walk(remote, ref, known, checkpoints)
     found.commits, found.head = walked.commits, walked.hashes.get(walked.last)
-    found.faults += [*told_missing(walked), *walked.faults]
+    found.faults += [*told_missing(walked), *walked.faults, *told_strange(remote, ref)]
     of_log = len(found.faults)
     if walked.rewritten:
         found.faults.append(f"{commit_key(ref, known.lsn)}: is not the commit that this host saw")
