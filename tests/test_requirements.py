@@ -43,3 +43,25 @@ def test_each_dependency_is_bounded_and_says_why() -> None:
         assert re.search(r"# \w.{5,}", line), line
     assert {one.split("[")[0] for one in PROJECT["optional-dependencies"]["all"]} == {"emq-ops"}
     assert all(extra in PROJECT["optional-dependencies"]["all"][0] for extra in EXTRAS)
+
+
+def test_the_container_is_made_of_what_is_there_by_hashes_and_runs_as_nobody() -> None:
+    """No container is built here: what it is made of is looked at."""
+    text = (ROOT / "Containerfile").read_text().replace("\\\n", " ")
+    steps = [line.split(maxsplit=1) for line in text.splitlines() if line and not line.startswith("#")]
+    made = re.search(r"^release:.*?\n((?:\t.*\n)+)", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert made is not None
+    for source in [said.split()[0] for verb, said in steps if verb == "COPY"]:
+        if source.startswith("dist/"):
+            assert "-m build --quiet --outdir dist ." in made[1]
+        else:
+            assert (ROOT / source).is_file(), source
+    base, run, user = (next(said for verb, said in steps if verb == name) for name in ("FROM", "RUN", "USER"))
+    assert re.fullmatch(r"python:3\.1[1-9]-slim", base)
+    installs = re.findall(r"pip install ([^&]*)", run)
+    assert all("--require-hashes" in one or {"--no-deps", "--no-index"} <= set(one.split()) for one in installs)
+    assert len(installs) == 2
+    assert f"--uid {user} " in run
+    assert int(user) > 0
+    scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
+    assert f'["{next(iter(scripts))}"]' in [said for verb, said in steps if verb == "ENTRYPOINT"]

@@ -10,14 +10,18 @@ from emq_ops.protocol.extras import need
 
 def messenger_of(url: str) -> Any:
     """What sends to `url` (``notify(title=..., body=...)`` returns whether it was taken), or None where apprise knows
-    none. Takes a moment: the library is heavy, and most have no alerts."""
+    none. It follows no redirect, whatever the URL says of them. Takes a moment: the library is heavy, and most have no
+    alerts."""
     apprise = need("apprise")
 
     # Its own words hold whole URLs, tokens included; what matters is said by who asks.
     library = logging.getLogger("apprise")
     library.propagate = False
     library.addHandler(logging.NullHandler())
-    return apprise.Apprise.instantiate(url)
+    messenger = apprise.Apprise.instantiate(url, asset=apprise.AppriseAsset(http_redirects=False))
+    if messenger is not None:
+        messenger.redirects = False
+    return messenger
 
 
 def send(messenger: Any, title: str, body: str) -> bool:

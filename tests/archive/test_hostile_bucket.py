@@ -117,6 +117,12 @@ def test_odd_names_among_commits_and_checkpoints_are_faults(
     assert [owner.ref for owner in owners(remote)] == [REF]
 
 
+def test_a_name_that_is_no_text_is_told_in_signs(local: SqlStore, whole: Remote, root: Path) -> None:
+    Path(os.fsdecode(os.fsencode(root / log_folder(REF)) + b"/z\xff\x1b[31m")).write_bytes(b"x")
+    [fault] = verify(local, whole, REF).faults
+    assert fault.endswith("z\\udcff\\x1b[31m: is no commit of ours")
+
+
 def test_numbers_without_end_are_no_list(local: SqlStore, whole: Remote, root: Path) -> None:
     """A commit of an immense number, and one that gives immense numbers up for lost."""
     path = root / commit_key(REF, 4)

@@ -300,11 +300,20 @@ LIES = [
         for value in ("7", 1e999, 2**63, None)
     ],
     *[{"add": [{**SEGMENT, **lie}]} for lie in ({"records": -1}, {"sha256": None}, {"key": "a/../../b"}, {"evt": 7})],
-    *[{"token": "\x1b[31m"}, {"at": 10**30}, {"opens": 10**40}, {"kind": []}, {"state": None}, {"writer": 7}],
+    *[
+        {"state": "\0"},
+        {"writer": "\ud800"},
+        {"token": "\x1b[31m"},
+        {"at": 10**30},
+        {"opens": 10**40},
+        {"kind": []},
+        {"state": None},
+        {"writer": 7},
+    ],
 ]
 
 
-@pytest.mark.parametrize("lie", LIES, ids=str)
+@pytest.mark.parametrize("lie", LIES, ids=ascii)
 @pytest.mark.alike
 def test_a_commit_that_says_what_none_can_say_is_named(local: SqlStore, folder: Remote, lie: dict[str, Any]) -> None:
     """Never taken over, and never a fault of the database or of ours."""
@@ -314,7 +323,9 @@ def test_a_commit_that_says_what_none_can_say_is_named(local: SqlStore, folder: 
     assert "00001.json can't be read" in verify(local, folder, REF).faults[0]
 
 
-@pytest.mark.parametrize("lie", [{"records": "7"}, {"key": "../b"}, {"sha256": None}, {"lsn": 10**30}], ids=str)
+@pytest.mark.parametrize(
+    "lie", [{"records": "7"}, {"key": "../b"}, {"sha256": None}, {"lsn": 10**30}, {"key": "a\ud800"}], ids=ascii
+)
 @pytest.mark.alike
 def test_a_checkpoint_that_says_what_none_can_say_is_named(
     local: SqlStore, folder: Remote, lie: dict[str, Any]

@@ -17,6 +17,7 @@ from emq_archive.local.reading import ROW, names_of
 from emq_archive.log.commit import Commit, Segment
 from emq_archive.model import FIRST_ID, LAST_ID, StreamId
 from emq_ops.database.statements import insert
+from emq_ops.protocol.errors import one_line
 
 streams, chunks, segments = tables.streams, tables.chunks, tables.segments
 _MINE = segments.c.stream_id == ROW.with_only_columns(streams.c.id).scalar_subquery()
@@ -101,7 +102,7 @@ class Catalog(OutboxRows):
     def damaged(self, faults: Sequence[str], *, in_log: bool) -> str | None:
         """Remembers what was found wrong (nothing: that all is well), and returns it as remembered. `in_log`: it is
         commits alone, not segments."""
-        what = "; ".join(faults[:5])[:1000] or None
+        what = one_line("; ".join(faults[:5]))[:1000] or None
         self.set(damage=what, damage_in_log=in_log if what else None)
         return what
 

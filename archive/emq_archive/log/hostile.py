@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 from emq_ops.protocol.errors import BadInputError
 
-MISREAD = (ValueError, KeyError, TypeError, RecursionError, AttributeError, BadInputError)
+MISREAD = (ValueError, LookupError, TypeError, RecursionError, AttributeError, BadInputError)
 """What reading an entry raises that no writer of ours wrote; `why_not` says it in words."""
 _MOST = 2**63 - 1
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def number(told: Any, name: str, *, least: int = 0, most: int = _MOST) -> int:
@@ -21,8 +23,10 @@ def number(told: Any, name: str, *, least: int = 0, most: int = _MOST) -> int:
 
 
 def text(told: Any, name: str, *, perhaps: bool = False) -> Any:
-    """A text; with `perhaps` also None. Raises ValueError, KeyError."""
+    """A text that both databases hold; with `perhaps` also None. Raises ValueError, KeyError."""
     value = told[name]
+    if isinstance(value, str) and ("\0" in value or (not value.isascii() and _SURROGATE.search(value))):
+        raise ValueError(f"{name} has signs that no text has")
     if not (isinstance(value, str) or (perhaps and value is None)):
         raise ValueError(f"{name} is no text")
     return value

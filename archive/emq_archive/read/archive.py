@@ -26,7 +26,7 @@ from emq_archive.read.bloom import groups_with_job
 from emq_archive.remote.file import RemoteFile
 from emq_archive.segment import group_range, open_segment, row_groups
 from emq_ops.protocol import ids
-from emq_ops.protocol.errors import BadInputError
+from emq_ops.protocol.errors import BadInputError, one_line
 
 
 class LiveSource(Protocol):
@@ -226,7 +226,7 @@ class Archive:
 def hole(segment: Segment, fault: DamagedArchiveError) -> str:
     """A line about a segment that can't be read."""
     ends = f"{show_id(segment.first)} to {show_id(segment.last)}"
-    return f"{segment.records} records from {ends} can't be had: {fault.what}"
+    return one_line(f"{segment.records} records from {ends} can't be had: {fault.what}")
 
 
 @dataclass(frozen=True, slots=True)

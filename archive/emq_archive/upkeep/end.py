@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from emq_archive.errors import DamagedArchiveError
-from emq_archive.log.commit import MAX_COMMIT_BYTES, checkpoint_folder, checkpoint_lsn, commit_key, folder
-from emq_archive.log.walk import Walk, every_key
+from emq_archive.log.commit import MAX_COMMIT_BYTES, commit_key, folder
+from emq_archive.log.walk import Walk, checkpoints_of, every_key
 from emq_archive.model import StreamRef, parse_id, show_id
 from emq_archive.ports import Remote
 from emq_archive.segment import open_segment, row_groups
@@ -36,8 +36,7 @@ def lost_behind(remote: Remote, walked: Walk, objects: Iterable[str], noted: Not
     """What speaks for commits that are missing behind the last, a line each. Raises what the remote raises."""
     end = commit_key(walked.ref, walked.last)
     found: list[str] = []
-    beyond = [checkpoint_lsn(key) for key in every_key(remote, checkpoint_folder(walked.ref))]
-    if (furthest := max(beyond, default=0)) > walked.last:
+    if (furthest := max(checkpoints_of(remote, walked.ref), default=0)) > walked.last:
         found.append(f"a checkpoint after commit {furthest} is there, and the log ends with {end}")
     if noted.head is not None and noted.head.lower() not in walked.hashes.values():
         found.append(f"no commit of the log has the hash {noted.head[:64]}: its end is missing, or it is another log")

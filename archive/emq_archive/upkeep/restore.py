@@ -17,6 +17,7 @@ from emq_archive.upkeep.end import Noted, lost_behind, objects_beside
 from emq_archive.upkeep.verify import Progress
 from emq_archive.write.ship import LogShipper
 from emq_ops.protocol import deadline
+from emq_ops.protocol.errors import one_line
 
 
 @dataclass(slots=True)
@@ -64,7 +65,8 @@ def restore(
         shipper.match_outbox(Shipped())
     walked = walk(remote, ref, known, set())
     done.head = walked.hashes.get(walked.last)
-    done.holes += [*told_missing(walked), *walked.faults, *lost_behind(remote, walked, objects, noted or Noted())]
+    told = [*told_missing(walked), *walked.faults, *lost_behind(remote, walked, objects, noted or Noted())]
+    done.holes += map(one_line, told)
     segments, erased = list(shipper.catalog.segments()), shipper.catalog.erased()
     for number, segment in enumerate(segments, 1):
         if progress is not None:

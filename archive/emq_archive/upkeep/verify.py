@@ -18,6 +18,7 @@ from emq_archive.ports import Remote
 from emq_archive.reports import Row
 from emq_archive.segment import open_segment, row_groups
 from emq_ops.protocol import deadline
+from emq_ops.protocol.errors import one_line
 
 Progress = Callable[[int, int], None]
 
@@ -87,6 +88,7 @@ def verify(
             found.faults.append(f"{segment.key}: {fault.what}")
         found.segments += 1
     found.orphans = sum(1 for key in every_key(remote, folder(ref)) if key not in walked.live)
+    found.faults = [one_line(fault) for fault in found.faults]  # names in them are whatever somebody chose
     if known.lsn or found.commits:
         catalog.damaged(found.faults, in_log=len(found.faults) == of_log)
     return found
