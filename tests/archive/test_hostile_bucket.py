@@ -20,6 +20,7 @@ from emq_archive.read.query import Query
 from emq_archive.remote import open_remote
 from emq_archive.upkeep.restore import restore
 from emq_archive.upkeep.verify import verify
+from emq_ops.protocol.errors import one_line
 from tests.archive.making import REF, START_MS, archived, plain, shipper
 
 
@@ -112,7 +113,7 @@ def test_odd_names_among_commits_and_checkpoints_are_faults(
     for key in odd:
         remote.create(key, b"x")
     faults = verify(local, remote, REF).faults
-    assert sorted(fault.partition(": ")[0] for fault in faults) == sorted(odd)
+    assert sorted(fault.partition(": ")[0] for fault in faults) == sorted(map(one_line, odd))
     assert plain(Archive(new_local(), remote, REF).read()) == entries
     assert [owner.ref for owner in owners(remote)] == [REF]
 
