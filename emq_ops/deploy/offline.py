@@ -69,6 +69,11 @@ def _in_force(wiring: Wiring) -> tuple[Revision | None, str]:
         return None, _new("is not there yet")
     with open_database(for_reading(url), PROFILE) as database:
         with database.read() as connection:
+            # It may be of the branch, too: what a view says has no end, and reading it none.
+            if connection.exec_driver_sql(
+                "SELECT 1 FROM sqlite_master WHERE type <> 'table' AND type <> 'index'"
+            ).first():
+                return None, _new("has views or triggers, which no state has")
             schema = STATE.current(connection)
         if schema != STATE.head:
             return None, _new(f"has schema {schema or 'none'}, and this version reads {STATE.head}")

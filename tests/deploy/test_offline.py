@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import sqlite3
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -121,3 +123,19 @@ def test_what_stands_in_the_file_is_confined_all_the_same(tmp_path: Path, collec
     here.write('server: {url: "redis://:${PW}@${HOST}:1"}\nstate: {url: "postgresql://${HOST}/d"}\nqueues: {a: {}}\n')
     here.run("plan", "--offline", code=None)
     assert collector.connections == 0
+
+
+def test_a_state_of_the_branch_that_has_views_is_not_read(tmp_path: Path) -> None:
+    """A view may have no end: here the file would be read for ever."""
+    here = Site(tmp_path / "s", "queues: {orders: {}}\n")
+    state = here.folder / ".emq" / "state.db"
+    with open_ledger(f"sqlite:///{state}"):
+        pass
+    with contextlib.closing(sqlite3.connect(state)) as planted, planted:
+        columns = [row[1] for row in planted.execute("PRAGMA table_info(revisions)")]
+        planted.execute("DROP TABLE revisions")
+        endless = ", ".join(f'(SELECT count(*) FROM r) AS "{name}"' for name in columns)
+        planted.execute(
+            f"CREATE VIEW revisions AS WITH RECURSIVE r(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM r) SELECT {endless}"
+        )
+    assert "has views or triggers" in here.run("plan", "--offline", code=2).err
