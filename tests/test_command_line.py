@@ -334,6 +334,7 @@ def test_a_selection_without_a_fit_is_told_in_words(site: Server) -> None:
     ran = emq("audit", "dead", "orders", "--error", "HTTP 5*", "--error", "boom", "--requeue")
     assert ran.code == 4
     assert "no dead job fits (errors HTTP 5* or boom)" in ran.err
+    assert "a part of it wants stars: '*HTTP 5*'" in ran.err
 
 
 def test_runs_that_found_nothing_do_not_hide_the_others(site: Server) -> None:

@@ -23,7 +23,10 @@ Oldest = Annotated[bool, typer.Option("--oldest", help="With --limit: those mint
 
 _FILTERS: dict[str, tuple[Any, Any]] = {
     "cause": (list[str] | None, typer.Option(help="stalled, error, flow or unknown; repeatable.")),
-    "error": (list[str] | None, typer.Option(help="An error group, a text, or a pattern with *; repeatable.")),
+    "error": (
+        list[str] | None,
+        typer.Option(help="An error group, a whole text, or a pattern of it ('*HTTP 503*' for a part); repeatable."),
+    ),
     "older": (str | None, typer.Option(help="First seen dead at least this long ago (1h).", metavar="DURATION")),
     "newer": (str | None, typer.Option(help="First seen dead at most this long ago (1h).", metavar="DURATION")),
     "job": (list[str] | None, typer.Option(help="This job; repeatable.")),

@@ -56,8 +56,9 @@ TaskOrBlock = Task | Block
 
 @dataclass(frozen=True)
 class Play:
-    """One play. `queues`: patterns, maybe templates; `serial`: sizes of batches, numbers or shares of the queues
-    (0 < share < 1); `max_fail`: per cent of a batch that may fail before the play ends."""
+    """One play. `queues`: patterns, maybe templates; `named`: only those of them that ``--queues`` names; `serial`:
+    sizes of batches, numbers or shares of the queues (0 < share < 1); `max_fail`: per cent of a batch that may fail
+    before the play ends."""
 
     index: int
     name: str
@@ -69,6 +70,7 @@ class Play:
     tags: frozenset[str] = frozenset()
     serial: tuple[int | float, ...] = ()
     max_fail: float | None = None
+    named: bool = False
 
 
 @dataclass(frozen=True)

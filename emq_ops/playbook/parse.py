@@ -85,6 +85,7 @@ class _Reader:
             tags=outer.tags,
             serial=shapes.serial(keys.get("serial")),
             max_fail=shapes.percent(keys.get("max_fail_percentage")),
+            named=shapes.switch(keys.get("named"), "named"),
         )
 
     def patterns(self, node: YamlNode) -> YamlNode:

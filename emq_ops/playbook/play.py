@@ -195,6 +195,8 @@ def find_queues(
     """The queues of each play, by its index; `limits`: the patterns of ``--queues``. Raises PlaybookError."""
     found: dict[int, list[str]] = {}
     for play in playbook.plays:
+        if play.named and not limits:
+            wrong(play.pos, f"'{one_line(play.name)}' runs on no queue that is not named", "--queues QUEUE")
         scope = Scope(extra, (), (play.vars,))
         names: dict[str, None] = {}
         for node in play.queues.value if isinstance(play.queues.value, list) else [play.queues]:

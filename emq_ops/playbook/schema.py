@@ -27,6 +27,7 @@ _PLAIN: dict[str, dict[str, Any]] = {
     "until": {"type": ["string", "boolean"]},
     "loop": {"anyOf": [{"type": "array"}, _TEMPLATE]},
     "register": _TEXT,
+    "named": {"type": "boolean"},
     "retries": {"anyOf": [{"type": "integer", "minimum": 0}, _TEMPLATE]},
     "delay": _TEXT,
     "notify": _NAMES,

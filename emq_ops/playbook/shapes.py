@@ -52,6 +52,15 @@ def text(node: YamlNode | None, word: str) -> str | None:
     return one_line(str(node.value).strip())
 
 
+def switch(node: YamlNode | None, word: str) -> bool:
+    """``true`` or ``false``; false without a node."""
+    if node is None:
+        return False
+    if not isinstance(node.value, bool):
+        wrong(node.pos, f"'{word}' expects true or false, got {node.kind()}")
+    return node.value
+
+
 def names(node: YamlNode | None, word: str) -> list[str]:
     """A text or a list of texts."""
     if node is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 PLAY_KEYS = {
     "name": "what the play is for",
     "queues": "queue name, pattern (`*`, `?`) or a list of them; needed",
+    "named": "true: the play runs only on queues that `--queues` names, never on all that `queues` takes",
     "vars": "variables; `-e` on the command line is above them",
     "tasks": "the tasks, in order; needed",
     "handlers": "tasks that run at the end, once, where a changed task notified them by name, also after a failure",

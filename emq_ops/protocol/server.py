@@ -64,6 +64,11 @@ class Server:
         self.where = where
 
     @property
+    def ends_unused(self) -> bool:
+        """Whether the server ends with its last user, so that a start is nothing out of the ordinary."""
+        return isinstance(self._topology, Embedded)
+
+    @property
     def single(self) -> bool:
         """Whether one node owns every slot, so that a script may name keys of several queues."""
         return self._topology.single

@@ -45,3 +45,16 @@ def test_a_plan_that_goes_stale_is_made_anew(
     assert len(planned) == times
     assert (code, len(dead_of(q))) == ((0, 1) if times < PLANS else (1, 1 + PLANS))
     assert ("the plan is stale" in capsys.readouterr().err) == (times == PLANS)
+
+
+def test_the_first_passes_on_an_embedded_server_tell_of_no_restart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("config.yaml").write_text("server: {url: 'embedded:srv'}\nqueues: {orders: {stalled: {every: 30s}}}\n")
+    assert main(["apply", "--yes"]) == 0  # the last user of the server, which ends with it
+    capsys.readouterr()
+    assert main(["up", "--once"]) == 0
+    told = capsys.readouterr()
+    assert "orders" in told.out
+    assert "interruption_seen" not in told.err + told.out

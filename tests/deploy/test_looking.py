@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -117,6 +118,18 @@ def test_apply_proves_the_store_and_leaves_nothing_in_it(site: Site, s3: S3Serve
     )
     assert ended.code == 0, ended
     assert before == len(s3.client().list_objects_v2(Bucket=bucket).get("Contents", [])) == 0
+
+
+def test_apply_takes_away_what_an_apply_left_that_was_killed_while_it_proved_the_store(
+    site: Site, s3: S3Server
+) -> None:
+    bucket, now = s3.bucket(), time.time_ns() // 10**6
+    old, young = (f"p/probe/create-only-{at}-{'ab' * 16}" for at in (now - 3_600_000, now))
+    for key in (old, young):  # another apply may be at it now
+        s3.client().put_object(Bucket=bucket, Key=key, Body=b"emq-ops\n")
+    remote = f"url: s3://{bucket}/p, endpoint: {s3.url}, region: us-east-1, addressing: path"
+    assert site("apply", "--yes", remote=remote).code == 0
+    assert [one["Key"] for one in s3.client().list_objects_v2(Bucket=bucket)["Contents"]] == [young]
 
 
 def test_a_store_that_can_not_be_written_stops_apply_before_its_first_write(site: Site, server: Server) -> None:

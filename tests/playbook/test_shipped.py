@@ -17,6 +17,7 @@ from emq_ops.ledger import holds, interruptions
 from emq_ops.ledger.ledger import open_ledger
 from emq_ops.passes.frame.stores import Stores
 from emq_ops.playbook.context import QueuePolicy
+from emq_ops.playbook.errors import PlaybookError
 from emq_ops.playbook.play import shipped
 from emq_ops.playbook.runner import Ended
 from emq_ops.policy.models import DeadPolicy, StalledPolicy, StreamPolicy
@@ -186,7 +187,7 @@ def test_drain_and_retire(bench: Bench) -> None:
         add(q, 1)
         letting = threading.Thread(target=lambda: (until(lambda: bench.seen("orders").get("paused")), going.set()))
         letting.start()
-        ended = bench.play("drain-and-retire")
+        ended = bench.play("drain-and-retire", queues=["orders"])
         letting.join()
     assert ended.status == "done", bench.outcomes()
     assert bench.result("Archive the dead")["removed"] == 1
@@ -200,7 +201,12 @@ def test_drain_and_retire(bench: Bench) -> None:
 def test_drain_and_retire_refuses_what_waits(bench: Bench) -> None:
     bench.put("orders", {"pending": ["A", "B"]})
     before = bench.keyspace()
-    ended = bench.play("drain-and-retire", extra=["refuse_waiting=true"])
+    with pytest.raises(
+        PlaybookError, match=r"'Drain and retire' runs on no queue that is not named \(--queues QUEUE\)"
+    ):
+        bench.play("drain-and-retire")
+    assert bench.keyspace() == before
+    ended = bench.play("drain-and-retire", queues=["orders"], extra=["refuse_waiting=true"])
     assert (ended.status, bench.message("Nothing may wait")) == ("failed", "2 jobs still wait")
     assert bench.keyspace() == before
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import io
+import re
+import time
 import uuid
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -26,6 +28,9 @@ from emq_ops.protocol import deadline
 from emq_ops.protocol.errors import BadInputError
 
 _PROBE = "probe/create-only"
+_PROBE_NAME = re.compile(rf"{_PROBE}-([0-9]{{1,15}})-[0-9a-f]{{32}}")
+_PROBE_MS = 10 * 60_000
+"""An object of a probe that is older was left by a process that was killed."""
 _SECRETS = ("access_key_id", "secret_access_key", "session_token")
 
 
@@ -57,12 +62,13 @@ class S3Remote(S3Client):
         """See `ports.Remote.probe`: one request once the probe's object stands, three before."""
         if self._probed and leave:
             return
-        key = _PROBE if leave else f"{_PROBE}-{uuid.uuid4().hex}"
+        key = _PROBE if leave else f"{_PROBE}-{time.time_ns() // 10**6}-{uuid.uuid4().hex}"
         if self.create(key, b"emq-ops\n") == "created":
             again = self.create(key, b"emq-ops\n")
             if not leave:
                 with contextlib.suppress(StoreRefusedError):  # without the right to delete a few bytes stay
                     self.delete([key])
+                    self.delete(self._left_probes())
             if again != "exists":
                 raise StoreRefusedError(
                     "this store takes a create-only write (If-None-Match: *) of an object that is there",
@@ -71,6 +77,12 @@ class S3Remote(S3Client):
                     fix="use a store with conditional writes (Amazon S3, Tigris, R2, a current MinIO), or file:",
                 )
         self._probed = True
+
+    def _left_probes(self) -> list[str]:
+        """Objects of probes whose processes were killed before they took them away: one that runs is younger."""
+        now = time.time_ns() // 10**6
+        told = ((key, _PROBE_NAME.fullmatch(key)) for key in self.list(f"{_PROBE}-"))
+        return [key for key, name in told if name is not None and now - int(name[1]) > _PROBE_MS]
 
     def create(self, key: str, body: bytes | Path) -> Literal["created", "exists"]:
         """See `ports.Remote.create`."""

@@ -127,6 +127,8 @@ def nothing(queues: list[str], selection: DeadSelection, *also: str) -> EmptySel
     """The error for a selection that took nothing. `also`: what else was asked for, in words."""
     given = ", ".join([*(f"{name} {_short(value)}" for name, value in selection.as_row().items()), *also])
     fix = "see `emq-ops audit dead` without filters"
+    if anchored := [text for text in selection.errors if not text.startswith("*")]:
+        fix += f"; an error is compared whole, so a part of it wants stars: '*{_short(anchored[0].strip('*'))}*'"
     if selection.needs_ledger:
         fix += "; deaths that no pass recorded are first seen now, and have no interruption or killer"
     where = ", ".join(queues[:5]) + (" ..." if len(queues) > 5 else "")

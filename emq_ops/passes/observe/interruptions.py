@@ -114,7 +114,8 @@ def notice(
         interruptions.add_vanished(connection, number, lost, interruptions.IN_FLIGHT)
         # Sweeps until now were of the earlier life, whatever their clock: none says anything of what is in flight here.
         interruptions.save_contact(connection, queue, **seen, agreed_dead=-1, agreed_failed=-1, swept_ms=0)
-    emit(
+    ordinary = server.ends_unused and found.kind == interruptions.RESTART and not found.went_back
+    (nowhere if ordinary and not found.in_flight else emit)(
         InterruptionSeen(
             queue,
             interruption=number,
