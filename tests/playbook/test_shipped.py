@@ -261,7 +261,7 @@ def test_checks_cleanly_on_an_idle_configured_queue(
     config = f"server: {{url: 'unix://{valkey.socket}'}}\nqueues: {{orders: {{}}}}\n"
     (tmp_path / "config.yaml").write_text(config)
     monkeypatch.chdir(tmp_path)
-    assert main(["play", name, "--check", "--output", "json"]) == 0
+    assert main(["play", name, "--queues", "orders", "--check", "--output", "json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert document["recap"]["orders"]["failed"] == 0
     assert document["status"] == "done"
