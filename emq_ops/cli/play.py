@@ -220,7 +220,9 @@ class Prompt:
     def step(self, task: Task, queues: Sequence[str]) -> bool | None:
         """Run this task? Raises BadInputError where nobody answers."""
         self._needed = True
-        answer = self._ask(f"[{task.name}] on {len(queues)} queues: run it? (y)es, (n)o, (c)ontinue without asking")
+        answer = self._ask(
+            f"[{task.name}] on {counted(len(queues), 'queue')}: run it? (y)es, (n)o, (c)ontinue without asking"
+        )
         return None if answer == "c" else answer == "y"
 
     def _ask(self, question: str) -> str:

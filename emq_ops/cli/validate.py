@@ -10,7 +10,7 @@ from emq_ops.cli.options import new_app
 from emq_ops.cli.output import counted, say
 from emq_ops.config.effective import Layers
 from emq_ops.config.hosts import strange_hosts
-from emq_ops.config.loader import unset_references
+from emq_ops.config.loader import Loaded, unset_references
 from emq_ops.config.wiring import Wiring
 from emq_ops.syntax.errors import SourceError
 
@@ -31,6 +31,7 @@ def validate(
         layers.check()
         faults = strange_hosts(loaded, Wiring.of(loaded))
         faults += [] if allow_unset else unset_references(loaded.tree, loaded.env)
+        faults += _of_flags(context, loaded)
     except SourceError as fault:
         faults = [fault]
     for found in faults:
@@ -46,3 +47,19 @@ def validate(
     }
     context.emit_one(row)
     say(f"emq-ops: no fault; {counted(len(layers.literals), 'queue')} and {counted(len(layers.patterns), 'glob')}")
+
+
+_FLAGGED = {"url": "server_url", "state": "state_url", "local": "archive_local", "remote": "archive_remote"}
+"""Which place each of the command line's URLs is."""
+
+
+def _of_flags(context: CommandContext, loaded: Loaded) -> list[SourceError]:
+    """What is wrong with the URLs of the command line."""
+    wiring, found = context.wiring_of(loaded), []
+    for option, place in _FLAGGED.items():
+        if getattr(context.options, option) is not None:
+            try:
+                getattr(wiring, place)
+            except SourceError as fault:
+                found.append(fault)
+    return found

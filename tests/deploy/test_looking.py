@@ -181,3 +181,19 @@ def test_what_is_to_fold_is_what_the_archive_did_not_read(site: Site, server: Se
     assert "5 records now, 0 to fold" in site("plan").out
     server.write("XADD", key, "*", "job", "x")
     assert "6 records now, 1 to fold" in site("plan").out
+
+
+@pytest.mark.parametrize(
+    ("flag", "url"),
+    [
+        ("--remote", "s3://b/p?endpoint="),
+        ("--remote", "s3://b/p?endpoint=host"),
+        ("--url", "http://h"),
+        ("--state", "x"),
+    ],
+)
+def test_validate_looks_at_the_urls_of_the_command_line_too(site: Site, flag: str, url: str) -> None:
+    assert site("validate").code == 0
+    ended = site("validate", flag, url, "-c", "config.yaml")
+    assert (ended.code, ended.out) == (4, "")
+    assert flag in ended.err
