@@ -7,6 +7,7 @@
 --          NOPERM.
 --#include lib/flow.lua
 --#include lib/record.lua
+--#include lib/counter.lua
 local base, id, row, stream = ARGV[1], ARGV[2], KEYS[2], KEYS[4]
 if not expect(row, 'hash') then return 0 end
 local values = row_fields(row, 'attempts', 'group', 'parent', 'parent_queue', 'parent_policy')
@@ -16,13 +17,13 @@ end
 local parent = parent_of(base, values[3], values[4], values[5])
 expect_leave(base, values[2])
 expect_flow(base, parent)
-expect(KEYS[3], 'hash')
 expect_rights(row, 'HINCRBY', 'UNLINK')
-whole(redis.call('HGET', KEYS[3], 'count') or '0', KEYS[3] .. ' count')
+local counts = countable(base, string.sub(KEYS[3], #base + 1))
 local record = stream and settle_record(stream, now_ms(), tonumber(ARGV[7]), { unpack(ARGV, 8) })
 leave_claim(base, id, values[2])
 redis.call('UNLINK', row, row .. ':dependencies', row .. ':processed', row .. ':failed', row .. ':unsuccessful')
-redis.call('HINCRBY', KEYS[3], 'count', 1)
+if counts then redis.call('HINCRBY', KEYS[3], 'count', 1) end
+write_aside(base)
 child_completed(base, parent, id, ARGV[5] == 'result' and ARGV[6] or id)
 if record then redis.call(unpack(record)) end
 if ARGV[4] == 'release' then

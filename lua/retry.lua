@@ -7,6 +7,7 @@
 --          With a stream, a job that dies gets its record with it, or neither happens: EMQDATA, NOPERM.
 --#include lib/flow.lua
 --#include lib/record.lua
+--#include lib/counter.lua
 local base, id, row, stream = ARGV[1], ARGV[2], KEYS[2], KEYS[6]
 if not expect(row, 'hash') then return redis.error_reply('EMQSTALE job gone') end
 local values = row_fields(row, 'attempts', 'group', 'parent', 'state', 'parent_queue', 'parent_policy')
@@ -18,8 +19,7 @@ local dies = attempts >= tonumber(ARGV[5])
 local parent = dies and parent_of(base, values[3], values[5], values[6]) or nil
 expect_leave(base, values[2])
 expect_flow(base, parent)
-expect(KEYS[5], 'hash')
-whole(redis.call('HGET', KEYS[5], 'count') or '0', KEYS[5] .. ' count')
+local counts = not dies or countable(base, string.sub(KEYS[5], #base + 1))
 expect_rights(row, 'HINCRBY', 'HSET', 'UNLINK', 'ZADD')
 local now = now_ms()
 local record = dies and stream and settle_record(stream, now, tonumber(ARGV[8]), { unpack(ARGV, 9) })
@@ -31,7 +31,8 @@ end
 if dies then
   redis.call('HSET', row, 'last_error', ARGV[6], 'state', 'dead')
   redis.call('ZADD', KEYS[4], 0, id)
-  redis.call('HINCRBY', KEYS[5], 'count', 1)
+  if counts then redis.call('HINCRBY', KEYS[5], 'count', 1) end
+  write_aside(base)
   child_died(base, parent, id, ARGV[6])
   if record then redis.call(unpack(record)) end
   return 'dead'

@@ -67,6 +67,7 @@ if #leases > 0 then
 end
 
 -- Below this line only our own keys are written.
+countable(base, 'metrics:completed') -- or it is named
 write_aside(base)
 if standing then redis.call('UNLINK', swept_key) end
 local facts, spent = { run, slice, digits(now) }, {}

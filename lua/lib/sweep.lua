@@ -1,4 +1,5 @@
 --#include lib/batch.lua
+--#include lib/counter.lua
 -- The stalled sweep of up to `limit` lapsed leases: all reads and checks, then all writes.
 
 -- A lapsed lease as it was found: {id, row, group, stalled (count so far)}. Refuses a count that is no number.
@@ -31,9 +32,8 @@ local function settle_stalled(base, leases, max_stalled, refuse_dead)
     end
   end
   local failed = base .. 'metrics:failed'
-  expect(failed, 'hash')
   expect_rights(failed, 'HINCRBY')
-  whole(redis.call('HGET', failed, 'count') or '0', failed .. ' count')
+  local counts = countable(base, 'metrics:failed')
   local refusal = refuse_dead and refuse_dead(#swept.dead)
   if refusal then return nil, refusal end
   -- The first write is below this line.
@@ -49,7 +49,7 @@ local function settle_stalled(base, leases, max_stalled, refuse_dead)
       redis.call('HSET', lease.row, 'stalled', digits(lease.count), 'state', 'pending')
     end
   end
-  if #swept.dead > 0 then redis.call('HINCRBY', failed, 'count', #swept.dead) end
+  if #swept.dead > 0 and counts then redis.call('HINCRBY', failed, 'count', #swept.dead) end
   write_batch(batch)
   return swept
 end

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from emq_ops.protocol.errors import BadInputError, DamagedError, RateError
+from emq_ops.protocol.errors import BadInputError, DamagedError, EmqError, RateError
 from emq_ops.protocol.ids import group_id, job_id, max_id, min_id
 from emq_ops.protocol.queue import Queue, positive
 
@@ -48,11 +48,20 @@ class Lane:
 
 
 def counts(q: Queue) -> Counts:
-    """All six numbers, in one flush."""
+    """All six numbers, in one flush. A counter that is no number reads 0."""
     k = q.keys
     sets = [("ZCARD", key) for key in (k.pending, k.active, k.schedule, k.dead)]
-    replies = q.server.read_many([*sets, ("HGET", k.completed, "count"), ("HGET", k.failed, "count")])
-    return Counts(*(int(r or 0) for r in replies))
+    replies = q.server.read_each([*sets, ("HGET", k.completed, "count"), ("HGET", k.failed, "count")])
+    for reply in replies[: len(sets)]:
+        if isinstance(reply, EmqError):
+            raise reply
+    return Counts(*map(int, replies[: len(sets)]), *map(_count, replies[len(sets) :]))
+
+
+def _count(raw: object) -> int:
+    if isinstance(raw, EmqError) and not isinstance(raw, DamagedError):
+        raise raw
+    return int(raw) if isinstance(raw, bytes) and raw.lstrip(b"-").isdigit() and len(raw) <= 16 else 0
 
 
 def is_there(q: Queue, *streams: str) -> bool:
