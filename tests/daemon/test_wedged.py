@@ -18,6 +18,7 @@ from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import Server
 from emq_ops.protocol.transitions import claims, control, enqueue, repeat, settle
 from tests.support.cli import emq
+from tests.support.daemons import site, wait_for
 from tests.support.valkey import Valkey
 
 LANE = "GRP0SSBKAh61tG"
@@ -111,3 +112,42 @@ def test_ps_has_a_mark(tmp_path: Path, valkey: Valkey) -> None:
 def test_it_must_stand_for_a_while(q: Queue, ledger: Ledger) -> None:
     enqueue.enqueue(q, ids.mint(), b"x")
     assert Looking(q, ledger).looks() == []
+
+
+SITE = """
+server: {{url: "{url}"}}
+state: {{url: "sqlite:///state.db"}}
+defaults: {{stalled: {{every: 5s}}}}
+queues: {{orders: {{}}, mail: {{}}, lanes: {{}}, nightly: {{}}, well: {{}}}}
+"""
+
+
+@pytest.mark.soak(minutes=3)
+def test_a_daemon_tells_all_of_them_and_ps_too(tmp_path: Path, valkey: Valkey, server: Server) -> None:
+    orders, mail, lanes, nightly, well = (Queue(server, n) for n in ("orders", "mail", "lanes", "nightly", "well"))
+    for q in (orders, mail, mail):
+        enqueue.enqueue(q, ids.mint(), b"x")
+    claims.claim(mail, 3_600_000)
+    control.limit_lane(lanes, LANE, 1)
+    enqueue.enqueue(lanes, ids.mint(), b"x", group=LANE)
+    server.write("HSET", lanes.keys.gactive, LANE, "1")
+    for q in (nightly, well):
+        repeat.register(q, "report", 3_600_000, b"{}")
+    server.write("ZADD", nightly.keys.repeat, server.now_ms("nightly") - 10 * wedges.OVERDUE_MS, "report")
+    wanted = {"orders": "no_workers", "mail": "unclaimed", "lanes": "lanes_full", "nightly": "repeatable_overdue"}
+    with site(tmp_path / "site", SITE.format(url=valkey.url)) as here:
+        here.run("apply", "--yes")
+        daemon = here.up()
+
+        def marked() -> set[str]:
+            return {row["queue"] for row in here.json("ps") if row["wedged"]}
+
+        wait_for(lambda: marked() == wanted.keys(), 3 * wedged.STANDS_MS / 1000)
+        with open_ledger(f"sqlite:///{here.folder}/state.db") as ledger:
+            assert {one.queue: one.kind for one in alerts.listing(ledger) if one.queue in wanted} == wanted
+        assert sorted(one["kind"] for one in daemon.events("alerted")) == sorted(wanted.values())
+        claim = claims.claim(orders, 60_000)
+        assert claim is not None
+        settle.complete(orders, claim.job, claim.token)
+        wait_for(lambda: marked() == wanted.keys() - {"orders"})
+        daemon.stop()

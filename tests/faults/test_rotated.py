@@ -20,6 +20,7 @@ from tests.support.cli import emq
 from tests.support.daemons import site, wait_for
 from tests.support.faults import Request
 from tests.support.http_proxy import HttpProxy
+from tests.support.metadata import Metadata
 from tests.support.postgres import Postgres
 from tests.support.s3 import S3Server
 from tests.support.valkey import Valkey
@@ -134,6 +135,34 @@ def test_a_credentials_file_is_read_again(tmp_path: Path, s3: S3Server, monkeypa
         remote.put("a", b"2")
         assert fault.fired
         assert remote.get("a") == b"2"
+        remote.close()
+
+
+@pytest.fixture
+def metadata(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Metadata]:
+    """The metadata service of the host, as the only place that has credentials."""
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_EC2_METADATA_DISABLED"):
+        monkeypatch.delenv(name, raising=False)
+    for name in ("AWS_SHARED_CREDENTIALS_FILE", "AWS_CONFIG_FILE"):
+        monkeypatch.setenv(name, str(tmp_path / "none"))
+    with Metadata() as service:
+        monkeypatch.setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", service.url)
+        yield service
+
+
+def test_credentials_of_the_host_s_metadata_are_read_again(s3: S3Server, metadata: Metadata) -> None:
+    with HttpProxy(s3.url) as store:
+        remote = open_remote(f"s3://{s3.bucket()}/a", endpoint=store.url, region="us-east-1")
+        metadata.key = OLD
+        remote.put("a", b"1")
+        asked = metadata.asked
+        remote.put("a", b"2")
+        assert metadata.asked == asked  # hours before they expire, nobody asks again
+        fault = store.arm("answer", match=by(OLD), status=403, body=REFUSED, times=FOR_EVER)
+        metadata.key = NEW
+        remote.put("a", b"3")
+        assert fault.fired
+        assert remote.get("a") == b"3"
         remote.close()
 
 

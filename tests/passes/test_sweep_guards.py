@@ -119,7 +119,6 @@ def test_a_failure_is_recorded_after_the_time_ran_out(server: Server, ledger: Le
     [
         lambda mail, job: ("SET", mail.keys.pending, "no zset"),
         lambda mail, job: ("SET", mail.keys.exempt, "no hash"),
-        lambda mail, job: ("SET", mail.keys.failed, "no hash"),
     ],
 )
 def test_damaged_data_is_one_clear_error_and_nothing_changes(

@@ -189,11 +189,10 @@ TOUCHES = {  # which keys each transition may write or must read, so that it has
         "gactive",
         "wake",
         "lane",
-        "completed",
     ],
-    "retry": ["active", "schedule", "dead", "ring", "gactive", "lane", "failed"],
+    "retry": ["active", "schedule", "dead", "ring", "gactive", "lane"],
     "reap": ["active", "pending", "ring", "paused", "glimit", "gactive", "wake", "lane"],
-    "sweep": ["active", "pending", "dead", "ring", "paused", "glimit", "gactive", "wake", "lane", "failed"],
+    "sweep": ["active", "pending", "dead", "ring", "paused", "glimit", "gactive", "wake", "lane"],
     "extend": ["active"],
     "keep": ["active"],
     "remove": ["active", "pending", "schedule", "dead", "ring", "gactive", "lane"],
@@ -214,7 +213,7 @@ TOUCHES = {  # which keys each transition may write or must read, so that it has
 
 def key_named(q: Queue, name: str) -> str:
     k = q.keys
-    named = {"lane": k.lane(GROUP), "completed": k.completed, "failed": k.failed, "logs": k.book(JOB, "logs")}
+    named = {"lane": k.lane(GROUP), "logs": k.book(JOB, "logs")}
     return named.get(name) or k.base + name
 
 
@@ -304,10 +303,6 @@ def test_a_group_that_is_no_id(server: Server) -> None:
 def test_counters_that_are_no_numbers(server: Server) -> None:
     q = Queue(server, "q")
     seed(q)
-    server.write("HSET", q.keys.failed, "count", "many")
-    refused(q, recover.sweep, DamagedError)
-    refused(q, TRANSITIONS["retry"], DamagedError)
-    server.write("DEL", q.keys.failed)
     server.write("HSET", q.keys.gactive, GROUP, "some")
     for verb in ("sweep", "reap", "complete", "retry", "remove"):
         refused(q, TRANSITIONS[verb], DamagedError)

@@ -124,7 +124,7 @@ class Proxy:
     KINDS: tuple[str, ...] = KINDS
 
     def __init__(self, upstream: str, *, tcp: bool = False, tls: ssl.SSLContext | None = None) -> None:
-        self._tls = tls
+        self.tls = tls
         parts = urlsplit(upstream)
         self._upstream: str | tuple[str, int] = (
             parts.path if parts.scheme == "unix" else (parts.hostname or "127.0.0.1", parts.port or 6379)
@@ -143,7 +143,7 @@ class Proxy:
         """Where clients connect to."""
         if isinstance(self.address, str):
             return f"unix://{self.address}"
-        return f"{'rediss' if self._tls else 'redis'}://127.0.0.1:{self.address[1]}"
+        return f"{'rediss' if self.tls else 'redis'}://127.0.0.1:{self.address[1]}"
 
     def arm(self, kind: str, at: int = 1, match: Match = writes, **more: object) -> Fault:
         """Plans a fault; see the head of ``proxy``. The first that is due at a request is the one that happens."""
@@ -256,10 +256,10 @@ class Proxy:
                     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # small replies, one at a time
             if self._listener is None:
                 return
-            if self._tls is None:
+            if self.tls is None:
                 self.exchange(client, upstream)
                 return
-            with self._tls.wrap_socket(client.dup(), server_side=True) as secure:
+            with self.tls.wrap_socket(client.dup(), server_side=True) as secure:
                 self.exchange(secure, upstream)
         except (Cut, OSError, ValueError):
             pass  # cut on purpose, or either side went away in the middle of a frame

@@ -46,7 +46,7 @@ class HttpProxy(Proxy):
 
     @property
     def url(self) -> str:
-        return f"{'https' if self._tls else 'http'}://127.0.0.1:{self.address[1]}"
+        return f"{'https' if self.tls else 'http'}://127.0.0.1:{self.address[1]}"
 
     def exchange(self, client: socket.socket, upstream: socket.socket) -> None:
         with client.makefile("rb") as asked, upstream.makefile("rb") as answered:

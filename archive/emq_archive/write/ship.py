@@ -30,6 +30,8 @@ from emq_archive.reports import Outbox, Receipt, Shipped
 from emq_archive.segment import open_segment, write_segment
 from emq_ops.protocol import deadline
 
+READ_BACK_MOST = 500
+"""So many segments that were read back are remembered before it is looked which of them are needed yet."""
 NAMES = 3
 """How many names are tried for a segment whose object is there with other bytes."""
 
@@ -46,6 +48,7 @@ class LogShipper:
         self.catalog = Catalog(local, ref)
         self.log = CommitLog(self.catalog, remote, writer)
         self._read_back: dict[int, str] = {}
+        self._remembers = READ_BACK_MOST
 
     def due(self, now_ms: int, outbox: Outbox | None = None) -> bool:
         """Whether `ship` without force would ship something; `outbox`: what waits, where that was just asked."""
@@ -229,6 +232,7 @@ class LogShipper:
         return Receipt(self.ref, bound, known.lsn, known.head)
 
     def _prove_segments(self, start: StreamId, bound: StreamId) -> None:
+        self._forget_trimmed(start, bound)
         if all(map(self._was_read, self.catalog.segments(start, _before(bound)))):
             return  # as in nearly every cycle: no request is made
         self.log.sync()
@@ -241,6 +245,15 @@ class LogShipper:
             if segment not in commit.add:
                 raise DamagedArchiveError(f"commit {key} does not name {segment.key}", faults=(key,))
             self.read_segment(segment)
+
+    def _forget_trimmed(self, start: StreamId, bound: StreamId) -> None:
+        """What was trimmed needs no proof any more; what was shipped since is yet to need one."""
+        if len(self._read_back) <= self._remembers:
+            return
+        kept = {segment.lsn for segment in self.catalog.segments(start, _before(bound))}
+        first = min(kept, default=0)
+        self._read_back = {lsn: sha for lsn, sha in self._read_back.items() if lsn in kept or lsn > first}
+        self._remembers = max(READ_BACK_MOST, 2 * len(self._read_back))
 
     def _was_read(self, segment: Segment) -> bool:
         """Whether this process read it back, or wrote it and read it back."""

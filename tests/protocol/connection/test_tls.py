@@ -86,3 +86,23 @@ def test_files_that_can_not_be_used(port: int, files: Certificates, tmp_path: Pa
 def test_tls_options_of_a_plain_url_are_a_mistake(files: Certificates) -> None:
     with pytest.raises(BadInputError, match="rediss://"):
         connect("redis://127.0.0.1:1", ConnectionOptions(ca=str(files.ca)))
+
+
+def test_rotated_certificates_are_read_again(valkey: Valkey, tmp_path: Path) -> None:
+    """Authority, server and client anew at once: the files are read by each connection, so nothing is restarted."""
+    used, other = tmp_path / "used", tmp_path / "other"
+    for folder in (used, other):
+        folder.mkdir()
+    now, then = make_certificates(used), make_certificates(other)
+    with RespProxy(valkey.url, tcp=True, tls=now.server_context(ask_client=True)) as proxy:
+        files = ConnectionOptions(ca=str(now.ca), cert=str(now.client_cert), key=str(now.client_key))
+        with connect(f"rediss://127.0.0.1:{proxy.address[1]}", files) as server:
+            assert server.read("PING") == b"PONG"
+            proxy.tls = then.server_context(ask_client=True)
+            with valkey.client() as admin:
+                admin.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+            with pytest.raises(UnreachableError, match="certificate"):
+                server.read("PING")
+            for path in other.iterdir():
+                path.replace(used / path.name)
+            assert server.read("PING") == b"PONG"
