@@ -42,7 +42,7 @@ def test_all_passes_go_on(q: Queue, valkey: Valkey, tmp_path: Path, spoil: Spoil
     words = ["--url", valkey.url, "--state", f"sqlite:///{tmp_path}/s.db"]
     for command in (
         ["sweep", "orders", "--max-stalled", "1", "--restart", "count"],
-        ["trim", "orders", "--keep", "1", "--no-archive"],
+        ["trim", "orders", "--keep", "1", "--no-archive", "--yes"],
         ["play", "health-check.yaml", "-l", "orders"],
     ):
         ran = emq(*words, *command)
