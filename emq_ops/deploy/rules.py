@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from emq_ops.config.explain import explain, locate
 from emq_ops.config.loader import Loaded
@@ -23,8 +23,10 @@ from emq_ops.policy.reading import Reader
 from emq_ops.policy.words import nearest
 from emq_ops.protocol.errors import BadInputError, one_line
 from emq_ops.syntax.errors import Position, SourceError
-from emq_ops.syntax.expressions import Condition
 from emq_ops.syntax.tree import MAX_BYTES, ListTree, MapTree, Tree, parse, plain
+
+if TYPE_CHECKING:
+    from emq_ops.syntax.expressions import Condition
 
 Json = dict[str, Any]
 SHOWN_QUEUES = 3
@@ -83,6 +85,8 @@ def _rules(sections: Iterable[RuleSection], tree: Tree) -> list[Rule]:
 
 
 def _condition(text: str, mark: Position) -> Condition:
+    from emq_ops.syntax.expressions import Condition  # and jinja2: hardly any plan has a rule
+
     found = Condition.read(text, mark, NAMES)
     for name, *fields in found.compiled.reads if found.compiled else ():
         known = _fields_of(name)
