@@ -13,7 +13,7 @@ unexport PYTHONDONTWRITEBYTECODE
 SOAK ?= tests
 SHARD ?= 1/1
 
-.PHONY: setup test demo bench lint soak browser lock release clean
+.PHONY: setup test demo bench lint soak browser completion lock release clean
 
 setup: $(VENV)/.ready
 
@@ -26,13 +26,17 @@ $(VENV)/.ready: pyproject.toml setup.py constraints.txt
 	@echo "setup: done; 'make test' takes five to six minutes on two cores"
 
 test: setup
-	$(RUN) -m "not soak and not browser"
+	$(RUN) -m "not soak and not browser and not completion"
 
 soak: setup
 	$(RUN) -m soak --shard $(SHARD) --durations 10 $(SOAK)
 
 browser: setup
 	$(BIN)/python -m pytest -m browser
+
+# Needs zsh and fish.
+completion: setup
+	$(BIN)/python -m pytest -m completion tests/cli/completion
 
 demo: setup
 	$(BIN)/python -m emq_ops.cli.main demo

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from emq_ops.cli.options import GlobalOptions
 from emq_ops.cli.output import say
-from emq_ops.config.contexts import NONE, read_contexts
+from emq_ops.config.contexts import NONE, Context, read_contexts
 from emq_ops.protocol.errors import BadInputError
 
 
@@ -25,7 +25,7 @@ def choose(options: GlobalOptions, env: Mapping[str, str]) -> None:
     contexts = read_contexts(env)
     if name is None:
         name, where = contexts.current, "contexts"
-        if name is not None and os.path.isfile("config.yaml"):
+        if name is not None and os.path.isfile("config.yaml") and not _is_here(contexts.get(name, where)):
             say(f"emq-ops: context {name} is in use, and config.yaml here is not read (--context {NONE} reads it)")
     if name is None:
         return
@@ -36,3 +36,8 @@ def choose(options: GlobalOptions, env: Mapping[str, str]) -> None:
     for key in ("state", "local", "remote"):
         setattr(options, key, getattr(options, key) or getattr(one, key))
     options.chosen = name, one
+
+
+def _is_here(one: Context) -> bool:
+    """Whether a context reads the config that is here."""
+    return any(os.path.realpath(path) == os.path.realpath("config.yaml") for path in one.config)

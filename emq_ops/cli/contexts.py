@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from emq_ops.cli.completion.remembered import remember
 from emq_ops.cli.options import GlobalOptions, new_app, options_of
 from emq_ops.cli.output import emit_rows, say
 from emq_ops.config.contexts import (
@@ -54,6 +55,7 @@ def add(
     contexts = read_contexts(os.environ)
     new = with_context(contexts, name, Context(config=files, **urls, production=production))
     path = write_contexts(os.environ, replace(new, current=name) if use_it else new)
+    remember("contexts", new.contexts)
     known = "is another now" if name in contexts.contexts else "is kept"
     back = f"emq-ops context rm {name}"
     say(f"emq-ops: context {name} {known} in {path}" + (", and in use" if use_it else "") + f"; `{back}` takes it away")
@@ -121,5 +123,7 @@ def rm(ctx: typer.Context, name: NameArg) -> None:
     """Forget a context. What it names stays as it is."""
     contexts = read_contexts(os.environ)
     contexts.get(name, "context rm")
-    write_contexts(os.environ, without_context(contexts, name))
+    left = without_context(contexts, name)
+    write_contexts(os.environ, left)
+    remember("contexts", left.contexts)
     say(f"emq-ops: context {name} is forgotten; nothing that it named was touched")

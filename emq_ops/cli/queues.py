@@ -6,6 +6,7 @@ import contextlib
 import difflib
 from collections.abc import Iterable, Sequence
 
+from emq_ops.cli.completion.remembered import remember
 from emq_ops.cli.context import CommandContext
 from emq_ops.protocol import globs
 from emq_ops.protocol.errors import BadInputError, one_line
@@ -53,6 +54,7 @@ def pick(context: CommandContext, selectors: Sequence[str], server: Server) -> l
         from emq_ops.overview.look import live_queues  # and what it looks at: a name needs none of it
 
         offered.update(live_queues(server))
+        remember("queues", offered)
     return chosen(context, selectors, offered, server)
 
 

@@ -27,6 +27,10 @@ COMMANDS: Table = {
         "bug_report",
         "Write versions, the config with its references, facts of the server, the last runs and alerts into one file.",
     ),
+    "completion": (
+        "completion.command",
+        "Print the script that completes commands, queues, runs, contexts and playbooks in a shell.",
+    ),
     "config": ("config", "The config, as it holds."),
     "conformance": (
         "conformance",

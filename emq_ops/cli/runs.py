@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from emq_ops.cli.completion.remembered import remember
 from emq_ops.cli.context import CommandContext
 from emq_ops.cli.options import new_app
 from emq_ops.cli.queues import require_queue
@@ -35,6 +36,7 @@ def ls(
         )
     if queue is not None and not found:
         require_queue(context, queue)
+    remember("runs", (run.id for run in found))
     context.emit_rows([_told(run) for run in found], COLUMNS)
 
 
