@@ -73,7 +73,7 @@ OUTPUTS = {
 
 
 def output_schema(noun: str) -> dict[str, Any]:
-    """The JSON Schema of what ``emq-ops NOUN --output json`` writes. Raises KeyError."""
+    """The JSON Schema of what a command writes with ``--output json``. Raises KeyError."""
     said = OUTPUTS[noun]
     row = _row(said.fields.split())
     return {

@@ -32,7 +32,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def prod(home: Path, tmp_path: Path, valkey: Valkey) -> Path:
+def prod(home: Path, tmp_path: Path, server: Server, valkey: Valkey) -> Path:
     """The config of a production context that was applied."""
     file = tmp_path / "prod.yaml"
     file.write_text(CONFIG.format(url=valkey.url))
