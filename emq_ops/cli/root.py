@@ -67,7 +67,10 @@ COMMANDS: Table = {
     "release": ("release", "End the hold of a queue."),
     "rollback": ("rollback", "Go back to an earlier revision: its content becomes a new one."),
     "runs": ("runs", "What passes did: when, on which queue, by whom, how much."),
-    "schema": ("schema", "Print the JSON Schema of the config file, for editors."),
+    "schema": (
+        "schema",
+        "Print the JSON Schema of the config file, for editors; or of a command's JSON (`schema output NOUN`).",
+    ),
     "show": ("show", "Print a revision: what it changed, and what it says."),
     "state": ("state_commands", "The state: its lock, its journal, and moving it."),
     "sweep": ("sweep", "Recover lapsed leases of a queue, and dead-letter what stalled too often."),

@@ -6,10 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-import typer
-
 from emq_ops.cli.options import OUTPUTS, global_options
-from emq_ops.cli.root import app
+from emq_ops.cli.root import root_group
 
 FILES, NOTHING = "files", ""
 _KINDS = {
@@ -36,7 +34,7 @@ class Entry:
 
 def entries() -> tuple[list[Entry], dict[str, str]]:
     """All commands, the root first, and the options that stand anywhere and take a value."""
-    root = typer.main.get_command(app)
+    root = root_group()
     anywhere = {name: _kind(option) for option in global_options() for name in option.opts}
     return list(_walk(root, (), set(anywhere))), anywhere
 
