@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import gc
 import os
 import shutil
 import tempfile
@@ -18,6 +19,7 @@ from tests.support.cluster import Cluster, ask
 from tests.support.postgres import Postgres
 from tests.support.s3 import S3Server
 from tests.support.shards import Shard
+from tests.support.states import keep_schemas
 from tests.support.valkey import Valkey
 from tests.support.zygote import Zygote, shared
 
@@ -26,6 +28,8 @@ os.environ["COLUMNS"] = "1000"  # tables with all their columns, unless a test i
 MEMORY = Path("/dev/shm")
 ROOM = 2 * 2**30
 """Bytes that a run may need: its databases, buckets and append-only files, all at once."""
+GARBAGE = 400_000
+"""Objects made and not freed since the garbage was last collected, beyond which that is worth its time."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -40,6 +44,21 @@ def pytest_configure() -> None:
     ours = tempfile.mkdtemp(prefix="emq-ops-user-")  # contexts and caches of whoever runs the tests are nobody's here
     atexit.register(shutil.rmtree, ours, ignore_errors=True)
     os.environ |= {"XDG_CONFIG_HOME": f"{ours}/config", "XDG_CACHE_HOME": f"{ours}/cache"}
+    gc.disable()  # a tenth of all time went into it
+    keep_schemas()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """What is imported and collected stays to the end, so the garbage collector need not look at it."""
+    yield
+    gc.freeze()
+
+
+def pytest_runtest_teardown() -> None:
+    """Collects garbage between tests, where there is enough of it."""
+    if gc.get_count()[0] > GARBAGE:
+        gc.collect()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -1,6 +1,7 @@
 """State databases of this version's schema without their migrations: a copy of one that was brought up once a process.
 
-The copies are empty, without an id too, so that each becomes a state of its own.
+The copies are empty, without an id too, so that each becomes a state of its own. `keep_schemas` does as much for
+databases that the product makes.
 """
 
 from __future__ import annotations
@@ -10,10 +11,43 @@ import functools
 import shutil
 import tempfile
 from pathlib import Path
+from typing import Any
 
+from alembic.script import ScriptDirectory
+from sqlalchemy import Connection, MetaData, event, inspect
+
+from emq_ops.database import scripts
 from emq_ops.database.engine import open_database
 from emq_ops.ledger.ledger import PROFILE, STATE
 from tests.support.postgres import Postgres
+
+
+def keep_schemas() -> None:
+    """Migrations run once a process for each kind of empty database. The next one is sent what that one was sent, which
+    is a twentieth of the work: alembic and SQLAlchemy make few statements in a long time."""
+    run = scripts.run
+    sent: dict[tuple[str, str], list[tuple[str, Any]]] = {}
+
+    def run_or_send(connection: Connection, directory: ScriptDirectory, version_table: str, metadata: MetaData) -> None:
+        kind = connection.dialect.name, str(directory.dir)
+        if inspect(connection).get_table_names():
+            run(connection, directory, version_table, metadata)
+        elif kind in sent:
+            for statement, values in sent[kind]:
+                connection.exec_driver_sql(statement, values)
+        else:
+            noted: list[tuple[str, Any]] = []
+
+            def note(_connection: Any, _cursor: Any, statement: str, values: Any, *_: Any) -> None:
+                if not statement.lstrip().upper().startswith(("SELECT", "PRAGMA")):
+                    noted.append((statement, values))
+
+            event.listen(connection, "before_cursor_execute", note)
+            run(connection, directory, version_table, metadata)
+            event.remove(connection, "before_cursor_execute", note)
+            sent[kind] = noted
+
+    scripts.run = run_or_send
 
 
 def _brought_up(url: str) -> str:
