@@ -132,7 +132,6 @@ def _report(error: EmqError) -> None:
 def invoke(argv: list[str], *, debug: bool = False) -> int:
     """Runs a command line, prints one line for whatever goes wrong, and returns the exit code."""
     convert_without_schemas()
-    look_anew()
     try:
         code = root_group().main(args=argv, prog_name="emq-ops", standalone_mode=False)
         sys.stdout.flush()
@@ -165,3 +164,5 @@ def invoke(argv: list[str], *, debug: bool = False) -> int:
             f"emq-ops: fault of emq-ops itself: {text} (set EMQ_OPS_DEBUG=1 for the traceback and report it)\n"
         )
         return EXIT_ERROR
+    finally:
+        look_anew()  # --wide and --utc were of this line
