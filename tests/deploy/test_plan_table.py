@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from ruamel.yaml import YAML
 
 from emq_ops.config.effective import Layers
@@ -21,7 +22,7 @@ from emq_ops.protocol.errors import BadInputError
 
 HOLDER = Holder("daemon", "b", "m", 7, "1", nonce="n")
 DATA = Path(__file__).parent / "data"
-CASES: list[dict[str, Any]] = YAML(typ="safe", pure=True).load((DATA / "plans.yaml").read_text())
+CASES: list[dict[str, Any]] = yaml.load((DATA / "plans.yaml").read_text(), yaml.CSafeLoader)
 
 
 def document(config: dict[str, Any] | None, folder: Path) -> Document:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ruamel.yaml import YAML
+import yaml
 
 from emq_ops.playbook.context import QueuePolicy
 from tests.playbook.bench import Bench, job, lane
@@ -17,7 +17,7 @@ CASES = Path(__file__).parent / "cases"
 
 def load(name: str) -> list[Any]:
     """The cases of a file, as pytest parameters."""
-    found = YAML(typ="safe").load((CASES / f"{name}.yaml").read_text())
+    found = yaml.load((CASES / f"{name}.yaml").read_text(), yaml.CSafeLoader)  # ten times as fast
     return [pytest.param(case, id=case["name"].replace(" ", "-")) for case in found]
 
 

@@ -17,6 +17,7 @@ from tests.audit.working import failed, put
 from tests.stories.telling import numbers, ops
 from tests.support.run_worker import start_worker
 from tests.support.valkey import Valkey
+from tests.support.waiting import first_true
 from tests.support.zygote import Child, Zygote
 
 LEASE_MS = 1_500
@@ -41,10 +42,7 @@ class Stage:
             return counts(Queue(server, "orders"))
 
     def until(self, true: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + 30
-        while not true():
-            assert time.monotonic() < deadline
-            time.sleep(0.02)  # bounded by the deadline above
+        first_true(true, 30, lambda: "never", pause=0.02)
 
     def in_flight(self, jobs: int, **options: Any) -> list[str]:
         """Jobs that a worker process holds, waiting inside its handler."""

@@ -8,7 +8,6 @@ with Cluster(replicas=1) as cluster:
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Callable
 from typing import Any, Self
 
@@ -16,16 +15,14 @@ import redis
 
 from tests.support.ports import free_ports
 from tests.support.valkey import Valkey
+from tests.support.waiting import first_true
 
 SHARES = ((0, 5460), (5461, 10922), (10923, 16383))
 
 
 def until(what: str, done: Callable[[], object], seconds: float = 30) -> None:
     """Polls `done` until it holds; fails the test after `seconds`."""
-    deadline = time.monotonic() + seconds
-    while not done():
-        assert time.monotonic() < deadline, f"never: {what}"
-        time.sleep(0.02)
+    first_true(done, seconds, lambda: f"never: {what}", pause=0.02)
 
 
 class Cluster:

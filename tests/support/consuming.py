@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -12,19 +11,14 @@ from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.transitions import enqueue
 from emq_ops.worker import Consumer, ConsumerSettings
 from emq_ops.worker.events import ConsumerReport, Settled, Trouble, WorkerEvent
+from tests.support.waiting import first_true
 
 T = TypeVar("T")
 
 
 def eventually(condition: Callable[[], T], what: str, timeout: float = 20) -> T:
     """The first truthy answer of `condition`; fails the test after `timeout` seconds."""
-    deadline = time.monotonic() + timeout
-    while True:
-        answer = condition()
-        if answer:
-            return answer
-        assert time.monotonic() < deadline, f"never: {what}"
-        time.sleep(0.005)
+    return first_true(condition, timeout, lambda: f"never: {what}")
 
 
 class Told:

@@ -6,26 +6,20 @@ import contextlib
 import json
 import os
 import signal
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from tests.support.cli import Ran, emq
 from tests.support.run_command import start_command
+from tests.support.waiting import first_true
 
 WAIT_SECONDS = 60.0
 
 
 def wait_for(what: Callable[[], Any], seconds: float = WAIT_SECONDS, why: str = "") -> Any:
     """The first truthy answer of `what`, asked again and again; fails after `seconds`."""
-    until = time.monotonic() + seconds
-    while True:
-        found = what()
-        if found:
-            return found
-        assert time.monotonic() < until, f"not within {seconds} s: {why or what}"
-        time.sleep(0.02)
+    return first_true(what, seconds, lambda: f"not within {seconds} s: {why or what}", pause=0.02)
 
 
 @contextlib.contextmanager

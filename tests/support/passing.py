@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -29,16 +28,14 @@ from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import Server
 from emq_ops.protocol.transitions.claims import claim, claim_lane
 from emq_ops.protocol.transitions.enqueue import enqueue
+from tests.support.waiting import first_true
 
 Recorder = list[Any]
 
 
 def until(condition: Callable[[], object], what: str = "it", seconds: float = 20.0) -> None:
     """Blocks until `condition` holds; fails the test after `seconds`."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"{what} did not happen within {seconds} s"
-        time.sleep(0.005)
+    first_true(condition, seconds, lambda: f"{what} did not happen within {seconds} s")
 
 
 def add(q: Queue, count: int = 1, group: str | None = None, payload: bytes = b"x") -> list[str]:

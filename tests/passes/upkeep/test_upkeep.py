@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import sqlite3
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -69,6 +70,7 @@ def test_the_daemon_merges_small_segments_beside_folds_and_reads(
             number += 1
             assert len(jobs(here)) == number
             assert number < 2_000
+            time.sleep(0.1)  # the pace of the folds
         wait_for(lambda: here.json("archive", "status", "orders", "completions")["unshipped"] == 0)
         assert all((here.folder / "bucket" / key).exists() for key in before)  # until the grace is over
         daemon.stop()
