@@ -44,6 +44,7 @@ def test_it_takes_no_more_memory_than_it_may(archive: Archive) -> None:
         list(query.run(large)[1])
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize(
     "sql",
     [

@@ -83,6 +83,7 @@ def heal(server: Server, over: threading.Event, mended: Counter[str]) -> None:
         with contextlib.suppress(EmqError):
             found = examine(server, QUEUES).findings
             mended.update(one.finding.kind for one in mend(server, found) if one.outcome == "mended")
+        over.wait(0.05)  # the pace of its looks
 
 
 def move_on(cluster: Cluster, chance: random.Random, seconds: float, done: Counter[str]) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 from emq_ops.ledger import deaths, holds, runs
@@ -29,9 +31,18 @@ def transition_only(server: Server, queue: str, max_stalled: int) -> None:
             return
 
 
-@pytest.mark.parametrize("max_stalled", [1, 2, 3])
-@pytest.mark.parametrize("queue", ["orders", "mail", "reports", "render"])
-@pytest.mark.parametrize("restart", ["exempt", "count"])
+QUEUES = ("orders", "mail", "reports", "render")
+USUAL = {(queue, *rest) for queue in QUEUES for rest in ((3, "count"), (1, "exempt"))} | {("mail", 1, "count")}
+"""Each queue and way, the fewest and the most. `make soak` runs the others."""
+
+
+@pytest.mark.parametrize(
+    ("queue", "max_stalled", "restart"),
+    [
+        pytest.param(*case, marks=[] if case in USUAL else pytest.mark.soak)
+        for case in itertools.product(QUEUES, (1, 2, 3), ("exempt", "count"))
+    ],
+)
 def test_the_live_keyspace_ends_as_the_rules_say(
     server: Server, valkey: Valkey, ledger: Ledger, queue: str, max_stalled: int, restart: str
 ) -> None:

@@ -36,7 +36,7 @@ COMMANDS = (
 GROUP = next(group for group in grp.getgrall() if group.gr_gid != os.getgid())
 
 
-@pytest.fixture(params=[0, 0o022], ids=["umask 0", "umask 022"])
+@pytest.fixture(params=[pytest.param(0, id="umask 0"), pytest.param(0o022, id="umask 022", marks=pytest.mark.soak)])
 def site(
     request: pytest.FixtureRequest, valkey: Valkey, server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Path]:
