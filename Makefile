@@ -13,7 +13,7 @@ unexport PYTHONDONTWRITEBYTECODE
 SOAK ?= tests
 SHARD ?= 1/1
 
-.PHONY: setup test demo bench lint soak browser completion lock release clean
+.PHONY: setup test demo bench lint soak costs browser completion lock release clean
 
 setup: $(VENV)/.ready
 
@@ -30,6 +30,12 @@ test: setup
 
 soak: setup
 	$(RUN) -m soak --shard $(SHARD) --durations 10 $(SOAK)
+
+# What each test costs in processor time, dearest first; SOAK: some paths only.
+costs: setup
+	rm -f .costs
+	$(RUN) -m "not soak and not browser" -p tests.support.costs --costs .costs $(SOAK)
+	$(BIN)/python -m tests.support.costs .costs
 
 browser: setup
 	$(BIN)/python -m pytest -m browser
