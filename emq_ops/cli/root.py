@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import os
 import sys
@@ -114,8 +115,9 @@ def table() -> Table:
     return {**passes, **COMMANDS}
 
 
+@functools.cache  # making a command takes longer than many a command does
 def root_group() -> LazyGroup:
-    """A new command tree."""
+    """The command tree."""
     found = LazyGroup(
         name="emq-ops",
         commands=Commands(table()),
