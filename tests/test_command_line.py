@@ -92,17 +92,24 @@ WITHOUT_LOOKING = {
 """Commands that take any name, and why."""
 REQUIRED = {
     "handler": "tests.support.handlers:waits",
+    "job": "JOB0STBBIRAKHo",
     "jobs": "JOB0STBBIRAKHo",
+    "lane": "GRP0SS8QFjgi3i",
+    "length": "1h",
     "max_stalled": "2",
+    "most": "1",
+    "payload": "config.yaml",
     "playbook": "health-check",
     "segment": "queue=orders/x.parquet",
     "sql": "select 1",
     "stream": "completions",
+    "what": "x",
 }
 """What stands for the other arguments that a command can't do without."""
 MORE = {
     "archive erase": ["--job", "JOB0STBBIRAKHo"],
     "archive rehydrate": ["--job", "JOB0STBBIRAKHo"],
+    "job remove": ["--where", "true"],
     "hold": ["--for", "1h"],
     "maintenance start": ["--for", "1h"],
     "play": ["health-check"],

@@ -98,7 +98,9 @@ def add_globals(command: Any) -> None:
     if children is None or not children:
         for param in command.params:
             name_value(param)
-        command.params.extend(global_options())
+        # A command's own word comes first: `job remove --state waiting`; the database is named before the noun then.
+        own = {name for param in command.params for name in param.opts}
+        command.params.extend(one for one in global_options() if not own & set(one.opts))
         return
     for child in children.values():
         add_globals(child)

@@ -14,6 +14,7 @@ from emq_ops.cli.context import CommandContext
 from emq_ops.cli.options import DryRun, QueuesArg, SomeQueues, Why, new_app
 from emq_ops.cli.output import counted, say
 from emq_ops.cli.pausing import pause_all
+from emq_ops.cli.queue_removing import drain, obliterate
 from emq_ops.cli.queue_show import show
 from emq_ops.cli.queues import pick
 from emq_ops.cli.values import duration_ms
@@ -27,6 +28,8 @@ from emq_ops.protocol.server import Server
 
 app = new_app("See queues, stop them, let them go on, empty them.")
 app.command()(show)
+app.command()(drain)
+app.command()(obliterate)
 
 TABLE = (
     *("queue", "waiting", "active", "scheduled", "dead", "oldest", "state", "lease", "last_death", "lag", "leader"),

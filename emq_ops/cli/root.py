@@ -53,6 +53,8 @@ COMMANDS: Table = {
     ),
     "import": ("import_", "Write a config from the settings that stand on a live server."),
     "init": ("init", "Look at a server, ask six things at most, and write an annotated config."),
+    "job": ("job", "Find jobs, see one, act on some."),
+    "lane": ("lane", "See the lanes of a queue, bound them, stop them."),
     "maintenance": (
         "maintenance",
         "Windows in which lapsed leases are recovered without counting: deploys, migrations.",
@@ -92,6 +94,10 @@ COMMANDS: Table = {
         "Ask for jobs' cancellation: waiting ones are removed, a worker that holds one is told.",
     ),
     "worker enqueue": ("worker_enqueue:enqueue_job", "Put a job into a queue, and print its id."),
+    "worker ls": (
+        "worker_list:ls",
+        "List who works: leases by queue, and the clients that are parked until something is to claim.",
+    ),
     "worker run": (
         "worker:run",
         "Work a queue with a Python function until SIGTERM or Ctrl-C; a second one ends it at once.",

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from datetime import time as time_of_day
 from pathlib import Path
 from typing import overload
 
@@ -23,6 +26,23 @@ def duration_ms(text: str | None, option: str) -> int | None:
 def size_bytes(text: str, option: str) -> int:
     """Returns a size (``64MiB``) in bytes. Raises BadInputError."""
     return _parsed(parse_size, text, option, "size")
+
+
+def instant_ms(text: str, option: str) -> int:
+    """Returns an instant as unix ms: ``10:00`` (UTC, the last time that it was so late), or a date with a time, UTC
+    where it names no zone. Raises BadInputError."""
+    now = datetime.now(UTC)
+    try:
+        if re.fullmatch(r"\d{1,2}:\d{2}(:\d{2})?", text):
+            at = datetime.combine(now.date(), time_of_day.fromisoformat(text.zfill(5)), UTC)
+            at = at if at <= now else at - timedelta(days=1)
+        else:
+            at = datetime.fromisoformat(text)
+            at = at if at.tzinfo is not None else at.replace(tzinfo=UTC)
+    except ValueError:
+        fix = "such as 10:00 or 2026-03-01T10:00:00Z"
+        raise BadInputError(f"'{one_line(text)}' is no instant", where=option, fix=fix) from None
+    return int(at.timestamp() * 1000)
 
 
 def _parsed(parse: Callable[[str], int], text: str, option: str, kind: str) -> int:

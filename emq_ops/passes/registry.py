@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from emq_ops.passes.acts.declared import DRAIN, EDIT, PAUSE, REHYDRATE, REMOVE, REQUEUE, RESUME, UNDO
+from emq_ops.passes.acts.declared import (
+    DRAIN,
+    EDIT,
+    LIMIT_LANE,
+    OBLITERATE,
+    PAUSE,
+    REHYDRATE,
+    REMOVE,
+    REQUEUE,
+    RESUME,
+    UNDO,
+)
 from emq_ops.passes.archive.declared import ARCHIVE
 from emq_ops.passes.frame.contract import Pass
 from emq_ops.passes.promote.declared import PROMOTE
@@ -24,6 +35,8 @@ EVERY: tuple[Pass, ...] = (
     RESUME,
     DRAIN,
     EDIT,
+    LIMIT_LANE,
+    OBLITERATE,
     REHYDRATE,
 )
 PASSES = tuple(one for one in EVERY if not one.on_demand)

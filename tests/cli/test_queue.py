@@ -123,3 +123,39 @@ def test_show_tells_all_and_what_to_do_next(ops: Ops, server: Server) -> None:
         {"lane": lane, "waiting": 2, "in_flight": 0, "limit": None, "paused": True, "on_ring": False}
     ]
     assert ops("queue", "show", "ordres").code == 4
+
+
+def test_drain_shows_asks_takes_and_is_taken_back(ops: Ops, server: Server) -> None:
+    q, lane = Queue(server, "mail-eu"), ids.mint("GRP")
+    add(q, 2, group=lane)
+    before = reads.counts(q)
+    dry = ops("queue", "drain", "mail-eu")
+    assert (dry.code, "with --yes 4 would be removed" in dry.err) == (0, True)
+    ran = ops("queue", "drain", "mail-eu", "--yes")
+    assert ran.code == 0, ran.err
+    assert (reads.counts(q).pending, reads.lanes(q), reads.counts(q).dead) == (0, [], 1)
+    back = re.search(r"to take it back: (emq-ops undo RUN\w{11})", ran.err)
+    assert back is not None
+    assert ops(*back[1].split()[1:]).code == 0
+    assert (reads.counts(q), reads.lanes(q)[0].waiting) == (before, 2)
+    for argv in (("drain", "orders", "--yes"), ("obliterate", "orders", "--yes")):
+        ran = ops("queue", *argv)
+        assert (ran.code, "orders: protected" in ran.err) == (1, True)
+    assert ops("queue", "drain", "mail-*", "--yes").code == 4  # of one queue, by its name
+
+
+def test_obliterate_takes_a_paused_queue_and_its_jobs_can_be_brought_back(ops: Ops, server: Server) -> None:
+    q = Queue(server, "mail-eu")
+    ran = ops("queue", "obliterate", "mail-eu", "--yes")
+    assert (ran.code, "emq-ops queue pause mail-eu" in ran.err) == (1, True)
+    assert ops("queue", "pause", "mail-eu").code == 0
+    dry = ops("queue", "obliterate", "mail-eu", "--dry-run")
+    assert (dry.code, "3 jobs" in dry.err, reads.counts(q).pending) == (0, True, 2)
+    ran = ops("queue", "obliterate", "mail-eu", "--yes")
+    assert ran.code == 0, ran.err
+    assert not list(server.scan("emq:{mail-eu}:*"))
+    for run in re.findall(r"emq-ops undo (RUN\w{11})", ran.err):
+        assert ops("undo", run).code == 0
+    assert (reads.counts(q).pending, reads.counts(q).dead) == (2, 1)
+    kinds = [row["kind"] for row in ops("runs", "ls", "--queue", "mail-eu", "--output", "json").json]
+    assert kinds == ["undo", "undo", "obliterate", "remove", "drain", "pause"]

@@ -66,6 +66,21 @@ class PausePolicy(ActPolicy):
     lane: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class ObliteratePolicy(ActPolicy):
+    """`force`: though jobs are in flight."""
+
+    force: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class LanePolicy(ActPolicy):
+    """`lane`: by its GRP id; `limit`: how many of its jobs may be in flight at once, 0 takes the limit away."""
+
+    lane: str = ""
+    limit: int = 0
+
+
 REQUEUE = Pass(
     "requeue",
     "",
@@ -133,4 +148,22 @@ RESUME = Pass(
     summary="Resume a paused queue or lane.",
     observes=False,
     heeds_hold=False,
+)
+LIMIT_LANE = Pass(
+    "limit_lane",
+    "",
+    LanePolicy,
+    work="emq_ops.passes.acts.pausing:LimitLane",
+    summary="Set how many of a lane's jobs may be in flight at once.",
+    observes=False,
+    heeds_hold=False,
+)
+OBLITERATE = Pass(
+    "obliterate",
+    "",
+    ObliteratePolicy,
+    work="emq_ops.passes.acts.obliterate:Obliterate",
+    summary="Take a whole paused queue away.",
+    protected="refused",
+    observes=False,
 )

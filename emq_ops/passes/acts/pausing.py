@@ -83,3 +83,48 @@ class Resume(_Pausing):
 
     kind = "resume"
     goal = False
+
+
+@dataclass(slots=True)
+class LimitReport(PassReport):
+    """`limit`: of the lane now, `was`: before; 0: none."""
+
+    lane: str = ""
+    limit: int = 0
+    was: int = 0
+
+    def counts(self) -> dict[str, int]:
+        """Whether it changed anything."""
+        return {"changed": 1} if self.limit != self.was else {}
+
+
+class LimitLane(Work):
+    """A lane's ceiling of jobs in flight."""
+
+    def report(self, order: Order) -> LimitReport:
+        """What is wanted."""
+        return LimitReport(order.queue, lane=order.policy.lane, limit=order.policy.limit)
+
+    def run(self, context: Context) -> None:
+        """Looks, and sets it where it is not so."""
+        q, policy, report = Queue(context.server, context.queue), context.policy, context.report
+        if not context.life:
+            report.was = _limit(q, policy.lane)
+        if report.was == policy.limit:
+            return
+        context.open()
+        if policy.limit:
+            control.limit_lane(q, policy.lane, policy.limit)
+        else:
+            control.unlimit_lane(q, policy.lane)
+
+    def predict(self, context: Context) -> Prediction:
+        """Whether it would change."""
+        report = context.report
+        report.was, report.status = _limit(Queue(context.server, context.queue), report.lane), "dry"
+        return Prediction(report, count=int(report.was != report.limit))
+
+
+def _limit(q: Queue, lane: str) -> int:
+    raw = q.server.read("HGET", q.keys.glimit, lane)
+    return int(raw) if raw is not None and raw.isdigit() else 0

@@ -1,0 +1,182 @@
+"""``emq-ops job``: find jobs, see one, act on some."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+
+from emq_ops.cli.context import CommandContext
+from emq_ops.cli.job_acts import cancel, edit, extend, located, remove, requeue
+from emq_ops.cli.job_show import show
+from emq_ops.cli.options import QueuesArg, new_app
+from emq_ops.cli.output import counted, say
+from emq_ops.cli.queues import pick
+from emq_ops.ledger import acts, deaths, runs
+from emq_ops.ledger.ledger import Ledger
+from emq_ops.overview.jobs import PLACES, JobLook, TextSearch, jobs_of, whereabouts
+from emq_ops.overview.words import ago
+from emq_ops.passes.acts.errortext import text_of
+from emq_ops.protocol.errors import BadInputError
+from emq_ops.protocol.ids import is_valid
+from emq_ops.protocol.queue import Queue
+from emq_ops.protocol.server import Server
+from emq_ops.protocol.transitions.jobs import read_logs
+
+app = new_app("Find jobs, see one, act on some.")
+app.command()(show)
+for command in (requeue, remove, cancel, extend, edit):
+    app.command()(command)
+COLUMNS = ("queue", "job", "state", "lane", "attempts", "when", "payload", "error")
+SHOWN = 60
+"""Bytes of a payload and an error that a row shows."""
+
+
+@app.command()
+def ls(
+    ctx: typer.Context,
+    queues: QueuesArg,
+    state: Annotated[
+        str, typer.Option(help="waiting, scheduled, active, dead; several with commas.", metavar="STATE")
+    ] = "waiting",
+    limit: Annotated[int, typer.Option(help="At most so many of each queue.", metavar="N", min=1)] = 50,
+) -> None:
+    """List the jobs of queues, a row a job: by id, those in flight by their lease, scheduled ones by when they are due.
+
+    Examples:
+
+      emq-ops job ls orders --state active
+
+      emq-ops job ls 'mail-*' --state waiting,scheduled --limit 5
+    """
+    context, places = CommandContext.of(ctx), _places(state)
+    with context.server("job") as server:
+        names = pick(context, queues, server)
+        for queue in names:
+            now = server.now_ms(queue)
+            found = itertools.islice(jobs_of(server, queue, places), limit)
+            context.emit_rows((row_of(one, now) for one in found), COLUMNS)
+
+
+def _places(state: str) -> list[str]:
+    places = [one.strip() for one in state.split(",") if one.strip()]
+    for one in places:
+        if one not in PLACES:
+            raise BadInputError(f"no state '{one}'", where="--state", fix=f"one of {', '.join(PLACES)}")
+    return places or list(PLACES)
+
+
+def row_of(one: JobLook, now_ms: int) -> dict[str, Any]:
+    """A job as a row of COLUMNS, and of more for machines."""
+    at = one.at_ms
+    when = f"minted {ago(one.minted_ms, now_ms)}" if at is None else ago(at, now_ms)
+    return {
+        "queue": one.queue,
+        "job": one.job,
+        "state": one.place,
+        "lane": one.lane,
+        "attempts": one.attempts,
+        "stalls": one.stalls,
+        "when": when,
+        "minted_ms": one.minted_ms,
+        "at_ms": at,
+        "payload": None if one.payload is None else text_of(one.payload, SHOWN),
+        "error": None if one.error is None else text_of(one.error, SHOWN),
+        "damaged": one.damaged,
+    }
+
+
+@app.command()
+def find(
+    ctx: typer.Context,
+    what: Annotated[str, typer.Argument(help="A job's id, or a text of its payload or error.", metavar="TEXT")],
+    queue: Annotated[list[str] | None, typer.Option(help="Only there; a glob; repeatable.", metavar="QUEUE")] = None,
+    most: Annotated[int, typer.Option(help="With a text: look at so many jobs.", metavar="N", min=1)] = 100_000,
+    start: Annotated[str, typer.Option("--from", help="Go on where a search ended.", metavar="PLACE")] = "",
+) -> None:
+    """Find jobs over all queues: by id wherever it is or was, also in the state; or by a text.
+
+    A search for a text looks at a bounded number of jobs, and says how to go on from there.
+
+    Examples:
+
+      emq-ops job find JOB0SS8QFjgi3i
+
+      emq-ops job find '"tenant":42' --queue 'mail-*'
+    """
+    context = CommandContext.of(ctx)
+    with context.server("job") as server, context.ledger_if_there() as ledger:
+        names = pick(context, queue or (), server)
+        if what[:3] == "JOB" and is_valid(what):
+            _by_id(context, server, ledger, what, names)
+            return
+        if not what.strip():
+            raise BadInputError("nothing to look for", fix="give an id, or a text")
+        search = TextSearch(server, names, what.encode("utf-8", "surrogateescape"), most, start)
+        now = server.now_ms(names[0]) if names else 0
+        hits = 0
+
+        def counting() -> Any:
+            nonlocal hits
+            for one in search:
+                hits += 1
+                yield row_of(one, now)
+
+        context.emit_rows(counting(), COLUMNS)
+    say(f"{counted(hits, 'hit')}; looked at {counted(search.looked, 'job')} of {counted(len(names), 'queue')}")
+    if search.cursor:
+        say(f"not to the end: emq-ops job find {what!r} --from {search.cursor}")
+
+
+def _by_id(context: CommandContext, server: Server, ledger: Ledger | None, job: str, names: Sequence[str]) -> None:
+    rows = [
+        {"queue": queue, "job": job, "state": state, "when": "now", "source": "server"}
+        for queue, state in whereabouts(server, job, names).items()
+    ]
+    rows += [] if ledger is None else _in_state(ledger, job)
+    if not rows:
+        raise BadInputError(f"nobody knows a job {job}", fix=f"the archive may: emq-ops job show {job}")
+    context.emit_rows(rows, ("queue", "job", "state", "when", "source"))
+
+
+def _in_state(ledger: Ledger, job: str) -> list[dict[str, Any]]:
+    rows = [
+        {
+            "queue": death.queue,
+            "job": job,
+            "state": f"dead, then {death.gone_how}" if death.gone_how else "dead",
+            "when": death.first_seen_ms,
+            "source": "state",
+        }
+        for death in deaths.iterate(ledger, job=job, with_rows=False)
+    ]
+    for item in acts.of_job(ledger, job):
+        run = runs.find(ledger, item.run)
+        queue, kind = (run.queue, run.kind) if run is not None else ("?", "act")
+        rows.append(
+            {"queue": queue, "job": job, "state": f"{kind}: {item.status}", "when": item.at_ms, "source": "state"}
+        )
+    return rows
+
+
+@app.command()
+def logs(
+    ctx: typer.Context,
+    job: Annotated[str, typer.Argument(help="The job.", metavar="JOB")],
+    queue: Annotated[str | None, typer.Option(help="Its queue, if known.", metavar="QUEUE")] = None,
+) -> None:
+    """Print the log lines of a job, oldest first, as they are.
+
+    Examples:
+
+      emq-ops job logs JOB0SS8QFjgi3i
+
+      emq-ops job logs JOB0SS8QFjgi3i --queue orders
+    """
+    context = CommandContext.of(ctx)
+    with context.server("job") as server:
+        [(where, _)] = located(context, server, [job], queue).values()
+        rows = [{"line": text_of(line)} for line in read_logs(Queue(server, where), job)]
+    context.emit_rows(rows, ("line",))
