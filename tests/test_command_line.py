@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +66,7 @@ def test_a_noun_without_its_verb_shows_its_help(words: str) -> None:
     assert (ran.code, ran.out) == (4, "")
     assert "\\n" not in ran.err
     assert ran.err.splitlines()[0].startswith("Usage: emq-ops")
-    assert "Commands:" in ran.err.splitlines()
+    assert {"Commands:", "See:"} & set(ran.err.splitlines())
 
 
 def test_messages_and_pages_name_commands_that_exist() -> None:
@@ -354,3 +355,37 @@ def test_runs_that_found_nothing_do_not_hide_the_others(site: Server) -> None:
     for more in (("--idle",), ("--kind", "idle")):
         rows = json.loads(emq("runs", "ls", *more, "--output", "json").out)
         assert rows[0]["kind"] == "idle"
+
+
+WITH_EXAMPLES = [w for w, c in TREE.items() if w.split()[0] in ("queue", "dead", "job", "lane") and " " in w]
+
+
+@pytest.mark.parametrize("words", WITH_EXAMPLES)
+def test_the_examples_of_a_command_are_ones_that_it_takes(words: str) -> None:
+    """Two of each, read as a command line would be, down to the last option."""
+    lines = [line.strip() for line in (TREE[words].help or "").splitlines() if line.strip().startswith("emq-ops ")]
+    assert len(lines) >= 2, words
+    for line in lines:
+        argv = shlex.split(line.split(" > ")[0])[1:]
+        assert " ".join(argv).startswith(words)
+        command: Any = root_group()
+        context = command.make_context("emq-ops", list(argv))
+        rest = argv
+        while getattr(command, "commands", None) is not None:
+            name, command, rest = command.resolve_command(context, rest)
+            context = command.make_context(name, list(rest), parent=context)
+
+
+def test_a_word_that_is_no_command_is_answered_with_the_nearest() -> None:
+    for word, told in (
+        ("quue", "did you mean 'queue'?"),
+        ("requeue", "`emq-ops dead requeue`"),
+        ("xyzzy", "emq-ops --help"),
+    ):
+        ran = emq(word, "orders")
+        assert (ran.code, told in ran.err, ran.err.count("\n")) == (4, True, 1), ran.err
+    assert "Did you mean 'ls'?" in emq("queue", "lst").err
+    assert "--unhealthy" in emq("queue", "ls", "--unhealty").err
+    helped = emq("-h").out
+    assert [line for line in helped.splitlines() if line in ("See:", "Act:", "Deploy:", "Archive:", "Investigate:")]
+    assert emq("queue", "ls", "-h").out.startswith("Usage: emq-ops queue ls")

@@ -7,6 +7,7 @@ import importlib
 import os
 import sys
 from collections.abc import Callable
+from typing import Any
 
 import typer
 
@@ -16,7 +17,8 @@ from emq_ops.cli.lazy import Commands, LazyGroup, Table
 from emq_ops.cli.options import global_options
 from emq_ops.cli.table import look_anew
 from emq_ops.passes.registry import PASSES
-from emq_ops.protocol.errors import EmqError, one_line
+from emq_ops.policy.words import nearest
+from emq_ops.protocol.errors import BadInputError, EmqError, one_line
 
 COMMANDS: Table = {
     # See `lazy.Table`; listing them imports none of them.
@@ -121,11 +123,61 @@ def table() -> Table:
     return {**passes, **COMMANDS}
 
 
+GROUPS = {
+    "See": ("top", "queue", "lane", "job", "dead", "worker", "ps", "runs"),
+    "Act": ("hold", "release", "maintenance", "sweep", "trim", "promote", "undo", "rehydrate", "play"),
+    "Deploy": (
+        *("init", "validate", "plan", "apply", "up", "drift", "history", "show", "rollback", "destroy", "import"),
+        *("config", "schema", "context"),
+    ),
+    "Archive": ("archive",),
+    "Investigate": ("audit", "doctor", "bug-report"),
+    "Maintain": ("state", "acl", "conformance", "demo"),
+}
+"""The nouns of the help, by what one is about to do."""
+VERBS = {
+    "requeue": "dead requeue",
+    "remove": "dead remove",
+    "pause": "queue pause",
+    "resume": "queue resume",
+    "drain": "queue drain",
+    "obliterate": "queue obliterate",
+    "cancel": "job cancel",
+    "find": "job find",
+    "ls": "queue ls",
+    "enqueue": "worker enqueue",
+}
+"""Verbs without their noun, and where they are."""
+
+
+class RootGroup(LazyGroup):
+    """The tree itself: its help is in groups, and a word that is no command is answered with the nearest."""
+
+    def format_commands(self, _ctx: Any, formatter: Any) -> None:
+        """The nouns of the help, by what one is about to do."""
+        texts = dict(self.commands.summaries())
+        rest = sorted(texts.keys() - {noun for nouns in GROUPS.values() for noun in nouns})
+        for group, nouns in {**GROUPS, "More": tuple(rest)}.items():
+            if named := [(noun, texts[noun]) for noun in nouns if noun in texts]:
+                with formatter.section(group):
+                    formatter.write_dl(named)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """As usual; a word that is no noun is answered with the nearest, or with where it went."""
+        word = args[0] if args else ""
+        if word and not word.startswith("-") and word not in self.commands:
+            near = nearest(word, self.commands)
+            fix = f"it is `emq-ops {VERBS[word]}`" if word in VERBS else f"did you mean '{near}'?" if near else None
+            raise BadInputError(f"no command '{one_line(word)}'", fix=fix or "see emq-ops --help")
+        return super().resolve_command(ctx, args)
+
+
 @functools.cache  # making a command takes longer than many a command does
 def root_group() -> LazyGroup:
     """The command tree."""
-    found = LazyGroup(
+    found = RootGroup(
         name="emq-ops",
+        context_settings={"help_option_names": ["-h", "--help"]},
         commands=Commands(table()),
         help="Operate EchoMQ queues: plan, apply, sweep, trim, archive, audit, play.",
     )

@@ -1,5 +1,5 @@
-"""Who works a queue, as far as the wire tells: its leases by their instant, and clients that wait for a wake-up.
-
+"""Who works a queue, as far as the wire tells: jobs in flight by the instant of their lease, and clients that wait for
+a wake-up. Which client holds which lease, the wire does not say.
 Which client holds which lease, the wire does not say.
 """
 
