@@ -13,7 +13,8 @@ from emq_ops.audit.life import JobLife, LifeEvent, life_of
 from emq_ops.audit.restarts import iso
 from emq_ops.cli.audit_parts import archive_of, queues_of
 from emq_ops.cli.context import CommandContext
-from emq_ops.cli.output import emit_one, emit_rows, plain, say
+from emq_ops.cli.output import emit_one, emit_rows, say
+from emq_ops.cli.table import plain
 from emq_ops.overview.words import ago
 from emq_ops.protocol.errors import BadInputError, EmqError, one_line
 from emq_ops.protocol.keyspace import keys_of
