@@ -26,6 +26,7 @@ from emq_ops.daemon.applied import NothingAppliedError
 from emq_ops.daemon.daemon import Daemon
 from emq_ops.daemon.events import StateFault
 from emq_ops.daemon.log import EventLog
+from emq_ops.daemon.memory import limit_arenas
 from emq_ops.daemon.notify import Surroundings
 from emq_ops.daemon.once import run_due
 from emq_ops.daemon.status import task_rows
@@ -185,6 +186,7 @@ class FileFollower:
 def _serve(
     session: Deployment, where: Wiring, log: EventLog, ready_file: Path | None, follow: Callable[[], None] | None
 ) -> None:
+    limit_arenas()
     stop = threading.Event()
     alerting = Alerting(where.env, lambda event: log.say("alert_not_sent", kind=getattr(event, "kind", "")))
 
