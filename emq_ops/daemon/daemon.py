@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from emq_ops.config.models import DaemonSection
-from emq_ops.daemon import behind, clock, wedged
+from emq_ops.daemon import behind, clock, memory, wedged
 from emq_ops.daemon.applied import AppliedRevision, MakeStores, Successor
 from emq_ops.daemon.behind import Behind
 from emq_ops.daemon.chores import Chore, Chores
@@ -145,11 +145,10 @@ class Daemon:
         return self._chores.turning
 
     def _loop(self, stop: threading.Event) -> None:
-        lead_every = min(1.0, self.settings.lease / 5000)
         chores = [
             Chore(TURN_SECONDS, self.dispatcher.turn),
             Chore(0.5, self._follow),
-            Chore(lead_every, self._lead),
+            Chore(min(1.0, self.settings.lease / 5000), self._lead),
             Chore(0.5, self._serve),
             Chore(0.5, self._mind_the_clock),
             Chore(5.0, self._beat),
@@ -158,6 +157,7 @@ class Daemon:
             Chore(1.0, lambda: self.drifting.look(self.settings.drift, self.revision, self._led())),
             Chore(EVERY_MS / 1000, self._flush),
             Chore(30.0, self._rescan),
+            Chore(memory.EVERY_SECONDS, memory.trim),
             Chore(3600.0, self._prune, clock.steady() + 60),
             Chore(EVERY_SECONDS, self._summarise, clock.steady() + EVERY_SECONDS),
         ]

@@ -12,7 +12,7 @@ LOOK = """
 import ctypes, os, sys, tempfile, threading
 import emq_archive.segment
 import pyarrow
-from emq_ops.daemon.memory import limit_arenas
+from emq_ops.daemon.memory import limit_arenas, trim
 
 limit_arenas()
 met = threading.Barrier(8)
@@ -32,12 +32,24 @@ with tempfile.NamedTemporaryFile() as told:
     libc.malloc_info(0, stream)
     libc.fclose(stream)
     print(pyarrow.default_memory_pool().backend_name, told.read().count(b"<heap nr="))
+
+def resident():
+    with open("/proc/self/statm") as told:
+        return int(told.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+held = [bytearray(5000) for _ in range(8000)]
+above = bytearray(5000)  # so that they are not the arena's end
+held.clear()
+before = resident()
+trim()
+print(before - resident())
 """
 
 
-def test_threads_share_few_arenas() -> None:
+def test_threads_share_few_arenas_and_what_is_free_is_given_back() -> None:
     left_to_us = {k: v for k, v in os.environ.items() if k not in ("ARROW_DEFAULT_MEMORY_POOL", "MALLOC_ARENA_MAX")}
     done = subprocess.run([sys.executable, "-c", LOOK], env=left_to_us, capture_output=True, text=True, check=True)
-    allocator, arenas = done.stdout.split()
+    allocator, arenas, given_back = done.stdout.split()
     assert allocator == "system"  # Arrow's other ones keep a heap for each thread
     assert 1 <= int(arenas) <= ARENAS
+    assert int(given_back) > 30_000_000  # of 40 MB that lie free within an arena
