@@ -47,6 +47,7 @@ def test_the_same_file_makes_the_same_revision(stored: tuple[Path, dict[str, Any
             entry.pop(one, None)
     shared = {key for kind in ("queues", "globs") for e in whole[kind].values() for key in _references(e)}
     whole["shared"] = {key: value for key, value in whole["shared"].items() if key in shared}
+    whole.pop("order", None)  # of alike globs; earlier versions forgot it
     data = json.dumps({**whole, "base": "."}, sort_keys=True)
     stored_then = Document.from_compact(then["revision"]).completed  # keys that are new since, at their defaults
     assert json.loads(data.replace(f"{Path.cwd()}/", "")) == json.loads(stored_then.text)
