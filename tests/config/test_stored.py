@@ -22,6 +22,8 @@ from emq_ops.deploy.planner import plan
 from emq_ops.passes.registry import PASSES
 from emq_ops.policy.models import DeadPolicy, Policy, StalledPolicy, StreamPolicy
 from emq_ops.policy.rows import as_row, from_row
+from emq_ops.policy.scalars import parse_duration
+from emq_ops.protocol.errors import BadInputError
 
 STORED = Path(__file__).parent / "stored"
 ENV = {"CC": "7", "SALT": "pepper", "KEEP": "12", "EVERY": "45s", "S3": "k", "LOCAL": "remote"}
@@ -62,7 +64,19 @@ def test_the_same_file_makes_the_same_revision(stored: tuple[Path, dict[str, Any
         ]
         for queue in now.queues
     }
-    assert shown == then["shown"]
+    assert _measured(shown) == _measured(then["shown"])
+
+
+def _measured(shown: dict[str, list[list[Any]]]) -> dict[str, list[list[Any]]]:
+    """Durations in ms: earlier versions showed them in the largest unit that fits, not as they were written."""
+    return {queue: [[path, _ms(value), mark] for path, value, mark in rows] for queue, rows in shown.items()}
+
+
+def _ms(value: Any) -> Any:
+    try:
+        return parse_duration(value) if isinstance(value, str) else value
+    except BadInputError:
+        return value
 
 
 def _references(entry: Any) -> list[str]:
