@@ -23,7 +23,6 @@ from emq_ops.passes.registry import PASSES
 from emq_ops.policy.models import DeadPolicy, Policy, StalledPolicy, StreamPolicy
 from emq_ops.policy.rows import as_row, from_row
 from emq_ops.policy.scalars import parse_duration
-from emq_ops.protocol.errors import BadInputError
 
 STORED = Path(__file__).parent / "stored"
 ENV = {"CC": "7", "SALT": "pepper", "KEEP": "12", "EVERY": "45s", "S3": "k", "LOCAL": "remote"}
@@ -75,7 +74,7 @@ def _measured(shown: dict[str, list[list[Any]]]) -> dict[str, list[list[Any]]]:
 def _ms(value: Any) -> Any:
     try:
         return parse_duration(value) if isinstance(value, str) else value
-    except BadInputError:
+    except ValueError:
         return value
 
 
