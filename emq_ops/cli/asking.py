@@ -17,23 +17,23 @@ from emq_ops.protocol.terminal import takes_colour
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class ActTarget:
     """What a command acts on: the name of a context, else the server's URL without its secrets."""
 
     name: str
     production: bool = False
 
 
-def target_of(context: CommandContext, place: str | None = None) -> Target:
+def target_of(context: CommandContext, place: str | None = None) -> ActTarget:
     """Returns the target of a command line. A config or server that a context means has its name, however it was
     named. `place`: where the server is, if neither the config nor the command line says so."""
     chosen = context.options.chosen
     if chosen is not None:
         name, one = chosen
-        return Target(name, one.production)
+        return ActTarget(name, one.production)
     url = place if place is not None else str(context.wiring.server["url"])
     found = read_contexts(os.environ).named_by(context.options.config_files(), url)
-    return Target(one_line(hide(url))) if found is None else Target(found[0], found[1].production)
+    return ActTarget(one_line(hide(url))) if found is None else ActTarget(found[0], found[1].production)
 
 
 def ask(
@@ -70,7 +70,7 @@ def require(context: CommandContext, question: str, yes: bool | None = None) -> 
         raise typer.Abort
 
 
-def _shown(target: Target) -> str:
+def _shown(target: ActTarget) -> str:
     """The target in a prompt: production in red, where the terminal has colours."""
     if not target.production:
         return target.name

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from emq_ops.cli.options import GlobalOptions
 from emq_ops.cli.output import say
-from emq_ops.config.contexts import NONE, Context, read_contexts
+from emq_ops.config.contexts import NONE, NamedPlace, read_contexts
 from emq_ops.protocol.errors import BadInputError
 
 
@@ -38,6 +38,6 @@ def choose(options: GlobalOptions, env: Mapping[str, str]) -> None:
     options.chosen = name, one
 
 
-def _is_here(one: Context) -> bool:
+def _is_here(one: NamedPlace) -> bool:
     """Whether a context reads the config that is here."""
     return any(os.path.realpath(path) == os.path.realpath("config.yaml") for path in one.config)

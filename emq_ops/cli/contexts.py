@@ -14,7 +14,7 @@ from emq_ops.cli.options import GlobalOptions, new_app, options_of
 from emq_ops.cli.output import emit_rows, say
 from emq_ops.config.contexts import (
     NONE,
-    Context,
+    NamedPlace,
     context_name,
     read_contexts,
     with_context,
@@ -53,7 +53,7 @@ def add(
         raise BadInputError(f"what is '{name}'?", fix="-c FILE, or --url URL with --state or --local")
     files = tuple(str(Path(path).absolute()) for path in options.config_files()) if options.configs else ()
     contexts = read_contexts(os.environ)
-    new = with_context(contexts, name, Context(config=files, **urls, production=production))
+    new = with_context(contexts, name, NamedPlace(config=files, **urls, production=production))
     path = write_contexts(os.environ, replace(new, current=name) if use_it else new)
     remember("contexts", new.contexts)
     known = "is another now" if name in contexts.contexts else "is kept"

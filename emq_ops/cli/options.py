@@ -14,7 +14,7 @@ from emq_ops.cli.table import look
 from emq_ops.protocol.errors import BadInputError
 
 if TYPE_CHECKING:
-    from emq_ops.config.contexts import Context
+    from emq_ops.config.contexts import NamedPlace
 
 OUTPUTS = ("table", "json", "jsonl", "csv")
 
@@ -60,7 +60,7 @@ class GlobalOptions:
     confirm: str | None = None
     unfolded: bool = False
     """Whether a plan shows each queue by itself."""
-    chosen: tuple[str, Context] | None = None
+    chosen: tuple[str, NamedPlace] | None = None
     """The context that says where everything is, with its name."""
 
     def config_files(self) -> list[Path]:

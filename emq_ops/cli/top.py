@@ -21,7 +21,7 @@ from emq_ops.cli.top_screen import Question, Screen
 from emq_ops.cli.values import duration_ms
 from emq_ops.ledger.acts import REQUEUE
 from emq_ops.ledger.ledger import Ledger
-from emq_ops.overview.watch import Watch, Watched
+from emq_ops.overview.watch import Watch, WatchedQueue
 from emq_ops.passes.acts.act import act
 from emq_ops.passes.acts.declared import PAUSE, RESUME, PausePolicy
 from emq_ops.passes.acts.lives import order_of
@@ -79,7 +79,7 @@ class _Top:
         self._context, self._server, self._ledger, self._queues = context, server, ledger, queues
         self._every_s = every_s
         self._screen = Screen(where=hide(str(context.wiring.server["url"])))
-        self._news: queue.Queue[dict[str, Watched] | EmqError] = queue.Queue()
+        self._news: queue.Queue[dict[str, WatchedQueue] | EmqError] = queue.Queue()
         self._ended, self._again = threading.Event(), threading.Event()
         self._since = 0.0
 

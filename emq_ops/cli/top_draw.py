@@ -7,7 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from emq_ops.cli.top_screen import COLUMNS, Screen
-from emq_ops.overview.watch import Watched
+from emq_ops.overview.watch import WatchedQueue
 from emq_ops.overview.words import ago, span
 
 LEAST_COLUMNS, LEAST_LINES = 60, 10
@@ -74,7 +74,7 @@ def _foot(screen: Screen) -> Text:
     return Text(screen.said or f"?: keys  sorted by {screen.sort}{only}", style="dim")
 
 
-def _cells(one: Watched) -> dict[str, str]:
+def _cells(one: WatchedQueue) -> dict[str, str]:
     look, standing = one.standing.look, one.standing
     if look is None:
         return {**dict.fromkeys(COLUMNS, ""), "queue": one.standing.queue, "wrong": str(standing.fault)}
@@ -96,7 +96,7 @@ def _cells(one: Watched) -> dict[str, str]:
     }
 
 
-def _detail(one: Watched | None, name: str) -> Group:
+def _detail(one: WatchedQueue | None, name: str) -> Group:
     if one is None:
         return Group(Text(f"{name}: gone"))
     cells = _cells(one)

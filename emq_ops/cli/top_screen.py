@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from emq_ops.overview.watch import Watched
+from emq_ops.overview.watch import WatchedQueue
 
 COLUMNS = ("queue", "waiting", "active", "scheduled", "dead", "done/s", "died/min", "oldest", "lag", "next", "wrong")
 """In the order in which a narrow terminal keeps them: the last ones go first, but for `wrong`."""
@@ -24,7 +24,7 @@ class Question:
 class Screen:
     """What stands on the screen. `said`: the last line of an act; `away`: why and since when the numbers are old."""
 
-    found: Mapping[str, Watched] = field(default_factory=dict)
+    found: Mapping[str, WatchedQueue] = field(default_factory=dict)
     sort: str = "wrong"
     text: str = ""
     typing: bool = False
@@ -112,7 +112,7 @@ class Screen:
             self.text, self.at = "", 0
 
 
-def _weight(one: Watched, column: str) -> float:
+def _weight(one: WatchedQueue, column: str) -> float:
     """Lowest first: most of what the column counts."""
     look = one.standing.look
     if column == "queue":

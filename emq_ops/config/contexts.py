@@ -36,7 +36,7 @@ def context_name(text: str) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Context:
+class NamedPlace:
     """Where commands go under a name. URLs hold references, never secrets; paths are absolute."""
 
     config: tuple[str, ...] = option(Listed(TEXT, single=True), (), "config files, later ones over earlier ones")
@@ -52,9 +52,11 @@ class Contexts:
     """The file's content."""
 
     current: str | None = option(TEXT, None, "the one in use")
-    contexts: dict[str, Context] = option(Named(named("the name of a context", context_name), Nested(Context)), {})
+    contexts: dict[str, NamedPlace] = option(
+        Named(named("the name of a context", context_name), Nested(NamedPlace)), {}
+    )
 
-    def get(self, name: str, where: str) -> Context:
+    def get(self, name: str, where: str) -> NamedPlace:
         """The context of that name. Raises BadInputError for one that is not there; `where` says who named it."""
         found = self.contexts.get(name)
         if found is None:
@@ -62,7 +64,7 @@ class Contexts:
             raise BadInputError(f"no context '{name}'", where=where, fix=fix)
         return found
 
-    def named_by(self, files: list[Path], url: str | None) -> tuple[str, Context] | None:
+    def named_by(self, files: list[Path], url: str | None) -> tuple[str, NamedPlace] | None:
         """The context, with its name, that means these config files, or this server; None where none does. One that is
         production comes first."""
         real = [os.path.realpath(path) for path in files]
@@ -101,7 +103,7 @@ def write_contexts(env: Mapping[str, str], contexts: Contexts) -> Path:
     if contexts.current is not None:
         lines.append(f"current: {json.dumps(contexts.current)}\n")
     lines.append("contexts:\n" if contexts.contexts else "contexts: {}\n")
-    usual = written(Context())
+    usual = written(NamedPlace())
     for name, one in sorted(contexts.contexts.items()):
         told = {key: value for key, value in written(one).items() if value != usual[key]}
         lines.append(f"  {json.dumps(name)}: {json.dumps(told, ensure_ascii=False)}\n")
@@ -113,7 +115,7 @@ def write_contexts(env: Mapping[str, str], contexts: Contexts) -> Path:
     return path
 
 
-def with_context(contexts: Contexts, name: str, one: Context) -> Contexts:
+def with_context(contexts: Contexts, name: str, one: NamedPlace) -> Contexts:
     """`contexts` with one more, or another under a name."""
     return replace(contexts, contexts={**contexts.contexts, name: one})
 

@@ -16,7 +16,8 @@ from emq_ops.policy.scalars import format_duration
 from emq_ops.policy.words import nearest
 from emq_ops.protocol import globs, ids
 from emq_ops.protocol.errors import BadInputError, one_line
-from emq_ops.protocol.keyspace import EVERY_KEY, keys_of, queue_of_key, stream_of_key
+from emq_ops.protocol.key_names import queue_of_key, stream_of_key
+from emq_ops.protocol.keyspace import EVERY_KEY, keys_of
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import Server
 from emq_ops.protocol.transitions import repeat

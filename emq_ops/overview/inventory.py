@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from emq_ops.overview.look import QueueLook, look_at_queues
 from emq_ops.protocol.errors import EmqError
-from emq_ops.protocol.keyspace import EVERY_KEY, keys_of, queue_of_key, stream_of_key
+from emq_ops.protocol.key_names import queue_of_key, stream_of_key
+from emq_ops.protocol.keyspace import EVERY_KEY, keys_of
 from emq_ops.protocol.server import Server
 
 MOST_KEYS = 200_000

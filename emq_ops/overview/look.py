@@ -13,7 +13,8 @@ from typing import Any
 from emq_ops.passes.lease.owner import LeaseInfo, lease_info_of
 from emq_ops.protocol.errors import EmqError
 from emq_ops.protocol.ids import is_valid, parse
-from emq_ops.protocol.keyspace import EVERY_KEY_BUT_JOBS, keys_of, queue_of_key
+from emq_ops.protocol.key_names import queue_of_key
+from emq_ops.protocol.keyspace import EVERY_KEY_BUT_JOBS, keys_of
 from emq_ops.protocol.scores import score_ms
 from emq_ops.protocol.scripts import load
 from emq_ops.protocol.server import Arg, Server

@@ -30,7 +30,7 @@ class Rates:
 
 
 @dataclass(frozen=True, slots=True)
-class Watched:
+class WatchedQueue:
     """A queue as it was last looked at. `next_ms`: when its next pass is due (unix ms), None where nobody says so."""
 
     standing: QueueStanding
@@ -61,10 +61,10 @@ class Watch:
         self._turn = 0
         self._each_s = 0.0
         self._owed_s = 0.0
-        self._found: dict[str, Watched] = {}
+        self._found: dict[str, WatchedQueue] = {}
 
     @property
-    def known(self) -> dict[str, Watched]:
+    def known(self) -> dict[str, WatchedQueue]:
         """What is known of each queue that there is."""
         return {name: self._found[name] for name in self._names if name in self._found}
 
@@ -111,10 +111,10 @@ class Watch:
     def _take(self, standing: QueueStanding) -> None:
         before = self._found.get(standing.queue)
         rates = _rates(before, standing) if before is not None else Rates()
-        self._found[standing.queue] = Watched(standing, rates, self._due.get(standing.queue))
+        self._found[standing.queue] = WatchedQueue(standing, rates, self._due.get(standing.queue))
 
 
-def _rates(before: Watched, now: QueueStanding) -> Rates:
+def _rates(before: WatchedQueue, now: QueueStanding) -> Rates:
     old, new = before.standing.look, now.look
     if old is None or new is None:
         return Rates()

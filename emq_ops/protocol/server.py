@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from emq_ops.protocol import keyspace
+from emq_ops.protocol import key_names, keyspace
 from emq_ops.protocol.connection.calls import Call
 from emq_ops.protocol.connection.cluster import Cluster
 from emq_ops.protocol.connection.dispatch import CommandDispatcher
@@ -155,7 +155,7 @@ class Server:
         """The queues that have keys, sorted."""
         # Names are checked once each, not once a key: there may be millions of keys.
         heads = {key[: key.find(b"}:") + 2] for key in self.scan(keyspace.EVERY_KEY)}
-        found = {keyspace.queue_of_key(head + b"*") for head in heads}
+        found = {key_names.queue_of_key(head + b"*") for head in heads}
         return sorted(name for name in found if name is not None)
 
     @contextlib.contextmanager

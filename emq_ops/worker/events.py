@@ -84,7 +84,7 @@ class Trouble(WorkerEvent):
 
 
 @dataclass(frozen=True, slots=True)
-class Mended(WorkerEvent):
+class TroubleEnded(WorkerEvent):
     """`task` was done again, after Trouble."""
 
     task: str
@@ -136,7 +136,7 @@ def describe(event: WorkerEvent) -> str:
             return f"{member} set aside: {reason}"
         case Trouble(task=task, error=error, wait_ms=wait):
             return f"{task}: {error}; again in {wait} ms"
-        case Mended(task=task):
+        case TroubleEnded(task=task):
             return f"{task}: done again"
         case Silent(jobs=jobs, silent_ms=ms, left=left):
             text = f"{' '.join(jobs)}: no sign of life for {ms // 1000} s"

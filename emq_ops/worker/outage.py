@@ -11,11 +11,11 @@ from emq_ops.protocol.errors import OutcomeUnknownError, UnreachableError
 from emq_ops.worker.events import (
     ConsumerReport,
     JobLeaseLost,
-    Mended,
     SetAside,
     Settled,
     Silent,
     Trouble,
+    TroubleEnded,
     WorkerEvent,
     describe,
 )
@@ -39,12 +39,12 @@ class Outage:
             if fresh:
                 self._tell(f"connection lost: {event.error}; tried again until it is back")
             return True
-        if isinstance(event, Mended | Settled):
+        if isinstance(event, TroubleEnded | Settled):
             with self._lock:
                 since, self._since = self._since, None
             if since is not None:
                 self._tell(f"back after {time.monotonic() - since:.0f} s")
-        return isinstance(event, Mended)
+        return isinstance(event, TroubleEnded)
 
 
 _OUTAGE = Outage(_log.warning)

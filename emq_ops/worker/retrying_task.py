@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from emq_ops.protocol.errors import EmqError, OutcomeUnknownError, UnreachableError
 from emq_ops.worker.backoff import Backoff
-from emq_ops.worker.events import Listener, Mended, Trouble
+from emq_ops.worker.events import Listener, Trouble, TroubleEnded
 
 T = TypeVar("T")
 
@@ -47,5 +47,5 @@ class RetryingTask:
             return None
         failures, self._failures = self._failures, 0
         if failures:
-            self._emit(Mended(self._queue, self.name))
+            self._emit(TroubleEnded(self._queue, self.name))
         return answer

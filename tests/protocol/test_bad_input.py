@@ -8,7 +8,8 @@ import pytest
 
 from emq_ops.protocol import ids
 from emq_ops.protocol.errors import BadInputError, DamagedError, EmqError, KindError
-from emq_ops.protocol.keyspace import keys_of, queue_of_key
+from emq_ops.protocol.key_names import queue_of_key
+from emq_ops.protocol.keyspace import keys_of
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import Server
 from emq_ops.protocol.transitions import claims, control, enqueue, jobs, leases, reads, recover, repeat, settle

@@ -13,7 +13,7 @@ from itertools import repeat
 from emq_ops.audit.doctor.finding import Finding
 from emq_ops.audit.doctor.kinds import KINDS
 from emq_ops.audit.doctor.queue_examination import MAX_FLIGHTS, QueueExamination
-from emq_ops.protocol import keyspace
+from emq_ops.protocol import key_names, keyspace
 from emq_ops.protocol.errors import SlotMovingError
 from emq_ops.protocol.keyspace import EVERY_KEY, keys_of
 from emq_ops.protocol.server import Server
@@ -67,7 +67,7 @@ def examine(
         guarded(name, QueueExamination.check_types)
     for key in _keys(server, out.queues):
         out.looked += 1
-        queue = keyspace.queue_of_key(key)
+        queue = key_names.queue_of_key(key)
         if queue in examined:
             guarded(queue, lambda one, key=key: one.take(key))  # type: ignore[misc]  # bound as it is now
     for name in list(examined):

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from emq_ops.audit.doctor.finding import KEY, LANE, Finding
 from emq_ops.audit.doctor.kinds import KINDS
-from emq_ops.protocol import keyspace
+from emq_ops.protocol import key_names
 from emq_ops.protocol.ids import is_valid
 from emq_ops.protocol.keyspace import Keys
 from emq_ops.protocol.scripts import load
@@ -65,7 +65,7 @@ class QueueExamination:
     def take(self, key: bytes) -> None:
         """Sorts one key of the queue into a page, and judges the page when it is full."""
         name = self.keys.name_of(key)
-        job, lane = keyspace.row_of_name(name), keyspace.lane_of_name(name)
+        job, lane = key_names.row_of_name(name), key_names.lane_of_name(name)
         if job is not None:
             self._fill(self._rows, job, lambda page: self._judge_jobs("", page))
         elif lane is not None:
@@ -111,7 +111,7 @@ class QueueExamination:
             self._judge_keys(page)
         seen = [finding for finding in self.suspects if finding.key in wanted]
         # A row alone does not tell that its job stands in the lane of another.
-        in_lanes = {f.subject for f in seen if keyspace.lane_of_name(f.place.encode()) is not None}
+        in_lanes = {f.subject for f in seen if key_names.lane_of_name(f.place.encode()) is not None}
         return [f for f in seen if f.kind != "lost_row" or f.subject not in in_lanes]
 
     def _fill(self, page: list[bytes], item: bytes, judge: Callable[[list[bytes]], None]) -> None:

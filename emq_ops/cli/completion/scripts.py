@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from emq_ops.cli.completion.remembered import KINDS
-from emq_ops.cli.completion.tree import FILES, Entry
+from emq_ops.cli.completion.tree import FILES, CommandEntry
 
 SHELLS = ("bash", "zsh", "fish")
 _KNOWN = (*KINDS, "playbooks", FILES)
 
 
-def script(shell: str, entries: Sequence[Entry], anywhere: dict[str, str], playbooks: Iterable[str], about: str) -> str:
+def script(
+    shell: str, entries: Sequence[CommandEntry], anywhere: dict[str, str], playbooks: Iterable[str], about: str
+) -> str:
     """The script of one of SHELLS. `about`: a line for its head."""
     books = " ".join(sorted(playbooks))
     if shell == "fish":
@@ -21,12 +23,12 @@ def script(shell: str, entries: Sequence[Entry], anywhere: dict[str, str], playb
     return f"{head}# {about}\n{_tables(entries, anywhere)}\n{_FIND.replace('@PLAYBOOKS@', books)}\n{wrapper}"
 
 
-def _steps(entries: Sequence[Entry]) -> list[str]:
+def _steps(entries: Sequence[CommandEntry]) -> list[str]:
     """``noun/verb`` of every word that leads on."""
     return [f"{' '.join(entry.path[:-1])}/{entry.path[-1]}" for entry in entries if entry.path]
 
 
-def _by_kind(entries: Sequence[Entry]) -> dict[str, list[str]]:
+def _by_kind(entries: Sequence[CommandEntry]) -> dict[str, list[str]]:
     """Kind -> ``path option`` of the values that have it."""
     found: dict[str, list[str]] = {}
     for entry in entries:
@@ -40,7 +42,7 @@ def _said(kind: str) -> tuple[str, str]:
     return (kind, "") if kind in ("", *_KNOWN) else ("words", kind)
 
 
-def _tables(entries: Sequence[Entry], anywhere: dict[str, str]) -> str:
+def _tables(entries: Sequence[CommandEntry], anywhere: dict[str, str]) -> str:
     lines = ["_emq_ops_enter() {", '  case "$_emq_path/$1" in']
     lines += [f'    {"|".join(map(_quoted, _steps(entries)))}) _emq_path="${{_emq_path:+$_emq_path }}$1" ;;']
     lines += ["  esac", "}", "_emq_ops_valued() {", "  _emq_kind='' _emq_words=''", '  case "$1" in']
@@ -60,7 +62,7 @@ def _tables(entries: Sequence[Entry], anywhere: dict[str, str]) -> str:
     return "\n".join([*lines, "  esac", "}"])
 
 
-def _fish_tables(entries: Sequence[Entry], anywhere: dict[str, str]) -> str:
+def _fish_tables(entries: Sequence[CommandEntry], anywhere: dict[str, str]) -> str:
     lines = ["function __emq_ops_enter", '  switch "$__emq_path/$argv[1]"']
     lines.append(f"    case {' '.join(map(_quoted, _steps(entries)))}")
     lines.append('      set -g __emq_path (string trim "$__emq_path $argv[1]")')

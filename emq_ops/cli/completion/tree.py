@@ -21,7 +21,7 @@ _CONTEXT_VERBS = ("use", "rm")
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class CommandEntry:
     """A command or a noun with verbs. `path`: its words; `valued`: option -> the kind of its value, or its choices with
     blanks between; `argument`: the kind of its arguments."""
 
@@ -32,14 +32,14 @@ class Entry:
     argument: str = NOTHING
 
 
-def entries() -> tuple[list[Entry], dict[str, str]]:
+def entries() -> tuple[list[CommandEntry], dict[str, str]]:
     """All commands, the root first, and the options that stand anywhere and take a value."""
     root = root_group()
     anywhere = {name: _kind(option) for option in global_options() for name in option.opts}
     return list(_walk(root, (), set(anywhere))), anywhere
 
 
-def _walk(command: Any, path: tuple[str, ...], anywhere: set[str]) -> Iterator[Entry]:
+def _walk(command: Any, path: tuple[str, ...], anywhere: set[str]) -> Iterator[CommandEntry]:
     names = command.list_commands(None) if hasattr(command, "list_commands") else ()
     children = {name: command.get_command(None, name) for name in names}
     shown = tuple(name for name, child in children.items() if child is not None and not child.hidden)
@@ -52,7 +52,7 @@ def _walk(command: Any, path: tuple[str, ...], anywhere: set[str]) -> Iterator[E
         argument = "contexts"
     named = {name for option in options for name in option.opts} | anywhere | {"--help"}
     long = sorted(name for name in named if name.startswith("--"))
-    yield Entry(path, shown, tuple(long), valued, argument)
+    yield CommandEntry(path, shown, tuple(long), valued, argument)
     for name in shown:
         yield from _walk(children[name], (*path, name), anywhere)
 

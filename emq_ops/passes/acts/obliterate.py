@@ -28,7 +28,7 @@ class ObliterateReport(PassReport):
         return {name: count for name, count in found.items() if count}
 
 
-class Obliterate(Work):
+class ObliterateWork(Work):
     """A whole queue goes."""
 
     def report(self, order: Order) -> ObliterateReport:

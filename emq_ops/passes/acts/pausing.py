@@ -71,14 +71,14 @@ class _Pausing(Work):
             report.waiting += sum(one.waiting for one in reads.lanes(q))
 
 
-class Pause(_Pausing):
+class PauseWork(_Pausing):
     """Nothing is claimed any more."""
 
     kind = "pause"
     goal = True
 
 
-class Resume(_Pausing):
+class ResumeWork(_Pausing):
     """Undoes a pause."""
 
     kind = "resume"
@@ -98,7 +98,7 @@ class LimitReport(PassReport):
         return {"changed": 1} if self.limit != self.was else {}
 
 
-class LimitLane(Work):
+class LimitLaneWork(Work):
     """A lane's ceiling of jobs in flight."""
 
     def report(self, order: Order) -> LimitReport:

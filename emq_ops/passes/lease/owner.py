@@ -9,7 +9,8 @@ from emq_ops.ledger.ledger import Ledger
 from emq_ops.ledger.ownership import Lineage, Stamp, note_older
 from emq_ops.passes.lease.holder import Holder
 from emq_ops.protocol.errors import EmqError
-from emq_ops.protocol.keyspace import EVERY_LEASE, keys_of, queue_of_lease
+from emq_ops.protocol.key_names import queue_of_lease
+from emq_ops.protocol.keyspace import EVERY_LEASE, keys_of
 from emq_ops.protocol.scripts import load
 from emq_ops.protocol.server import Arg, Server
 

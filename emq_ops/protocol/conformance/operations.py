@@ -46,7 +46,7 @@ def _fields(recorded: list[list[Any]]) -> list[tuple[bytes, bytes]]:
     return [(raw(name), raw(value)) for name, value in recorded]
 
 
-def _records(found: list[streams.Record]) -> list[Any]:
+def _records(found: list[streams.StreamRecord]) -> list[Any]:
     return [[record.event.encode("ascii"), dict(record.fields)] for record in found]
 
 

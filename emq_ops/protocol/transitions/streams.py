@@ -15,7 +15,7 @@ Fields = Sequence[tuple[bytes | str, bytes | str]]
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class StreamRecord:
     """An entry. `event`: its ``EVT`` id; `fields`: its names and values but that id's."""
 
     event: str
@@ -56,31 +56,31 @@ def append_id(q: Queue, stream: str, event: str, fields: Fields) -> str:
     return event
 
 
-def read(q: Queue, stream: str, first: str = "-", last: str = "+", *, count: int | None = None) -> list[Record]:
+def read(q: Queue, stream: str, first: str = "-", last: str = "+", *, count: int | None = None) -> list[StreamRecord]:
     """The entries from one stream id to another, both included."""
     limit = ("COUNT", positive(count, "count")) if count is not None else ()
     found = q.server.read("XRANGE", q.keys.stream(stream), first, last, *limit)
     return [record(entry_id, flat) for entry_id, flat in found]
 
 
-def record(entry_id: bytes, flat: Sequence[bytes]) -> Record:
+def record(entry_id: bytes, flat: Sequence[bytes]) -> StreamRecord:
     """An entry as the server tells it."""
     pairs = list(zip(flat[::2], flat[1::2], strict=True))
     stream_id = entry_id.decode("ascii")
     if pairs and pairs[0][0] == b"id" and ids.is_valid(pairs[0][1]):
-        return Record(pairs[0][1].decode("ascii"), stream_id, tuple(pairs[1:]))
+        return StreamRecord(pairs[0][1].decode("ascii"), stream_id, tuple(pairs[1:]))
     derived = ids.from_stream_id(stream_id)
-    return Record(derived.text if derived else "", stream_id, tuple(pairs))
+    return StreamRecord(derived.text if derived else "", stream_id, tuple(pairs))
 
 
-def window(q: Queue, stream: str, from_ms: int, to_ms: int, *, count: int | None = None) -> list[Record]:
+def window(q: Queue, stream: str, from_ms: int, to_ms: int, *, count: int | None = None) -> list[StreamRecord]:
     """The entries of [from_ms, to_ms] (unix ms). Raises BadInputError where it ends before it begins."""
     if instant(to_ms, "to_ms") < instant(from_ms, "from_ms"):
         raise BadInputError(f"the window ends at {to_ms}, before it begins at {from_ms}", fix="the earlier one first")
     return read(q, stream, ids.floor_stream_id(from_ms), ids.ceil_stream_id(to_ms), count=count)
 
 
-def since(q: Queue, stream: str, from_ms: int, *, count: int | None = None) -> list[Record]:
+def since(q: Queue, stream: str, from_ms: int, *, count: int | None = None) -> list[StreamRecord]:
     """The entries from an instant on (unix ms)."""
     return read(q, stream, ids.floor_stream_id(instant(from_ms, "from_ms")), count=count)
 
