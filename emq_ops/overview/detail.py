@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from emq_ops.ledger import deaths, runs
+from emq_ops.ledger import death_summaries, runs
 from emq_ops.ledger.ledger import Ledger
 from emq_ops.ledger.runs import Run
 from emq_ops.overview.health import Problem
@@ -103,7 +103,7 @@ def detail_of(server: Server, standing: QueueStanding, ledger: Ledger | None) ->
         last = runs.latest(ledger, queue=standing.queue, limit=LAST_RUNS, idle=False)
         now = standing.look.now_ms if standing.look is not None else server.now_ms(standing.queue)
         with ledger.read() as connection:
-            causes = deaths.causes_since(connection, standing.queue, now - DAY_MS)
+            causes = death_summaries.causes_since(connection, standing.queue, now - DAY_MS)
     else:
         notes.append("no state database: what passes did, and who died of what, is not known")
     return QueueDetail(standing, tuple(found), tuple(repeats), tuple(last), causes, tuple(notes))

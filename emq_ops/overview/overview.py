@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from emq_ops.ledger import deaths, holds
+from emq_ops.ledger import death_summaries, holds
 from emq_ops.ledger.holds import Hold
 from emq_ops.ledger.ledger import Ledger
 from emq_ops.overview.health import Problem, problems
@@ -91,7 +91,7 @@ def standings(
     if ledger is not None:
         held = {one.queue: one for one in holds.all_holds(ledger)}
         with ledger.read() as connection:
-            newest = deaths.newest(connection, names)
+            newest = death_summaries.newest(connection, names)
     for queue, found in zip(names, look_at_queues(server, names, streams), strict=True):
         if not isinstance(found, QueueLook):
             fault = found[1]

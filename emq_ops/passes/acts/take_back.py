@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from emq_ops.database.statements import pages
-from emq_ops.ledger import acts, deaths, runs
+from emq_ops.ledger import acts, death_summaries, deaths, runs
 from emq_ops.ledger.acts import Item
 from emq_ops.ledger.ledger import Ledger
 from emq_ops.ledger.runs import Run
@@ -58,7 +58,7 @@ def _send(context: Context, requeue: Run, items: Sequence[Item]) -> None:
 def _errors(ledger: Ledger, queue: str, jobs: Sequence[str], run: str) -> Mapping[str, bytes]:
     """What these jobs died of before the run revived them, as far as the ledger keeps it."""
     with ledger.read() as connection:
-        return deaths.errors_of(connection, queue, jobs, run)
+        return death_summaries.errors_of(connection, queue, jobs, run)
 
 
 def _settle(context: Context, requeue: Run, report: ActReport, *, left: bool = False) -> None:
