@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import signal
 import sys
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from typing import Annotated, Any
@@ -75,14 +77,32 @@ def ls(
     pause = duration_ms(every, "--every") / 1000
     if pause <= 0:
         raise BadInputError("no time at all", where="--every", fix="give a duration such as 2s")
-    until_interrupted = contextlib.suppress(KeyboardInterrupt) if watch else contextlib.nullcontext()
-    with context.server("queue") as server, context.ledger_if_there() as ledger, until_interrupted:
-        while True:
-            _look(context, server, ledger, queues or (), by, unhealthy=unhealthy, clear=watch)
-            if not watch:
-                return
-            sys.stdout.flush()
-            time.sleep(pause)
+    with context.server("queue") as server, context.ledger_if_there() as ledger:
+        if not watch:
+            _look(context, server, ledger, queues or (), by, unhealthy=unhealthy, clear=False)
+            return
+        with _until_interrupted() as interrupted:
+            while not interrupted.is_set():
+                _look(context, server, ledger, queues or (), by, unhealthy=unhealthy, clear=True)
+                sys.stdout.flush()
+                time.sleep(pause)
+
+
+@contextlib.contextmanager
+def _until_interrupted() -> Iterator[threading.Event]:
+    """Ends quietly at Ctrl-C, also where it came into code that lets nothing out."""
+    struck = threading.Event()
+
+    def strike(*_: object) -> None:
+        struck.set()
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGINT, strike)
+    try:
+        with contextlib.suppress(KeyboardInterrupt):
+            yield struck
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _look(

@@ -103,7 +103,8 @@ def test_an_archive_of_another_state_is_restored_to_be_read(run: Run, server: Se
     assert (code, "emq-ops state take-over" in err) == (1, True)
     server.write("DEL", "emq-ops:{q}:lease")
     assert run("state", "take-over", "--yes", local="sqlite:///other.db")[0] == 0
-    assert run("archive", "restore", "q", local="sqlite:///other.db")[2] == ""
+    [word] = run("archive", "restore", "q", local="sqlite:///other.db")[2].splitlines()
+    assert word.startswith("emq-ops: whether a log ended behind its last commit, no chain can tell")
     assert run("archive", "fold", "q", "--keep", "4", local="sqlite:///other.db")[0] == 0
 
 

@@ -64,8 +64,8 @@ def test_a_dry_run_changes_nothing(run: Run, server: Server, tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("argv", "says"),
     [
-        (("--keep", "many"), "integer"),
-        (("--keep", "-1"), "greater than or equal to 0"),
+        (("--keep", "many"), "is not a whole number"),
+        (("--keep", "-1"), "is not at least 0"),
         (("--max-age", "30"), "30s"),
         (("--groups", "some"), "respect, ignore"),
         (("--trim-after", "never"), "remote, local"),

@@ -112,9 +112,9 @@ def test_trim_with_an_archive(server: Server, mail: Queue, where: tuple[str, ...
     [
         (("trim", "mail"), 4, "needs keep or max_age"),
         (("trim", "mail", "--yes", "--keep", "1", "--archive"), 4, "no archive is configured"),
-        (("trim", "mail", "--yes", "--keep", "-1"), 4, "greater than or equal to 0"),
+        (("trim", "mail", "--yes", "--keep", "-1"), 4, "is not at least 0"),
         (("trim", "mail", "--yes", "--max-age", "5"), 4, "--max-age"),
-        (("sweep", "mail", "--max-stalled", "0"), 4, "greater than or equal to 1"),
+        (("sweep", "mail", "--max-stalled", "0"), 4, "is not at least 1"),
         (("sweep", "mail", "--restart", "never"), 4, "restart"),
         (("sweep", "ma{il"), 4, "brace"),
         (("hold", "mail"), 4, "for how long"),

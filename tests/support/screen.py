@@ -27,7 +27,8 @@ class Terminal:
         self._stream = pyte.ByteStream(self._screen)
         self._size(theirs)
         environment = {**os.environ, "TERM": "xterm-256color"}
-        environment.pop("COLUMNS", None)  # the terminal says it
+        for name in ("COLUMNS", "LINES"):  # the terminal says it
+            environment.pop(name, None)
         command = [sys.executable, "-m", "emq_ops.cli.main", *argv]
         self.process = subprocess.Popen(
             command, stdin=theirs, stdout=theirs, stderr=theirs, cwd=folder, env=environment, start_new_session=True
@@ -70,7 +71,9 @@ class Terminal:
         holds = seen if callable(seen) else lambda text: seen in text
         end = time.monotonic() + timeout_s
         while not holds(text := self.text):
-            assert time.monotonic() < end, f"never on the screen: {seen}\n{text}"
+            assert time.monotonic() < end, (
+                f"never on the screen: {seen} (exit {self.process.poll()}, reader {self._reader.is_alive()}) {text!r}"
+            )
             time.sleep(0.05)
         return text
 
