@@ -103,6 +103,7 @@ def named_as_down(port: int, node: Valkey) -> bool:
     return told["away"] == 1 and [f"127.0.0.1:{node.port}" in reason for reason in told["faults"]] == [True]
 
 
+@pytest.mark.long
 def test_a_daemon_that_starts_while_a_shard_is_down_is_not_well(
     cluster: Cluster, here: Site, port: int, server: Server
 ) -> None:
@@ -119,7 +120,8 @@ def test_a_daemon_that_starts_while_a_shard_is_down_is_not_well(
     daemon.stop()
 
 
-@pytest.mark.parametrize("which", ["fence", "other"])
+@pytest.mark.long
+@pytest.mark.parametrize("which", ["fence", pytest.param("other", marks=pytest.mark.soak)])
 def test_a_frozen_primary_holds_up_no_other_shard(
     cluster: Cluster, server: Server, daemon: Daemon, port: int, which: str
 ) -> None:
@@ -146,6 +148,7 @@ def test_a_frozen_primary_holds_up_no_other_shard(
     daemon.stop()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("end", ["finish", "turn_back"])
 def test_a_slot_that_stands_half_moved_is_taken_up_within_an_interval(
     cluster: Cluster, server: Server, daemon: Daemon, end: str

@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from collections import Counter
 
+import pytest
+
 from emq_ops.daemon.leads import Leads
 from emq_ops.ledger.ledger import Ledger
 from emq_ops.passes.events import Event, LeaseTaken
@@ -14,6 +16,7 @@ LEASE_MS = 3_000
 QUEUES = [f"q{n}" for n in range(1_600)]
 
 
+@pytest.mark.long
 def test_leases_are_kept_while_others_are_asked_for(server: Server, ledger: Ledger) -> None:
     said: list[str] = []
 

@@ -46,6 +46,7 @@ def ledger(tmp_path: Path) -> Iterator[Ledger]:
         yield opened
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("queues", "every"), [(300, "2s"), pytest.param(3_000, "30s", marks=pytest.mark.soak(minutes=3))]
 )

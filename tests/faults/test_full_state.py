@@ -7,6 +7,7 @@ from contextlib import closing
 from pathlib import Path
 
 import psutil
+import pytest
 
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import Server
@@ -27,6 +28,7 @@ queues:
 """
 
 
+@pytest.mark.long
 def test_a_daemon_that_has_no_room_for_its_state_says_so_until_it_has(
     tmp_path: Path, valkey: Valkey, server: Server
 ) -> None:

@@ -213,6 +213,7 @@ def test_the_scenario_does_something_at_every_step(course: list[Moment]) -> None
     assert idle == {"reap a lane", "replace it"}  # nothing lapsed in that lane; it was there to be replaced
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("kind", "happened"), [("cut_after", True), ("half_reply", True), ("drop_reply", True), ("cut_before", False)]
 )

@@ -46,6 +46,7 @@ def settled(q: Queue) -> None:
     wait_for(done)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("whom", ["postmaster", pytest.param("sessions", marks=pytest.mark.soak)])
 def test_killed_under_a_daemon_at_work(tmp_path: Path, valkey: Valkey, server: Server, whom: str) -> None:
     """Nothing is counted twice or never, in the ledger and in the archive, and no run is left as running."""
@@ -121,6 +122,7 @@ def test_a_daemon_leaves_sessions_that_turned_read_only(tmp_path: Path, valkey: 
             wait_for(lambda: reads.counts(q).dead == 4)
 
 
+@pytest.mark.long
 def test_c25_a_database_that_takes_no_writes_for_a_while(tmp_path: Path, valkey: Valkey, server: Server) -> None:
     q, port = Queue(server, "orders"), free_ports(1)[0]
     with Postgres() as own:

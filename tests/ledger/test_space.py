@@ -6,6 +6,7 @@ import sqlite3
 import threading
 from pathlib import Path
 
+import pytest
 from sqlalchemy import text
 
 from emq_ops.database.space import SPARE_BYTES, WORTH_BYTES, give_back
@@ -30,6 +31,7 @@ def empty(ledger: Ledger) -> None:
         connection.execute(text("DELETE FROM bulk"))
 
 
+@pytest.mark.long
 def test_a_pruned_database_gives_its_space_back_beside_writers(tmp_path: Path) -> None:
     path = tmp_path / "s.db"
     with open_ledger(f"sqlite:///{path}") as ledger:

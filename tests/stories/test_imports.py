@@ -35,6 +35,7 @@ def test_every_command_has_a_line() -> None:
     assert sorted(leaves("", root_group())) == sorted(LINES)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("libraries", sorted({tuple(sorted(line.imports)) for line in LINES.values()}), ids=len)
 def test_no_command_imports_more_than_its_line_says(libraries: tuple[str, ...], stage: Stage) -> None:
     wanted = [words for words, line in LINES.items() if tuple(sorted(line.imports)) == libraries]

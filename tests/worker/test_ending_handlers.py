@@ -157,6 +157,7 @@ def test_a_handler_that_stops_the_loop(q: Queue) -> None:
     assert Consumer(q, handle, SETTINGS).run(until_idle=True).completed == 3
 
 
+@pytest.mark.long
 def test_no_lease_is_renewed_for_a_job_that_nobody_works(q: Queue) -> None:
     """The loop of the consumer is held up, so that only the keeper can tell."""
     [job] = put_all(q, b"x")

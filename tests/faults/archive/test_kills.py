@@ -77,6 +77,7 @@ def make(valkey: Valkey, server: Server, tmp_path: Path, request: pytest.Fixture
         proxy.close()
 
 
+@pytest.mark.long
 def test_every_moment(make: Make, zygote: Zygote) -> None:
     bench = make("sqlite", "directory")
     every = bench.moments(zygote)
@@ -87,6 +88,7 @@ def test_every_moment(make: Make, zygote: Zygote) -> None:
 SEED = 20
 
 
+@pytest.mark.long
 def test_some_moments_of_each_kind_on_the_other_backends(make: Make, zygote: Zygote) -> None:
     bench, chance = make("postgresql", "s3"), random.Random(SEED)
     every = bench.moments(zygote)

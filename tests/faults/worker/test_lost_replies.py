@@ -34,6 +34,7 @@ def all_ended(q: Queue) -> bool:
     return counts.completed + counts.failed == len(FINAL)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("kind", "scripts"),
     [

@@ -96,6 +96,7 @@ def flipped(path: Path) -> None:
     path.write_bytes(body)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("harm", [flipped, Path.unlink], ids=["a flipped bit", "a deleted segment"])
 def test_lost_bytes_are_noticed_and_told(
     tmp_path: Path, valkey: Valkey, server: Server, harm: Callable[[Path], None]

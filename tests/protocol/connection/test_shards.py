@@ -76,6 +76,7 @@ SLOW = ConnectionOptions(patience=10.0, connect_timeout=10.0)
 """One connect may take all the patience there is; a failover takes some two seconds, more on a busy machine."""
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("known", [True, False], ids=["connected before", "connects now"])
 def test_a_replica_that_takes_over_within_patience_is_found(known: bool) -> None:
     with Cluster(replicas=1) as cluster:
