@@ -33,7 +33,9 @@ from emq_ops.passes.frame.frame import run_pass
 from emq_ops.passes.lease.kept import NoLease
 from emq_ops.policy.secrets import hide
 from emq_ops.protocol.errors import BadInputError, EmqError
+from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import Server
+from emq_ops.protocol.transitions.reads import is_paused
 
 app = new_app()
 DRAWN_S = 0.2
@@ -79,7 +81,7 @@ class _Top:
         self._context, self._server, self._ledger, self._queues = context, server, ledger, queues
         self._every_s = every_s
         self._screen = Screen(where=hide(str(context.wiring.server["url"])))
-        self._news: queue.Queue[dict[str, WatchedQueue] | EmqError] = queue.Queue()
+        self._news: queue.Queue[dict[str, WatchedQueue] | Exception] = queue.Queue()
         self._ended, self._again = threading.Event(), threading.Event()
         self._since = 0.0
 
@@ -122,12 +124,17 @@ class _Top:
                 self._news.put(watch.known)
             except EmqError as fault:
                 self._news.put(fault)
+            except Exception as fault:  # noqa: BLE001  # of ours: told by the one that has the screen, which ends by it
+                self._news.put(fault)
+                return
             self._again.wait(max(self._every_s, watch.wait_s))
             self._again.clear()
 
     def _take_news(self) -> None:
         while not self._news.empty():
             news = self._news.get()
+            if isinstance(news, Exception) and not isinstance(news, EmqError):
+                raise news
             if isinstance(news, dict):
                 back = f"back after {time.monotonic() - self._since:.0f} s" if self._since else ""
                 self._screen.found, self._screen.away, self._since = news, "", 0.0
@@ -166,8 +173,7 @@ class _Top:
             return str(refusal)
 
     def _pausing(self, name: str) -> Question:
-        look = self._screen.found[name].standing.look
-        paused = look is not None and look.paused
+        paused = is_paused(Queue(self._server, name))  # as it is now, not as it was at the last look
         what = RESUME if paused else PAUSE
 
         def do() -> str:
