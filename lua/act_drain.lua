@@ -35,10 +35,7 @@ local function code_of(id, attempts, stalls)
   else
     return 'moved'
   end
-  if redis.call('EXISTS', row .. ':lock') == 1 or redis.call('HEXISTS', row, 'lock') == 1 then return 'held' end
-  if redis.call('HEXISTS', row, 'parent') == 1 then return 'child' end
-  if (tonumber(redis.call('GET', row .. ':dependencies') or '0') or 1) > 0 then return 'parent' end
-  return 'done'
+  return bound_code(row) or 'done'
 end
 
 local codes = judge_jobs(3, code_of)

@@ -13,7 +13,7 @@ expect_rights(row, 'HSET')
 local function code_of()
   if not expect(row, 'hash') then return 'gone' end
   if redis.call('ZSCORE', KEYS[3], id) then return 'active' end
-  if redis.call('EXISTS', row .. ':lock') == 1 or redis.call('HEXISTS', row, 'lock') == 1 then return 'held' end
+  if is_held(row) then return 'held' end
   local found = redis.sha1hex(redis.call('HGET', row, 'payload') or '')
   if found == ARGV[3] or found == ARGV[2] then return 'done' end
   return 'changed'

@@ -21,7 +21,7 @@ local function code_of(id, attempts, stalls)
   local ended, group = check_revive(base, id)
   if ended then return 'alive' end
   local row = base .. 'job:' .. id
-  if most and (redis.call('EXISTS', row .. ':lock') == 1 or redis.call('HEXISTS', row, 'lock') == 1) then return 'held' end
+  if most and is_held(row) then return 'held' end
   groups[id] = group
   return 'done'
 end

@@ -33,6 +33,20 @@ local function judge_jobs(first, code_of)
   return codes
 end
 
+-- Whether a worker's lock stands on a job: the key or the row's field.
+local function is_held(row)
+  return redis.call('EXISTS', row .. ':lock') == 1 or redis.call('HEXISTS', row, 'lock') == 1
+end
+
+-- Why a job may not be taken away, or nil: held, child (its flow parent would wait for ever), parent (its children still
+-- report to it).
+local function bound_code(row)
+  if is_held(row) then return 'held' end
+  if redis.call('HEXISTS', row, 'parent') == 1 then return 'child' end
+  if (tonumber(redis.call('GET', row .. ':dependencies') or '0') or 1) > 0 then return 'parent' end
+  return nil
+end
+
 local function expect_acted(key)
   expect_rights(key, 'PEXPIRE', 'RPUSH', 'UNLINK')
 end
