@@ -107,8 +107,7 @@ def obliterate(
         ledger = stack.enter_context(context.ledger())
         check_allowed(server, ledger, OBLITERATE, order)
         _take_jobs(context, server, ledger, queue, options)
-        left = reads.counts(Queue(server, queue))
-        if not force and (left.pending or left.schedule or left.dead):
+        if not force and _is_left(Queue(server, queue)):
             raise EmqError(
                 "some of its jobs are held, or belong to flows: they would be lost for good",
                 where=queue,
@@ -128,6 +127,12 @@ def _check(server: Server, queue: str, *, force: bool) -> None:
     active = reads.counts(q).active
     if active and not force:
         raise EmqError(f"{active} jobs are in flight", where=queue, fix="wait for them, or --force")
+
+
+def _is_left(q: Queue) -> bool:
+    """Whether jobs are left that nobody works on, in lanes or not."""
+    counts = reads.counts(q)
+    return bool(counts.pending or counts.schedule or counts.dead or any(lane.waiting for lane in reads.lanes(q)))
 
 
 def _take_jobs(context: CommandContext, server: Server, ledger: Ledger, queue: str, options: ActOptions) -> None:

@@ -159,3 +159,14 @@ def test_obliterate_takes_a_paused_queue_and_its_jobs_can_be_brought_back(ops: O
     assert (reads.counts(q).pending, reads.counts(q).dead) == (2, 1)
     kinds = [row["kind"] for row in ops("runs", "ls", "--queue", "mail-eu", "--output", "json").json]
     assert kinds == ["undo", "undo", "obliterate", "remove", "drain", "pause"]
+
+
+def test_obliterate_leaves_a_queue_of_which_a_lane_holds_what_no_removal_takes(ops: Ops, server: Server) -> None:
+    q, lane = Queue(server, "mail-eu"), ids.mint("GRP")
+    [held] = add(q, 1, group=lane)
+    server.write("SET", q.keys.book(held, "lock"), "1")
+    assert ops("queue", "pause", "mail-eu").code == 0
+    ran = ops("queue", "obliterate", "mail-eu", "--yes")
+    assert (ran.code, "--force" in ran.err) == (1, True)
+    assert server.read("ZRANGE", q.keys.lane(lane), 0, -1) == [held.encode()]
+    assert reads.is_paused(q)
