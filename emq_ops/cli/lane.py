@@ -11,7 +11,7 @@ import typer
 from emq_ops.cli.context import CommandContext
 from emq_ops.cli.options import DryRun, QueueArg, Why, new_app
 from emq_ops.cli.output import counted, say
-from emq_ops.cli.pausing import pause_all
+from emq_ops.cli.pausing import pause_all, set_beside
 from emq_ops.cli.queues import require_queue
 from emq_ops.overview.detail import by_need, lane_row
 from emq_ops.overview.words import ago
@@ -20,8 +20,7 @@ from emq_ops.passes.acts.lives import order_of
 from emq_ops.passes.acts.options import ActOptions
 from emq_ops.passes.frame.context import Services
 from emq_ops.passes.frame.contract import Pass
-from emq_ops.passes.frame.frame import predict_pass, run_pass
-from emq_ops.passes.lease.kept import NoLease
+from emq_ops.passes.frame.frame import predict_pass
 from emq_ops.protocol.errors import BadInputError
 from emq_ops.protocol.ids import group_id, is_valid, parse
 from emq_ops.protocol.keyspace import queue_name
@@ -124,7 +123,7 @@ def limit(
             report = predict_pass(Services(server, None), LIMIT_LANE, order).report
         else:
             ledger = stack.enter_context(context.ledger())
-            report = run_pass(Services(server, ledger), LIMIT_LANE, order, NoLease(server, queue, ledger)).report
+            report = set_beside(server, ledger, LIMIT_LANE, order)
     told = f"{queue} {lane}: limit {most or 'none'}, was {report.was or 'none'}"
     if dry_run or not report.run:
         say(f"{told}; nothing was changed")

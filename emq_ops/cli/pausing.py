@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
+from typing import Any
 
 from emq_ops.cli.context import CommandContext
 from emq_ops.cli.output import say
+from emq_ops.ledger.ledger import Ledger
 from emq_ops.passes.acts.declared import PausePolicy
 from emq_ops.passes.acts.lives import order_of
 from emq_ops.passes.acts.options import ActOptions
@@ -14,6 +16,7 @@ from emq_ops.passes.acts.pausing import PauseReport
 from emq_ops.passes.frame.context import Services
 from emq_ops.passes.frame.contract import Pass
 from emq_ops.passes.frame.frame import predict_pass, run_pass
+from emq_ops.passes.frame.order import Order
 from emq_ops.passes.lease.kept import NoLease
 from emq_ops.protocol.server import Server
 
@@ -29,7 +32,7 @@ def pause_all(
     dry_run: bool = False,
 ) -> None:
     """Pauses or resumes (`what`) each of the queues, or `lanes` of the one queue, and says what was done and how to
-    take it back. Raises ForeignQueueError, and what the server and the ledger raise."""
+    take it back. Raises what the server and the ledger raise."""
     options = ActOptions(why=why)
     parts = [(queue, lane) for queue in queues for lane in (lanes or [""])]
     rows = []
@@ -40,11 +43,22 @@ def pause_all(
             if ledger is None:
                 report: PauseReport = predict_pass(Services(server, None), what, order).report
             else:
-                report = run_pass(Services(server, ledger), what, order, NoLease(server, queue, ledger)).report
+                report = set_beside(server, ledger, what, order)
             say(_told(report))
             rows.append(report.as_row())
     if context.output != "table":
         context.emit_rows(rows, ("queue", "lane", "kind", "status", "paused", "was", "waiting", "active", "run"))
+
+
+def set_beside(server: Server, ledger: Ledger, what: Pass, order: Order) -> Any:
+    """The report of a pass that sets a field of the wire, also beside another state, which is named then. Raises what
+    the server and the ledger raise."""
+    lease = NoLease(server, order.queue, ledger, sets=what.sets)
+    report = run_pass(Services(server, ledger), what, order, lease).report
+    if lease.foreign is not None:
+        who = f"state {lease.foreign.state}, last by {lease.foreign.holder}"
+        say(f"note: {order.queue} is managed by {who}: its plan will show this as drift")
+    return report
 
 
 def _told(report: PauseReport) -> str:

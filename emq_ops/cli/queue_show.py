@@ -15,6 +15,7 @@ from emq_ops.overview.detail import QueueDetail, detail_of, lane_row
 from emq_ops.overview.look import QueueLook
 from emq_ops.overview.overview import QueueStanding, standings
 from emq_ops.overview.words import ago, span
+from emq_ops.protocol.errors import one_line
 from emq_ops.protocol.keyspace import queue_name
 
 SHOWN_LANES = 10
@@ -22,7 +23,7 @@ _RUNS = ("id", "kind", "status", "when", "by", "counts", "error")
 
 
 def show(ctx: typer.Context, queue: Annotated[str, typer.Argument(help="The queue.", metavar="QUEUE")]) -> None:
-    """Show one queue: what waits and runs, its lanes, policy, repeatables, last passes, deaths; and what to do next.
+    """Show one queue: what waits and runs, what to do next, its lanes, repeatables, policy, last passes, deaths.
 
     Each value of the policy stands with the line that it comes from.
 
@@ -59,6 +60,10 @@ def _sections(detail: QueueDetail, standing: QueueStanding, policy: list[dict[st
     else:
         emit_one(_facts(standing, look), "table")
     now = look.now_ms if look is not None else 0
+    steps = detail.next_steps
+    told = [f"what to do next: {counted(len(steps), 'thing')}"] if steps else ["nothing is wrong with it"]
+    told += [f"  {one_line(line)}" for step in steps for line in (step.text, f"  {step.fix}")]
+    sys.stdout.write("\n" + "\n".join(told) + "\n")
     lanes = [lane_row(one) for one in detail.lanes[:SHOWN_LANES]]
     more = len(detail.lanes) - len(lanes)
     _part(f"lanes, by need ({more} more: emq-ops lane ls {standing.queue})" if more > 0 else "lanes, by need", lanes)
@@ -72,10 +77,6 @@ def _sections(detail: QueueDetail, standing: QueueStanding, policy: list[dict[st
     _part("deaths of the last day", [{"cause": cause, "jobs": n} for cause, n in sorted(detail.deaths.items())])
     for note in detail.notes:
         say(f"note: {note}")
-    steps = detail.next_steps
-    say(f"\nwhat to do next: {counted(len(steps), 'thing')}" if steps else "\nnothing is wrong with it")
-    for step in steps:
-        say(f"  {step.text}\n    {step.fix}")
 
 
 def _part(title: str, rows: list[dict[str, Any]], columns: tuple[str, ...] = ()) -> None:

@@ -179,7 +179,7 @@ class _Top:
         def do() -> str:
             assert self._ledger is not None
             order = order_of(name, PausePolicy(why="top"), ActOptions(why="top"))
-            lease = NoLease(self._server, name, self._ledger)
+            lease = NoLease(self._server, name, self._ledger, sets=True)
             report = run_pass(Services(self._server, self._ledger), what, order, lease).report
             verb = "resume" if report.paused else "pause"
             return f"{name}: {'paused' if report.paused else 'resumed'} (back: emq-ops queue {verb} {name})"

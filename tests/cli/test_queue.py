@@ -95,6 +95,21 @@ def test_pause_and_resume_are_runs_that_say_how_to_go_back(ops: Ops, server: Ser
     assert ops("queue", "pause").code == 4
 
 
+def test_pause_by_url_alone_says_who_else_manages_the_queue(
+    ops: Ops, valkey: Valkey, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert ops("sweep", "mail-eu").code == 0  # the lease is of the config's state now
+    Path("elsewhere").mkdir()
+    monkeypatch.chdir("elsewhere")
+    lane = ids.mint("GRP")
+    add(Queue(server, "mail-eu"), 1, group=lane)
+    for argv in (("queue", "pause", "mail-eu"), ("queue", "resume", "mail-eu"), ("lane", "pause", "mail-eu", lane)):
+        ran = ops("--url", valkey.url, *argv)
+        assert (ran.code, len(ran.err.splitlines())) == (0, 2), ran.err
+        assert re.search(r"note: mail-eu is managed by state [-\w]{36}, last by \S+@\S+", ran.err)
+    assert ops("--url", valkey.url, "queue", "drain", "mail-eu", "--yes").code == 1  # what moves jobs is the owner's
+
+
 def test_show_tells_all_and_what_to_do_next(ops: Ops, server: Server) -> None:
     q, lane = Queue(server, "orders"), ids.mint("GRP")
     add(q, 2, group=lane)
@@ -114,9 +129,10 @@ def test_show_tells_all_and_what_to_do_next(ops: Ops, server: Server) -> None:
         r"RUN\w{11} +sweep +done",
     ):
         assert re.search(text, ran.out), text
-    assert "emq-ops queue resume orders" in ran.err
-    assert f"emq-ops lane resume orders {lane}" in ran.err
-    assert "nobody pumps this queue" in ran.err
+    steps = ran.out.split("\n\n")[1].splitlines()  # right behind the summary
+    assert steps[0] == "what to do next: 4 things"
+    assert {"    emq-ops queue resume orders", f"    emq-ops lane resume orders {lane}"} < set(steps)
+    assert any("nobody pumps this queue" in step for step in steps)
     told = ops("queue", "show", "orders", "--output", "json").json
     assert [one["kind"] for one in told["next"]] == ["repeatable_overdue", "paused", "dying", "paused_lane"]
     assert told["lanes"] == [

@@ -138,7 +138,7 @@ PAUSE = Pass(
     work="emq_ops.passes.acts.pausing:PauseWork",
     summary="Pause a queue or a lane: nothing is claimed from it until it is resumed.",
     observes=False,
-    heeds_hold=False,  # a hold keeps passes away; whoever stops a queue in an incident must not wait for it
+    sets=True,  # holds and leases keep passes away; whoever stops a queue in an incident must not wait for them
 )
 RESUME = Pass(
     "resume",
@@ -147,7 +147,7 @@ RESUME = Pass(
     work="emq_ops.passes.acts.pausing:ResumeWork",
     summary="Resume a paused queue or lane.",
     observes=False,
-    heeds_hold=False,
+    sets=True,
 )
 LIMIT_LANE = Pass(
     "limit_lane",
@@ -156,7 +156,7 @@ LIMIT_LANE = Pass(
     work="emq_ops.passes.acts.pausing:LimitLaneWork",
     summary="Set how many of a lane's jobs may be in flight at once.",
     observes=False,
-    heeds_hold=False,
+    sets=True,
 )
 OBLITERATE = Pass(
     "obliterate",

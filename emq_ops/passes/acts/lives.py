@@ -29,7 +29,7 @@ def order_of(queue: str, policy: ActPolicy, options: ActOptions, resumes: str = 
 def run_act(server: Server, ledger: Ledger, what: Pass, order: Order, options: ActOptions) -> ActReport:
     """The report of an act, over all its lives. Raises what the frame raises, OnHoldError among it."""
     services = Services(server, ledger, emit=options.emit)
-    report: ActReport = run_pass(services, what, order, NoLease(server, order.queue, ledger)).report
+    report: ActReport = run_pass(services, what, order, NoLease(server, order.queue, ledger, sets=what.sets)).report
     return report
 
 

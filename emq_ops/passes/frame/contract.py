@@ -82,7 +82,8 @@ class Pass:
     `rests`: whether a run is due wherever it is not known how the last one left things; `counted`: what the numbers of
     its report mean, where no table of the command line knows them; `of_archive`: it is on wherever a queue is archived,
     `archive:` may say its section for all queues, its first run comes within its interval, and by hand there are verbs
-    below ``archive`` instead of a command and a module; `heeds_hold`: whether a hold keeps it from running.
+    below ``archive`` instead of a command and a module; `sets`: it sets one field of the wire and
+    touches no job, so that neither a hold nor another state's lease keeps it from running.
 
     Without a section it is *on demand*: a person asks for each run. It takes no lease, since its scripts check of every
     job what they go by, and a run that ends early is taken up again by its id.
@@ -101,7 +102,7 @@ class Pass:
     runs: Callable[[Any], bool] = _runs
     counted: Mapping[str, str] = field(default_factory=dict)
     of_archive: bool = False
-    heeds_hold: bool = True
+    sets: bool = False
 
     @property
     def on_demand(self) -> bool:

@@ -139,7 +139,7 @@ def _run(what: Pass, work: Work, context: Context) -> PassOutcome:
     if what.observes:
         context.state = observe(server, queue)
     context.now_ms = context.state.now_ms if context.state is not None else server.now_ms(queue)
-    if what.heeds_hold:
+    if not what.sets:
         check_hold(context.ledger, queue, context.now_ms)
     if context.state is not None:
         context.newest = notice(server, context.ledger, context.state, context.order.lease_ms, context.emit)

@@ -7,7 +7,7 @@ import threading
 from types import TracebackType
 
 from emq_ops.ledger.ledger import Ledger
-from emq_ops.passes.lease.owner import check_owner
+from emq_ops.passes.lease.owner import ForeignQueueError, check_owner
 from emq_ops.passes.lease.queue_lease import WAIT_SECONDS, QueueLease
 from emq_ops.protocol.errors import EmqError
 from emq_ops.protocol.fence import Fence
@@ -71,14 +71,22 @@ class GivenLease:
 
 
 class NoLease:
-    """For passes that take none: beside whoever leads the queue, as long as it is this state's."""
+    """For passes that take none: beside whoever leads the queue, as long as it is this state's. `sets`: the pass sets a
+    field and touches no job, which may be done beside another state, too; `foreign`: that one, once the lease is held.
+    """
 
-    def __init__(self, server: Server, queue: str, ledger: Ledger) -> None:
-        self._server, self._queue, self._ledger = server, queue, ledger
+    def __init__(self, server: Server, queue: str, ledger: Ledger, *, sets: bool = False) -> None:
+        self._server, self._queue, self._ledger, self._sets = server, queue, ledger, sets
+        self.foreign: ForeignQueueError | None = None
 
     def hold(self) -> None:
         """Raises ForeignQueueError."""
-        check_owner(self._server, self._queue, self._ledger)
+        try:
+            check_owner(self._server, self._queue, self._ledger)
+        except ForeignQueueError as other:
+            if not self._sets:
+                raise
+            self.foreign = other
 
     def lost(self, _fence: Fence) -> bool:
         """There is none to lose."""

@@ -103,7 +103,7 @@ def desk(q: Queue, ledger: Ledger) -> Desk:
     return Desk(q, ledger)
 
 
-ACTS = [one.name for one in EVERY if one.on_demand and one.heeds_hold and one.name not in (acts.EDIT, "obliterate")]
+ACTS = [one.name for one in EVERY if one.on_demand and not one.sets and one.name not in (acts.EDIT, "obliterate")]
 """Those on many jobs. An edit is of one: test_batch.py."""
 every_act = pytest.mark.parametrize("name", ACTS)
 
