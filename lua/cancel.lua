@@ -5,7 +5,7 @@
 --#include lib/row.lua
 local base, id, row = ARGV[1], ARGV[2], KEYS[1]
 if not expect(row, 'hash') then return 'gone' end
-local values = row_fields(row, 'state', 'group', 'parent', 'lock')
+local values = row_fields(row, 'state', 'group', 'parent')
 local state, group = values[1], values[2]
 if state == 'active' then
   if redis.acl_check_cmd and not redis.acl_check_cmd('PUBLISH', ARGV[4], ARGV[3]) then
@@ -15,7 +15,7 @@ if state == 'active' then
   return 'signalled'
 end
 if state ~= 'pending' and state ~= 'scheduled' then return 'not cancellable' end
-if values[4] or redis.call('EXISTS', row .. ':lock') == 1 then return 'locked' end
+if is_held(row) then return 'locked' end
 if values[3] then return redis.error_reply('EMQSTATE job has a flow parent, which would wait for it for ever') end
 expect_leave(base, group)
 expect_rights(row, 'UNLINK')

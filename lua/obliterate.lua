@@ -1,6 +1,7 @@
 -- Take a whole paused queue away, at most `budget` jobs a call. Streams and the flow outbox stay: they belong to others.
 -- KEYS: meta        ARGV: base, force ("1" or "0"), budget
--- Replies: 0 gone; 1 call again; EMQSTATE not paused; EMQSTATE active jobs present.
+-- Replies: 0 gone; 1 call again; EMQSTATE not paused; EMQSTATE active jobs present; EMQLOCK without force, where a worker's
+--          lock stands on one of those that would go now.
 --#include lib/row.lua
 local base, budget = ARGV[1], tonumber(ARGV[3])
 expect(KEYS[1], 'hash')
@@ -28,6 +29,18 @@ end
 note(redis.call('LRANGE', base .. 'ring', 0, -1))
 note(redis.call('SMEMBERS', base .. 'paused'))
 for _, name in ipairs({ 'glimit', 'gweight', 'gactive' }) do note(redis.call('HKEYS', base .. name)) end
+
+if ARGV[2] ~= '1' then
+  local seen_jobs = 0
+  for _, set in ipairs(sets) do
+    if seen_jobs >= budget then break end
+    local ids = redis.call('ZRANGE', set, 0, budget - seen_jobs - 1)
+    for _, id in ipairs(ids) do
+      if is_held(base .. 'job:' .. id) then return redis.error_reply('EMQLOCK ' .. shown(id) .. ' is locked') end
+    end
+    seen_jobs = seen_jobs + #ids
+  end
+end
 
 local removed = 0
 for _, set in ipairs(sets) do

@@ -3,9 +3,8 @@
 -- Replies: 1; -1 no row; EMQLOCK a worker holds it. The dedup key goes only if it holds this id.
 --#include lib/row.lua
 local base, id, row = ARGV[1], ARGV[2], KEYS[1]
-if redis.call('EXISTS', KEYS[2]) == 1 then return redis.error_reply('EMQLOCK job is locked') end
+if is_held(row) then return redis.error_reply('EMQLOCK job is locked') end
 if not expect(row, 'hash') then return -1 end
-if redis.call('HEXISTS', row, 'lock') == 1 then return redis.error_reply('EMQLOCK job is locked') end
 local group = redis.call('HGET', row, 'group')
 expect_leave(base, group)
 expect_rights(row, 'UNLINK')

@@ -1,8 +1,8 @@
 -- Retry a job after an error: back to the schedule, or to the dead set at its last attempt. The parent of a flow child that
 -- dies hears of it, in this step or by the outbox.
 -- KEYS: active, row, schedule, dead, failed counter [, stream]
--- ARGV: base, id, token, delay ms, max attempts, error, "release" (the claimer's :lock goes too, and an entry in the dead
---       set) or "" [, node, then the record's names and values]
+-- ARGV: base, id, token, delay ms, max attempts, error, "release" (the claimer's locks go too, and an entry in the
+--       dead set) or "" [, node, then the record's names and values]
 -- Replies: "scheduled" or "dead"; EMQSTALE wrong token or no row.
 --          With a stream, a job that dies gets its record with it, or neither happens: EMQDATA, NOPERM.
 --#include lib/flow.lua
@@ -20,12 +20,13 @@ local parent = dies and parent_of(base, values[3], values[5], values[6]) or nil
 expect_leave(base, values[2])
 expect_flow(base, parent)
 local counts = not dies or countable(base, string.sub(KEYS[5], #base + 1))
-expect_rights(row, 'HINCRBY', 'HSET', 'UNLINK', 'ZADD')
+expect_rights(row, 'HDEL', 'HINCRBY', 'HSET', 'UNLINK', 'ZADD')
 local now = now_ms()
 local record = dies and stream and settle_record(stream, now, tonumber(ARGV[8]), { unpack(ARGV, 9) })
 leave_claim(base, id, values[2])
 if ARGV[7] == 'release' then
   redis.call('UNLINK', row .. ':lock')
+  redis.call('HDEL', row, 'lock')
   redis.call('ZREM', KEYS[4], id)
 end
 if dies then

@@ -33,11 +33,6 @@ local function judge_jobs(first, code_of)
   return codes
 end
 
--- Whether a worker's lock stands on a job: the key or the row's field.
-local function is_held(row)
-  return redis.call('EXISTS', row .. ':lock') == 1 or redis.call('HEXISTS', row, 'lock') == 1
-end
-
 -- Why a job may not be taken away, or nil: held, child (its flow parent would wait for ever), parent (its children still
 -- report to it).
 local function bound_code(row)

@@ -92,6 +92,11 @@ local function has_token(row, token)
   return type(found) == 'string' and tonumber(found) == tonumber(token)
 end
 
+-- Whether a worker's lock stands on a job: the key, or the row's field. A row of another type has no field.
+local function is_held(row)
+  return redis.call('EXISTS', row .. ':lock') == 1 or redis.pcall('HEXISTS', row, 'lock') == 1
+end
+
 -- The values of `fields` in a row; false for each that is not there. Refuses a key that is no hash.
 local function row_fields(row, ...)
   local values = redis.pcall('HMGET', row, ...)

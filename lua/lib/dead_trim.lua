@@ -41,7 +41,7 @@ local function books_differ(row, parent, digest)
   return found ~= digest and 'changed' or nil
 end
 
-local HEAD = { 'attempts', 'stalled', 'parent' }
+local HEAD = { 'attempts', 'stalled', 'parent', 'lock' }
 
 -- The values of `names` in a row, false for each that is not there; an error reply for a key of another type.
 local function values_of(row, names)
@@ -65,7 +65,7 @@ local function differs(row, values, logged, digest)
 end
 
 -- Answers the ids that may go, their rows, the books among them, and a flat list of id and reason for the others:
---   gone (not dead), held (:lock), child (of a flow), parent (with open children), changed (died again, or not what was
+--   gone (not dead), held (:lock, or the row's field lock), child (of a flow), parent (with open children), changed (died again, or not what was
 --   archived), damaged (a row, logs or books of another type).
 local function doomed(dead, base, at)
   expect(dead, 'zset')
@@ -100,6 +100,8 @@ local function doomed(dead, base, at)
         local values = values_of(row, count > 0 and shapes[tonumber(ARGV[arg + 3])] or HEAD)
         if values.err then
           why = 'damaged'
+        elseif values[4] then
+          why = 'held'
         elseif values[3] then
           why = 'child'
         elseif parents[place] and open_children(row) then

@@ -129,15 +129,16 @@ def test_a_prediction_comes_true(server: Server, ledger: Ledger, mail: Queue) ->
     swept(server, ledger, "mail")
     dead += kill_row(mail, 10)  # not in the ledger yet
     server.write("SET", mail.keys.book(dead[2], "lock"), "w", "PX", 60_000)
+    server.write("HSET", mail.keys.row(dead[3]), "lock", "w")
     before = dump(server)
     policy = DeadPolicy(keep=12)
     found = predict_trim(server, "mail", policy, ledger)
     assert dump(server) == before
-    assert (found.report.status, found.report.removed, found.report.victims) == ("dry", 0, 27)
+    assert (found.report.status, found.report.removed, found.report.victims) == ("dry", 0, 26)
     report = trimmed(server, ledger, keep=12)
     assert report.removed_jobs == found.report.victim_jobs == list(found.jobs)
-    assert [s.job for s in report.skipped] == [s.job for s in found.report.skipped] == [dead[2]]
-    assert report.left == found.report.left == 13
+    assert [s.job for s in report.skipped] == [s.job for s in found.report.skipped] == dead[2:4]
+    assert report.left == found.report.left == 14
 
 
 def test_a_prediction_without_a_ledger(server: Server, mail: Queue) -> None:

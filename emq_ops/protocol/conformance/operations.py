@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from emq_ops.protocol import ids
+from emq_ops.protocol.conformance.held import locks
 from emq_ops.protocol.conformance.values import raw
 from emq_ops.protocol.errors import EmqError
 from emq_ops.protocol.queue import Queue
@@ -182,6 +183,7 @@ CALLS: dict[str, Call] = {
     "put_archived": _done(lambda q, a: streams.put_archived(q, a["stream"], a["id"])),
     "get_archived": lambda q, a: streams.get_archived(q, a["stream"]) or -1,
     "clear_archived": lambda q, a: int(streams.clear_archived(q, a["stream"])),
+    "locks": locks,
     "rate_limit_ttl": lambda q, a: reads.rate_wait_ms(q, a["max_jobs"]),
     "rate_limit": lambda q, a: reads.rate(q) or 0,
     "is_maxed": _is_maxed,

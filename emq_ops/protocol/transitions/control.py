@@ -59,7 +59,7 @@ def _set(q: Queue, key: str, field: str, value: int | None, what: str) -> None:
 
 def drain(q: Queue, *, include_schedule: bool = False) -> int:
     """Deletes the pending jobs (and the scheduled ones), rows, logs and books; returns how many. Active jobs and lanes
-    stay. In slices: a producer that adds all the while does not keep it going, since it ends at the first short one."""
+    stay, and those that a worker's lock stands on. In slices: a producer that adds all the while does not keep it going, since it ends at the first short one."""
     total = _drain(q, q.keys.pending, "")
     return total + _drain(q, q.keys.schedule, "") if include_schedule else total
 
@@ -70,19 +70,19 @@ def drain_lane(q: Queue, group: str) -> int:
 
 
 def _drain(q: Queue, key: str, group: str) -> int:
-    total = 0
+    total = past = 0
     while True:
-        slice_size = int(q.run("drain", [key], q.keys.base, DRAIN_SLICE, group))
-        total += slice_size
-        if slice_size < DRAIN_SLICE:
+        gone, held = (int(n) for n in q.run("drain", [key], q.keys.base, DRAIN_SLICE, group, past))
+        total, past = total + gone, past + held
+        if gone + held < DRAIN_SLICE:
             return total
 
 
 def obliterate(q: Queue, *, force: bool = False, budget: int = 1000) -> bool:
     """Takes a paused queue away, at most `budget` jobs a call. True: gone; False: call again.
 
-    `force`: though jobs are active. Event streams and the flow outbox stay. Raises StateError (not paused, active
-    jobs).
+    `force`: though jobs are active, or a worker's lock stands on some. Event streams and the flow outbox stay. Raises
+    StateError (not paused, active jobs), HeldError.
     """
     reply = q.run("obliterate", [q.keys.meta], q.keys.base, "1" if force else "0", positive(budget, "budget"))
     return int(reply) == 0

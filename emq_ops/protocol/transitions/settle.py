@@ -121,21 +121,21 @@ def retry(
     return Retried(reply.decode("ascii"))
 
 
-def delay_in(q: Queue, job: str, token: int, delay_ms: int) -> None:
+def delay_in(q: Queue, job: str, token: int, delay_ms: int, *, release: bool = False) -> None:
     """Puts a job in hand back on the schedule, `delay_ms` from the server's now, without an attempt: payload, attempts
-    and error stay, and its lane has its place back. One that is scheduled already moves.
+    and error stay, and its lane has its place back. One that is scheduled already moves. `release`: as for `complete`.
 
     Raises StaleTokenError (another claim holds it, or it is gone), StateError (it waits or is dead), KindError.
     """
-    _delay(q, job, token, not_negative(delay_ms, "delay_ms"), "")
+    _delay(q, job, token, (not_negative(delay_ms, "delay_ms"), ""), release=release)
 
 
 def delay_at(q: Queue, job: str, token: int, run_at_ms: int) -> None:
     """As delay_in, until an instant (unix ms); one that is past is due at once."""
-    _delay(q, job, token, "", instant(run_at_ms, "run_at_ms"))
+    _delay(q, job, token, ("", instant(run_at_ms, "run_at_ms")), release=False)
 
 
-def _delay(q: Queue, job: str, token: int, delay_ms: Arg, at_ms: Arg) -> None:
+def _delay(q: Queue, job: str, token: int, when: tuple[Arg, Arg], *, release: bool) -> None:
     k = q.keys
-    args = (k.base, job_id(job), not_negative(token, "token"), delay_ms, at_ms)
+    args = (k.base, job_id(job), not_negative(token, "token"), *when, "release" if release else "")
     q.run("delay", [k.active, k.row(job), k.schedule], *args)
