@@ -59,7 +59,8 @@ def _set(q: Queue, key: str, field: str, value: int | None, what: str) -> None:
 
 def drain(q: Queue, *, include_schedule: bool = False) -> int:
     """Deletes the pending jobs (and the scheduled ones), rows, logs and books; returns how many. Active jobs and lanes
-    stay, and those that a worker's lock stands on. In slices: a producer that adds all the while does not keep it going, since it ends at the first short one."""
+    stay, and those that a worker's lock stands on. In slices: a producer that adds all the while does not keep it
+    going, since it ends at the first short one."""
     total = _drain(q, q.keys.pending, "")
     return total + _drain(q, q.keys.schedule, "") if include_schedule else total
 
