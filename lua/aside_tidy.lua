@@ -9,7 +9,10 @@ expect_rights(KEYS[1], 'HDEL')
 for i = 2, #ARGV, 2 do
   local member, set = ARGV[i], ARGV[i + 1]
   local stands
-  if member == set then -- a counter
+  if set == 'gweight' then
+    local weight = redis.pcall('HGET', base .. set, member)
+    stands = weight and not (type(weight) == 'string' and string.find(weight, '^%-?%d+$'))
+  elseif member == set then -- a counter
     stands = select(2, read_counter(base .. set)) ~= nil
   else
     stands = redis.pcall('ZSCORE', base .. set, member) ~= false

@@ -39,5 +39,6 @@ for _, claim in ipairs(claims) do
   redis.call('HSET', base .. 'job:' .. claim[1], 'attempts', digits(claim[3]), 'state', 'active')
   redis.call('ZADD', KEYS[2], deadline, claim[1])
 end
+count_claims(#claims)
 write_aside(base)
 return claims

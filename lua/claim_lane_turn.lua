@@ -58,5 +58,6 @@ for _, claim in ipairs(claims) do
 end
 if #claims > 0 then redis.call('HINCRBY', base .. 'gactive', group, #claims) end
 if redis.call('EXISTS', lane) == 0 or not below_limit(base, group) then redis.call('LREM', KEYS[1], 0, group) end
+count_claims(#claims)
 write_aside(base)
 return claims

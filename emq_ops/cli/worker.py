@@ -15,6 +15,7 @@ from emq_ops.protocol.queue import Queue
 from emq_ops.worker import Backoff, Consumer, ConsumerSettings, load_handler
 from emq_ops.worker.events import ConsumerReport, Silent, Started, WorkerEvent, describe
 from emq_ops.worker.outage import Outage
+from emq_ops.worker.settings import sources_of
 
 QueueName = Annotated[str, typer.Option("--queue", help="The queue.", metavar="QUEUE")]
 Duration = str
@@ -25,7 +26,9 @@ def run(
     handler: Annotated[str, typer.Argument(help="The function that works a job.", metavar="MODULE:HANDLER")],
     queue: QueueName,
     concurrency: Annotated[int, typer.Option(help="Jobs at once.")] = 8,
-    serve: Annotated[Literal["both", "flat", "lanes"], typer.Option(help="Which jobs.")] = "both",
+    claim: Annotated[
+        str, typer.Option(help="Which jobs: flat ones, and lanes in rotation, by weight.", metavar="flat,lanes")
+    ] = "flat,lanes",
     recovery: Annotated[
         Literal["reap", "stalled", "none"], typer.Option(help="What to do about lapsed leases.")
     ] = "reap",
@@ -81,7 +84,7 @@ def run(
             Queue(server, queue),
             function,
             ConsumerSettings(
-                serve=serve,
+                claim=sources_of(name.strip() for name in claim.split(",")),
                 recovery=recovery,
                 max_stalled=max_stalled,
                 lease=duration_ms(lease, "--lease"),

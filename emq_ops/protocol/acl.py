@@ -25,8 +25,8 @@ _READING = (
     " zscan xlen xrange xrevrange xpending xinfo|stream xinfo|groups xinfo|consumers scan dbsize eval_ro evalsha_ro"
 )
 _WRITING = (
-    "zadd zrem hset hdel hincrby decr lpush rpush lpop rpop blpop lmove lrem ltrim sadd srem set unlink del pexpire"
-    " publish"
+    "zadd zrem hset hdel hincrby incrby decr lpush rpush lpop rpop blpop lmove lrem ltrim sadd srem set unlink del"
+    " pexpire publish"
 )
 _SCRIPTS = "eval evalsha"
 _PASSING = f"{_WRITING} {_SCRIPTS} xadd rename xtrim xdel persist"
@@ -34,7 +34,7 @@ _LOOKING = "slowlog|get client|list"
 _NATIVE = "emq.extend emq.stalled.check"
 
 _WORKED = ("pending", "active", "schedule", "dead", "ring", "paused", "glimit", "gactive", "gweight", "wake", "meta")
-_FAMILIES = ("job:*", "g:*", "de:*", "metrics:*", "repeat", "repeat:*")
+_FAMILIES = ("limiter", "job:*", "g:*", "de:*", "metrics:*", "repeat", "repeat:*")
 """What a worker's transitions write: all of a queue but its streams and the flow outbox, to which it adds."""
 
 
@@ -47,7 +47,7 @@ def rules(role: Role, queues: Sequence[str] = (), *, native: bool = False) -> li
     if role == "worker":
         commands += f" {_WRITING}"
         keys = [f"~{base}{name}" for base in wires for name in (*_WORKED, *_FAMILIES)]
-        keys += [f"~{base}{name}" for base in ours for name in ("aside", "adding", "added:*")]
+        keys += [f"~{base}{name}" for base in ours for name in ("aside", "adding", "added:*", "turn")]
         keys += [f"%R~{base}*" for base in (*wires, *ours)]
     elif role == "reader":
         keys = [f"%R~{base}*" for base in (*wires, *ours)]

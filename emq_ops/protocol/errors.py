@@ -6,6 +6,8 @@ turns an error into an exit code.
 
 from __future__ import annotations
 
+import re
+
 from emq_ops.protocol.masking import masked
 
 
@@ -107,9 +109,16 @@ class StateError(WireError):
 
 
 class RateError(WireError):
-    """``EMQRATE``: the queue is at its ceiling."""
+    """``EMQRATE``: the queue is at its ceiling, or at its rate."""
 
     code = "EMQRATE"
+
+    @property
+    def wait_ms(self) -> int | None:
+        """At the rate: when it opens again, ms from when it was asked; None at the ceiling, which nobody can say that
+        of."""
+        found = re.search(r"open in (\d+) ms", self.what)
+        return int(found[1]) if found else None
 
 
 class DamagedError(WireError):

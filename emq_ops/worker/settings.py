@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
-from emq_ops.protocol.errors import BadInputError
+from emq_ops.protocol.errors import BadInputError, one_line
 from emq_ops.protocol.keyspace import stream_name
 from emq_ops.protocol.native import ExecutorName
 from emq_ops.protocol.queue import not_negative, positive
@@ -13,7 +14,16 @@ from emq_ops.protocol.transitions.settle import COMPLETIONS
 from emq_ops.worker.backoff import Backoff
 
 RECOVERIES = ("reap", "stalled", "none")
-SERVES = ("both", "flat", "lanes")
+SOURCES = ("flat", "lanes")
+
+
+def sources_of(names: Iterable[str]) -> tuple[Literal["flat", "lanes"], ...]:
+    """`names` checked: ``flat``, ``lanes``, or both, each once. Raises BadInputError."""
+    found = tuple(dict.fromkeys(names))
+    if not found or not set(found) <= set(SOURCES):
+        odd = next((name for name in found if name not in SOURCES), "")
+        raise BadInputError(f"can't claim from '{one_line(odd)}'", fix="flat, lanes, or flat,lanes")
+    return found  # type: ignore[return-value]  # they are SOURCES
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +53,9 @@ class ConsumerSettings:
     """An error at this attempt is the last."""
     backoff: Backoff = field(default_factory=Backoff)
     """How long a failed job waits."""
-    serve: Literal["both", "flat", "lanes"] = "both"
-    """Which jobs are claimed."""
+    claim: tuple[Literal["flat", "lanes"], ...] = ("flat", "lanes")
+    """Where jobs are claimed from: flat jobs, and lanes in rotation, each as often as it weighs. Of both, the one that
+    gave some stands back behind the other."""
     executor: ExecutorName = "script"
     """Scripts, or the EchoMQ module's own commands."""
     stop_deadline: int = 10_000
@@ -57,8 +68,7 @@ class ConsumerSettings:
     def __post_init__(self) -> None:
         if self.recovery not in RECOVERIES:
             raise BadInputError(f"no recovery '{self.recovery}'", fix=", ".join(RECOVERIES))
-        if self.serve not in SERVES:
-            raise BadInputError(f"can't serve '{self.serve}'", fix=", ".join(SERVES))
+        object.__setattr__(self, "claim", sources_of(self.claim))
         if self.node is not None and not 0 <= self.node <= 1023:
             raise BadInputError(f"node {self.node} is not within 0..1023")
         for name in ("concurrency", "max_stalled", "lease", "beat", "max_attempts"):

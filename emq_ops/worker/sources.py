@@ -24,7 +24,7 @@ def _flat(q: Queue, lease: int, count: int) -> list[Claim]:
 
 
 def _lanes(q: Queue, lease: int, count: int) -> list[Claim]:
-    return claim_lane_batch(q, lease, count, flows=False)
+    return claim_lane_batch(q, lease, count, weighted=True, flows=False)
 
 
 class _Source:
@@ -49,19 +49,20 @@ class Sources:
         self._lease = settings.lease
         self._beat = settings.beat
         self._sources = []
-        if settings.serve != "lanes":
+        if "flat" in settings.claim:
             self._sources.append(_Source(RetryingTask("claim", queue.name, emit), _flat))
-        if settings.serve != "flat":
+        if "lanes" in settings.claim:
             self._sources.append(_Source(RetryingTask("claim from lanes", queue.name, emit), _lanes))
-        self.woken = settings.serve != "flat"
+        self.woken = "lanes" in settings.claim
         """Whether a token on ``wake`` says anything about them: flat jobs come without one."""
         self._ceiling = Backoff(base=min(20, settings.beat), longest=settings.beat, jitter=0)
         self._refusals = 0
         self._closed_until = 0.0
+        self._by_rate = False
 
     @property
     def at_ceiling(self) -> bool:
-        """Whether the queue's concurrency ceiling was reached at the last look."""
+        """Whether the queue's concurrency ceiling, or its rate, was reached at the last look."""
         return self._refusals > 0
 
     @property
@@ -99,15 +100,18 @@ class Sources:
 
     def freed(self) -> None:
         """One of our own jobs is done: there is room below the ceiling again."""
-        self._closed_until = 0.0
+        if not self._by_rate:
+            self._closed_until = 0.0
 
     def _look(self, source: _Source, count: int) -> list[Claim]:
         source.idle = False
         try:
             claims = source.take(self._queue, self._lease, count)
-        except RateError:
+        except RateError as refusal:
             self._refusals += 1
-            self._closed_until = time.monotonic() + self._ceiling.delay(self._refusals) / 1000
+            self._by_rate = refusal.wait_ms is not None
+            wait_ms = refusal.wait_ms or self._ceiling.delay(self._refusals)
+            self._closed_until = time.monotonic() + wait_ms / 1000
             return []
         except WireError as refusal:
             source.idle = True

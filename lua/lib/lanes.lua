@@ -13,19 +13,24 @@ end
 
 -- Checks every key that the two rules may write, and the right to, before the first write. `any_limit`: a ceiling that
 -- is no number is none, since it is about to be replaced, or is not what this is about.
+-- Answers whether the lane is below its ceiling.
+local shared_checked = {} -- bases whose keys of all lanes were checked, in this run of the script
 local function expect_lane(base, group, any_limit)
   expect_id(group, 'GRP', base .. 'job:* group')
   expect_lane_rights(base)
   expect(lane_key(base, group), 'zset')
-  expect(base .. 'ring', 'list')
-  expect(base .. 'wake', 'list')
-  expect(base .. 'paused', 'set')
-  expect(base .. 'gactive', 'hash')
-  expect(base .. 'glimit', 'hash')
+  if not shared_checked[base] then
+    expect(base .. 'ring', 'list')
+    expect(base .. 'wake', 'list')
+    expect(base .. 'paused', 'set')
+    expect(base .. 'gactive', 'hash')
+    expect(base .. 'glimit', 'hash')
+    shared_checked[base] = true
+  end
   local in_flight = redis.call('HGET', base .. 'gactive', group)
-  if in_flight then whole(in_flight, base .. 'gactive ' .. group) end
+  in_flight = in_flight and whole(in_flight, base .. 'gactive ' .. group) or 0
   local limit = not any_limit and redis.call('HGET', base .. 'glimit', group)
-  if limit then whole(limit, base .. 'glimit ' .. group) end
+  return not limit or in_flight < whole(limit, base .. 'glimit ' .. group)
 end
 
 -- Lane rule: one job fewer in flight; no field at zero or below.
@@ -51,7 +56,7 @@ local function ring_rule(base, group)
   if redis.call('EXISTS', lane_key(base, group)) == 1
     and redis.call('SISMEMBER', base .. 'paused', group) == 0
     and below_limit(base, group)
-    and not redis.call('LPOS', base .. 'ring', group) then
+    and not redis.call('LPOS', base .. 'ring', group, 'RANK', -1) then -- a lane in use was turned to the end lately
     redis.call('RPUSH', base .. 'ring', group)
     wake_one(base)
   end

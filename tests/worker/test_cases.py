@@ -87,7 +87,7 @@ def test_c18_workers_that_sweep_count_over_a_restart(tmp_path: Path) -> None:
             Consumer(
                 q,
                 lambda _: None,
-                ConsumerSettings(recovery="stalled", max_stalled=2, cancel=False, serve="lanes"),
+                ConsumerSettings(recovery="stalled", max_stalled=2, cancel=False, claim=("lanes",)),
                 on_event=told,
             ).run(until_idle=True)
         assert reads.job_state(q, job) is reads.JobState.DEAD

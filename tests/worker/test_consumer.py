@@ -188,7 +188,7 @@ def test_a_worker_lives_with_the_rights_of_its_role(valkey: Valkey, q: Queue) ->
         {"beat": 0},
         {"max_attempts": 0},
         {"recovery": "both"},
-        {"serve": "all"},
+        {"claim": ("all",)},
         {"executor": "lua"},
         {"node": 1024},
         {"stop_deadline": -1},
@@ -204,13 +204,13 @@ def test_bad_options_are_refused_before_anything_runs(q: Queue, options: dict[st
 
 def test_only_lanes_or_only_flat_jobs_are_served_when_told(q: Queue) -> None:
     [flat], [grouped] = put_all(q, b"f"), put_all(q, b"g", group=ids.mint("GRP"))
-    assert run(q, lambda _: None, serve="lanes")[1].outcomes() == {grouped: ["completed"]}
-    assert run(q, lambda _: None, serve="flat")[1].outcomes() == {flat: ["completed"]}
+    assert run(q, lambda _: None, claim=("lanes",))[1].outcomes() == {grouped: ["completed"]}
+    assert run(q, lambda _: None, claim=("flat",))[1].outcomes() == {flat: ["completed"]}
 
 
 def test_a_parked_consumer_wakes_for_a_grouped_job_before_its_beat(q: Queue) -> None:
     told = Told()
-    with Consumer(q, lambda _: None, ConsumerSettings(beat=60_000, serve="lanes"), on_event=told) as consumer:
+    with Consumer(q, lambda _: None, ConsumerSettings(beat=60_000, claim=("lanes",)), on_event=told) as consumer:
         eventually(lambda: b"blpop" in q.server.read("CLIENT", "LIST"), "parked")
         put_all(q, b"x", group=ids.mint("GRP"))
         eventually(lambda: told.of(Settled), "woken")

@@ -95,13 +95,13 @@ def test_eight_workers_over_many_lanes(valkey: Valkey, server: Server, zygote: Z
         enqueue.enqueue_many(q, news)
         sampler = threading.Thread(target=sample)
         sampler.start()
-        options = {"concurrency": 4, "serve": "lanes", "cancel": False}
+        options = {"concurrency": 4, "claim": ["lanes"], "cancel": False}
         workers = [
             start_worker(zygote, valkey.url, q.name, "tests.support.handlers:obedient", **options) for _ in range(8)
         ]
         codes = [worker.wait() for worker in workers]
         # A worker may end while another holds the last place of a lane; whatever is left is ended here.
-        Consumer(q, lambda _: None, ConsumerSettings(serve="lanes", cancel=False)).run(until_idle=True)
+        Consumer(q, lambda _: None, ConsumerSettings(claim=("lanes",), cancel=False)).run(until_idle=True)
         done.set()
         sampler.join(20)
     assert codes == [0] * 8

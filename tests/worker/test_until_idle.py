@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from typing import Literal
 
 import pytest
 
@@ -28,8 +29,10 @@ def slowed(look: Callable[[int], list[Claim]], meanwhile: Callable[[], None]) ->
     return claim
 
 
-@pytest.mark.parametrize("serve", ["lanes", "both"])
-def test_a_job_that_settles_while_the_consumer_looks_frees_its_lane(server: Server, serve: str) -> None:
+@pytest.mark.parametrize("claim", [("lanes",), ("flat", "lanes")])
+def test_a_job_that_settles_while_the_consumer_looks_frees_its_lane(
+    server: Server, claim: tuple[Literal["flat", "lanes"], ...]
+) -> None:
     q = Queue(server, "orders")
     lane = ids.mint("GRP")
     control.limit_lane(q, lane, 1)
@@ -39,7 +42,7 @@ def test_a_job_that_settles_while_the_consumer_looks_frees_its_lane(server: Serv
     def handler(_: object) -> None:
         assert go.acquire(timeout=20)
 
-    consumer = Consumer(q, handler, ConsumerSettings(serve=serve, cancel=False), concurrency=2)  # type: ignore[arg-type]  # a literal
+    consumer = Consumer(q, handler, ConsumerSettings(claim=claim, cancel=False), concurrency=2)
 
     def settle_meanwhile() -> None:
         if consumer.in_hand:

@@ -30,19 +30,24 @@ def _claims(replies: list[list[Any]]) -> list[Claim]:
 def claim_batch(q: Queue, lease_ms: int, count: int, *, gate: bool = True, flows: bool = True) -> list[Claim]:
     """Claims up to `count` flat jobs, lowest id first; an empty list where there is none or the queue is paused.
 
-    `gate`: look at ``meta.paused`` and the concurrency ceiling first (RateError at the ceiling). `flows`: whether jobs
-    with a flow parent may be claimed (StateError where not). Raises DamagedError for a row that can't be a job's.
+    `gate`: look at ``meta.paused``, the concurrency ceiling and the rate first (RateError where one is reached).
+    `flows`: whether jobs with a flow parent may be claimed (StateError where not). Raises DamagedError for a row that
+    can't be a job's.
     """
     args = (q.keys.base, positive(lease_ms, "lease_ms"), positive(count, "count"))
     keys = [q.keys.pending, q.keys.active]
     return _claims(q.run("claim", keys, *args, "gate" if gate else "", "" if flows else "refuse"))
 
 
-def claim_lane_batch(q: Queue, lease_ms: int, count: int, *, gate: bool = True, flows: bool = True) -> list[Claim]:
-    """As claim_batch, from the lanes in rotation, one job a lane a turn."""
+def claim_lane_batch(
+    q: Queue, lease_ms: int, count: int, *, weighted: bool = False, gate: bool = True, flows: bool = True
+) -> list[Claim]:
+    """As claim_batch, from the lanes in rotation, one job a lane a turn; `weighted`: as many as the lane weighs (1
+    where it has no weight), however few a call takes."""
+    by = "weight" if weighted else ""
     args = (q.keys.base, positive(lease_ms, "lease_ms"), positive(count, "count"))
     keys = [q.keys.ring, q.keys.active]
-    return _claims(q.run("claim_lane", keys, *args, "gate" if gate else "", "" if flows else "refuse"))
+    return _claims(q.run("claim_lane", keys, *args, "gate" if gate else "", "" if flows else "refuse", by))
 
 
 LANE_TURN = 1000
