@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -29,7 +29,7 @@ from emq_ops.protocol.connection.sentinels import Sentinels
 from emq_ops.protocol.connection.subscription import Subscription
 from emq_ops.protocol.connection.tls import check_files
 from emq_ops.protocol.connection.topology import Standalone, Topology
-from emq_ops.protocol.connection.url import parse
+from emq_ops.protocol.connection.url import Target, parse
 from emq_ops.protocol.errors import (
     EmqError,
     ReconnectedError,
@@ -116,6 +116,10 @@ class Server:
     def read_each(self, commands: Sequence[Sequence[Arg]]) -> list[Any]:
         """As `read_many`, with each command's reply or EmqError in its place."""
         return self._sender.send([Call.of(tuple(command)) for command in commands], repeatable=True)
+
+    def write_each(self, commands: Sequence[Sequence[Arg]]) -> list[Any]:
+        """As `read_each`, of commands that change something. None is sent twice."""
+        return self._sender.send([Call.of(tuple(command)) for command in commands], repeatable=False)
 
     def now_ms(self, queue: str) -> int:
         """The clock of the node that owns the queue's slot, unix ms."""
@@ -274,15 +278,9 @@ def connect(url: str, options: ConnectionOptions | None = None, *, base_dir: str
     """
     target = parse(url, options, base_dir)
     check_files(target)
-    topology: Topology
-    if target.kind == "embedded":
-        topology = Embedded(target)
-    elif target.kind == "sentinel":
-        topology = Sentinels(target)
-    elif target.kind == "cluster":
-        topology = Cluster(target)
-    else:
-        topology = Standalone(target)
+    kinds: dict[str, Callable[[Target], Topology]]
+    kinds = {"embedded": Embedded, "sentinel": Sentinels, "cluster": Cluster}
+    topology = kinds.get(target.kind, Standalone)(target)
     plain = CommandDispatcher(topology, target.options)
 
     def look() -> None:

@@ -7,7 +7,7 @@ import random
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Self
@@ -18,17 +18,17 @@ from emq_ops.protocol.queue import Queue, positive
 from emq_ops.protocol.transitions.claims import Claim
 from emq_ops.protocol.wire_fence import claim_version
 from emq_ops.worker import outage
-from emq_ops.worker.events import ConsumerReport, JobLeaseLost, Listener, Signalled, Started
-from emq_ops.worker.handlers import AsyncLoop, Handler, HandlerPool, ThreadEndedError, call
+from emq_ops.worker.events import ConsumerReport, JobLeaseLost, Listener, Signalled
+from emq_ops.worker.handlers import Handler
+from emq_ops.worker.hands import Bench, Hands, SingleHands
 from emq_ops.worker.held_jobs import HeldJob, HeldJobs, lease_clock
 from emq_ops.worker.idle_timeout import IdleTimeout
-from emq_ops.worker.job import Job
 from emq_ops.worker.keeper import Keeper
 from emq_ops.worker.listener import CancelListener
 from emq_ops.worker.maintainer import Maintainer
 from emq_ops.worker.retrying_task import RetryingTask
 from emq_ops.worker.settings import ConsumerSettings
-from emq_ops.worker.settle import Settler, failure_of
+from emq_ops.worker.settle import Settler
 from emq_ops.worker.sources import Sources
 from emq_ops.worker.tally import EventCounter
 
@@ -46,7 +46,7 @@ class Consumer:
     def __init__(
         self,
         queue: Queue,
-        handler: Handler,
+        handler: Handler | Callable[..., Any],
         settings: ConsumerSettings | None = None,
         *,
         concurrency: int | None = None,
@@ -57,7 +57,6 @@ class Consumer:
             settings = replace(settings, concurrency=concurrency)
         self._settings = settings
         self._queue = queue
-        self._handler = handler
         self._executor = native.executor(queue.server, settings.executor)
         self._tally = EventCounter(queue.name, on_event or outage.log)
         self._emit = self._tally.emit
@@ -73,10 +72,13 @@ class Consumer:
         self._parking = RetryingTask("park", queue.name, self._emit)
         self._sources = Sources(queue, settings, self._emit)
         self._settler = Settler(queue, settings, self._emit, self._lose, self._halted)
-        self._async = AsyncLoop()
-        self._pool = HandlerPool(settings.concurrency, self._work, f"emq-worker-{queue.name}")
         self._listener = CancelListener(queue, self._held, self._emit, self._tell) if settings.cancel else None
         self._keeper = Keeper(queue, settings, self._held, self._executor, self._emit, self._lose)
+        bench = Bench(queue, self._executor, self._held, self._settler, self._emit, self._lose, self._done)
+        self._hands = self._make_hands(bench, handler, settings.concurrency)
+
+    def _make_hands(self, bench: Bench, handler: Callable[..., Any], size: int) -> Hands:
+        return SingleHands(bench, handler, size)
 
     def run(self, *, signals: bool = False, until_idle: bool = False, give_up: int | None = None) -> ConsumerReport:
         """Works until it is stopped; once only. `signals`: SIGTERM and SIGINT stop it, a second one at once (main
@@ -155,12 +157,12 @@ class Consumer:
             self._listener.ready.wait(1)  # so that the first jobs can be cancelled; a dead channel holds up nothing
 
     def _turn(self, until_idle: bool) -> None:
-        self._settle_ended()
+        self._hands.tend()
         if time.monotonic() >= self._next_beat:
             self._next_beat = time.monotonic() + self._settings.beat / 1000 * random.uniform(0.9, 1.1)
             if self._maintainer.beat():
                 self._sources.rouse()
-        free = self._settings.concurrency - len(self._held)
+        free = self._hands.free
         bare = not self._held
         if until_idle and bare:
             # A look from before our last job was settled says nothing: that job may have freed its lane.
@@ -170,6 +172,8 @@ class Consumer:
             claims = self._sources.claim(free)
             if claims:
                 self._take(claims, asked, asked_lease)
+            self._hands.begin(free, len(claims))
+            if claims:
                 return
             if until_idle and bare and self._sources.idle:
                 self.stop()
@@ -186,11 +190,11 @@ class Consumer:
         for held in taken:
             if self._listener is not None:
                 self._listener.catch_up(held, asked)
-            self._pool.submit(held)
+            self._hands.take(held)
 
     def _wait(self, free: int, *, park: bool) -> None:
         """Until something may have come: a token on ``wake``, a job of ours that is done, or the next beat."""
-        until = min(self._next_beat, self._sources.next_look) if free > 0 else self._next_beat
+        until = min(self._next_beat, self._sources.next_look, self._hands.due) if free > 0 else self._next_beat
         seconds = max(SHORTEST_PARK_S, min(until - time.monotonic(), LONGEST_PARK_S))
         if free > 0 and park and self._sources.woken and not self._sources.at_ceiling:
             if time.monotonic() >= self._parking.next:
@@ -207,8 +211,9 @@ class Consumer:
             self._sources.rouse()
 
     def _drain(self) -> None:
+        self._hands.begin_all()
         while self._held and (left := self._until - time.monotonic()) > 0:
-            self._settle_ended()
+            self._hands.tend()
             try:
                 self._finished.get(timeout=min(left, 1.0))
             except queue_module.Empty:
@@ -219,38 +224,12 @@ class Consumer:
         self._keeper.stop()
         if self._listener is not None:
             self._listener.stop()
-        self._pool.close()
-        self._async.stop()
-
-    def _settle_ended(self) -> None:
-        """Jobs whose handler ended its thread have failed; another thread says so."""
-        for held in self._pool.ended():
-            held.thread = None
-            held.ended = True
-            self._pool.submit(held)
-
-    # One job, on a thread of the pool.
-
-    def _work(self, held: HeldJob) -> None:
-        gone = True
-        try:
-            gone = self._handle(held)
-        finally:
-            # Also where a fault of ours came in between: the lease lapses, and another takes it up.
-            if gone:
-                self._held.drop(held)
-            self._finished.put(None)
-
-    def _handle(self, held: HeldJob) -> bool:
-        """Calls the handler and settles. False: it could not be settled before the end."""
-        if held.ended:
-            return self._settler.settle(held, failure_of(ThreadEndedError("the handler ended its thread")))
-        claim = held.claim
-        self._emit(Started(self._queue.name, claim.job, claim.token, claim.group))
-        verdict = call(self._handler, Job(self._queue, held, self._executor, self._lose), held, self._async)
-        return verdict is None or self._settler.settle(held, verdict)
+        self._hands.close()
 
     # What the other parts tell us.
+
+    def _done(self) -> None:
+        self._finished.put(None)
 
     def _lose(self, held: HeldJob, why: str) -> None:
         if self._held.lose(held):

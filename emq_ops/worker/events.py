@@ -8,7 +8,7 @@ from typing import Literal
 
 from emq_ops.protocol.errors import EmqError
 
-JobOutcome = Literal["completed", "cancelled", "scheduled", "dead"]
+JobOutcome = Literal["completed", "cancelled", "scheduled", "delayed", "dead"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,8 @@ class Started(WorkerEvent):
 
 @dataclass(frozen=True, slots=True)
 class Settled(WorkerEvent):
-    """A job left our hands as it should. `detail`: result or error; ``scheduled`` means: it failed and comes again."""
+    """A job left our hands as it should. `detail`: result or error; ``scheduled`` means: it failed
+    and comes again, ``delayed``: the handler put it off."""
 
     job: str
     attempts: int
@@ -103,7 +104,7 @@ class Silent(WorkerEvent):
 @dataclass(frozen=True, slots=True)
 class ConsumerReport(WorkerEvent):
     """How a run went. `abandoned`: jobs that did not settle before the deadline; their leases lapse. `aside`: members
-    that were seen to be set aside."""
+    that were seen to be set aside; `delayed`: jobs that the handler put off."""
 
     completed: int
     cancelled: int
@@ -113,6 +114,7 @@ class ConsumerReport(WorkerEvent):
     recovered: int
     abandoned: tuple[str, ...] = field(default=())
     aside: int = 0
+    delayed: int = 0
 
 
 Listener = Callable[[WorkerEvent], None]

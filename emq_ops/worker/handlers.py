@@ -11,13 +11,13 @@ import sys
 import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, Protocol, TypeVar
 
 from emq_ops.protocol.errors import BadInputError, StaleTokenError
 from emq_ops.worker.cancel import Cancelled, JobCancelled
 from emq_ops.worker.held_jobs import HeldJob, is_running
 from emq_ops.worker.job import Job
-from emq_ops.worker.settle import HandlerResult, failure_of, verdict_of
+from emq_ops.worker.verdicts import HandlerResult, failure_of, verdict_of
 
 LOOK_SECONDS = 0.5
 """How often a thread that waits for the event loop looks whether it lives."""
@@ -133,27 +133,37 @@ def call(handler: Handler, job: Job, held: HeldJob, loop: AsyncLoop) -> HandlerR
     return verdict
 
 
-class HandlerPool:
+class Work(Protocol):
+    """What a thread of the pool works at: a job in hand, or a batch of them."""
+
+    thread: threading.Thread | None
+    ended: bool
+
+
+W = TypeVar("W", bound=Work)
+
+
+class HandlerPool(Generic[W]):
     """Threads that are made when they are needed, at most `size`. They are daemons: a handler that hangs must not keep
     the process from ending."""
 
-    def __init__(self, size: int, work: Callable[[HeldJob], None], name: str) -> None:
+    def __init__(self, size: int, work: Callable[[W], None], name: str) -> None:
         self._size = size
         self._work = work
         self._name = name
-        self._queue: queue.SimpleQueue[HeldJob | None] = queue.SimpleQueue()
-        self._threads: dict[threading.Thread, HeldJob | None] = {}
+        self._queue: queue.SimpleQueue[W | None] = queue.SimpleQueue()
+        self._threads: dict[threading.Thread, W | None] = {}
         self._busy = 0
         self._lock = threading.Lock()
 
-    def submit(self, held: HeldJob) -> None:
+    def submit(self, held: W) -> None:
         with self._lock:
             self._busy += 1
             self._fill()
         self._queue.put(held)
 
-    def ended(self) -> list[HeldJob]:
-        """Returns the jobs whose threads are gone, each once; other threads take their places."""
+    def ended(self) -> list[W]:
+        """Returns the work whose threads are gone, each once; other threads take their places."""
         with self._lock:
             gone = [thread for thread in self._threads if not is_running(thread)]
             found = [held for thread in gone if (held := self._threads.pop(thread)) is not None]
@@ -181,7 +191,7 @@ class HandlerPool:
             try:
                 self._work(held)
             except BaseException:  # noqa: BLE001  # whatever it was, the thread goes on
-                _log.exception("%s: a job was let go of", held.claim.job)
+                _log.exception("%s: let go of", held)
             finally:
                 with self._lock:
                     self._threads[thread] = None

@@ -36,7 +36,9 @@ class Maintainer:
         recovered = None
         if self._settings.recovery != "none":
             recovered = self._recovering.attempt(lambda: _in_slices(self._recover))
-        promoted = self._promoting.attempt(lambda: _in_slices(self._promote))
+        promoted = None
+        if self._settings.promote:
+            promoted = self._promoting.attempt(lambda: _in_slices(self._promote))
         self.tell_aside()
         return bool(recovered or promoted)
 

@@ -35,6 +35,8 @@ class ConsumerSettings:
     recovery: Literal["reap", "stalled", "none"] = "reap"
     """What this worker does about lapsed leases of whichever worker: ``reap`` (back to wait, uncounted), ``stalled``
     (the counted sweep), or ``none`` (another does)."""
+    promote: bool = True
+    """Whether it puts jobs that are due from the schedule into the queue; else another does."""
     max_stalled: int = 1
     """With ``stalled``: the counted stall that dead-letters."""
     cancel: bool = True

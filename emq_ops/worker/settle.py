@@ -2,72 +2,22 @@
 
 from __future__ import annotations
 
-import json
 import secrets
 import threading
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from emq_ops.protocol.errors import EmqError, OutcomeUnknownError, StaleTokenError, StateError
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.transitions import settle
-from emq_ops.protocol.transitions.settle import CompletionRecord
+from emq_ops.protocol.transitions.settle import CompletionRecord, Settlement
 from emq_ops.worker.cancel import Cancelled
 from emq_ops.worker.combine import CombiningQueue
 from emq_ops.worker.events import JobOutcome, Listener, Settled, Trouble
 from emq_ops.worker.held_jobs import HeldJob
 from emq_ops.worker.retrying_task import patience
 from emq_ops.worker.settings import ConsumerSettings
-
-MAX_ERROR_BYTES = 4_096
-
-
-@dataclass(frozen=True, slots=True)
-class Returned:
-    """The handler returned. `result`: for the record, or None."""
-
-    result: bytes | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Failed:
-    """The handler raised."""
-
-    error: bytes
-
-
-HandlerResult = Returned | Cancelled | Failed
-
-
-def verdict_of(returned: Any) -> HandlerResult:
-    """What a handler's return value means: bytes and text as they are, None is no result, anything else becomes JSON.
-    A value that JSON can't say is a failure of the handler."""
-    match returned:
-        case None:
-            return Returned()
-        case Cancelled():
-            return returned
-        case bytes() | bytearray() | memoryview():
-            return Returned(bytes(returned))
-        case str():
-            return Returned(returned.encode("utf-8", "backslashreplace"))
-    try:
-        return Returned(json.dumps(returned, ensure_ascii=False).encode("utf-8", "backslashreplace"))
-    except (TypeError, ValueError) as fault:
-        return Failed(f"the handler returned what can't be recorded: {fault}".encode("utf-8", "backslashreplace"))
-
-
-def failure_of(fault: BaseException) -> Failed:
-    """Returns an exception as an error text: its type and message, at most MAX_ERROR_BYTES; the type alone where it
-    has no message, or one that can't be said."""
-    name = str(type(fault).__name__)
-    try:
-        text = "".join(str(fault))  # a plain text, whatever subclass of one it is
-    except BaseException:  # noqa: BLE001  # an exception of the user's may do anything when it is asked
-        text = ""
-    whole = f"{name}: {text}" if text else name
-    return Failed(whole.encode("utf-8", "backslashreplace")[:MAX_ERROR_BYTES].decode("utf-8", "ignore").encode("utf-8"))
+from emq_ops.worker.verdicts import Delay, Failed, HandlerResult, Returned
 
 
 class Settler:
@@ -89,10 +39,13 @@ class Settler:
         self._settings = settings
         self._node = secrets.randbelow(1024) if settings.node is None else settings.node
 
-    def settle(self, held: HeldJob, verdict: HandlerResult) -> bool:
-        """Settles, however long the server is away or refuses. False: given up, since the consumer was halted."""
+    def settle(
+        self, held: HeldJob, verdict: HandlerResult, *, doubt: bool = False, tell: Listener | None = None
+    ) -> bool:
+        """Settles, however long the server is away or refuses. False: given up, since the consumer was halted.
+        `doubt`: this settlement was sent before, and its reply was lost. `tell`: hears of it in the place of `emit`."""
         held.settling = True
-        failures, doubt = 0, False
+        failures = 0
         while True:
             try:
                 event = self._once(held, verdict, doubt)
@@ -102,56 +55,83 @@ class Settler:
             except EmqError as fault:
                 doubt = doubt or isinstance(fault, OutcomeUnknownError)
                 failures += 1
-                wait_ms = patience(fault).delay(failures)
-                self._emit(Trouble(self._queue.name, f"settle {held.claim.job}", fault, wait_ms, failures - 1))
-                if self._halted.wait(wait_ms / 1000):
+                if not self._wait(held, fault, failures):
                     return False
                 continue
             if event is not None:
-                self._emit(event)
+                (tell or self._emit)(event)
             return True
+
+    def settle_all(self, verdicts: Sequence[tuple[HeldJob, HandlerResult]], tell: Listener) -> list[HeldJob]:
+        """Settles several in one flush, in their order; what did not come through goes on one by one, as `settle`.
+        Returns those that were not settled, since the consumer was halted. `tell` hears of each that was."""
+        for held, _ in verdicts:
+            held.settling = True
+        try:
+            replies = settle.settle_many(self._queue, [self._settlement(*one) for one in verdicts])
+        except EmqError as fault:
+            replies = [fault] * len(verdicts)
+        left = []
+        for (held, verdict), reply in zip(verdicts, replies, strict=True):
+            if isinstance(reply, StaleTokenError | StateError):
+                self._lose(held, reply.what)
+            elif isinstance(reply, EmqError):
+                doubt = isinstance(reply, OutcomeUnknownError)
+                if self._halted.is_set() or not self.settle(held, verdict, doubt=doubt, tell=tell):
+                    left.append(held)
+            elif (event := self._came(held, verdict, reply, doubt=False)) is not None:
+                tell(event)
+        return left
+
+    def _wait(self, held: HeldJob, fault: EmqError, failures: int) -> bool:
+        """Waits before the next attempt. False: the consumer was halted."""
+        wait_ms = patience(fault).delay(failures)
+        self._emit(Trouble(self._queue.name, f"settle {held.claim.job}", fault, wait_ms, failures - 1))
+        return not self._halted.wait(wait_ms / 1000)
 
     def _once(self, held: HeldJob, verdict: HandlerResult, doubt: bool) -> Settled | None:
         """One attempt; None: the job was not ours any more. `doubt`: an earlier one may have been carried out."""
-        match verdict:
-            case Returned(result=result):
-                return self._complete(held, "completed", result, doubt)
-            case Cancelled(reason=reason):
-                return self._complete(
-                    held, "cancelled", f"cancelled:{reason}".encode("utf-8", "backslashreplace"), doubt
-                )
-            case Failed(error=error):
-                return self._retry(held, error, doubt)
-
-    def _complete(self, held: HeldJob, outcome: JobOutcome, result: bytes | None, doubt: bool) -> Settled | None:
-        claim = held.claim
-        record = self._record(held, outcome, result=result)
-        # Sent again after a lost reply, it finds no row where the first one was carried out: nothing happens twice.
-        if settle.complete(self._queue, claim.job, claim.token, release=True, record=record) or doubt:
-            return self._settled(held, outcome, result)
-        self._lose(held, "its row is gone")
-        return None
-
-    def _retry(self, held: HeldJob, error: bytes, doubt: bool) -> Settled | None:
-        claim = held.claim
-        if doubt:
+        if doubt and isinstance(verdict, Failed):
+            claim = held.claim
             state, attempts = self._queue.server.read("HMGET", self._queue.keys.row(claim.job), "state", "attempts")
             if state is None or attempts != str(claim.token).encode("ascii"):
                 self._lose(held, "it went on elsewhere")
                 return None
             if state != b"active":  # else it is as it was: the retry was not carried out
-                return self._settled(held, "dead" if state == b"dead" else "scheduled", error)
-        went = settle.retry(
-            self._queue,
-            claim.job,
-            claim.token,
-            settle.Failure(
-                error, delay_ms=self._settings.backoff.delay(claim.token), max_attempts=self._settings.max_attempts
-            ),
-            release=True,
-            record=self._record(held, "dead", error=error),
-        )
-        return self._settled(held, "dead" if went is settle.Retried.DEAD else "scheduled", error)
+                return self._settled(held, "dead" if state == b"dead" else "scheduled", verdict.error)
+        return self._came(held, verdict, settle.settle_one(self._queue, self._settlement(held, verdict)), doubt=doubt)
+
+    def _settlement(self, held: HeldJob, verdict: HandlerResult) -> Settlement:
+        """What to send."""
+        q, job, token = self._queue, held.claim.job, held.claim.token
+        match verdict:
+            case Delay(ms=ms):
+                return settle.to_delay(q, job, token, ms, release=True)
+            case Failed(error=error, last=last, delay=delay):
+                wait = self._settings.backoff.delay(token) if delay is None else delay
+                failure = settle.Failure(error, wait, 1 if last else self._settings.max_attempts)
+                return settle.to_retry(
+                    q, job, token, failure, release=True, record=self._record(held, "dead", error=error)
+                )
+            case Returned() | Cancelled():
+                outcome, result = _completion(verdict)
+                return settle.to_complete(
+                    q, job, token, release=True, record=self._record(held, outcome, result=result), result=result
+                )
+
+    def _came(self, held: HeldJob, verdict: HandlerResult, reply: Any, *, doubt: bool) -> Settled | None:
+        """What became of it, by the reply."""
+        match verdict:
+            case Delay():
+                return self._settled(held, "delayed", None)
+            case Failed(error=error):
+                return self._settled(held, "dead" if reply is settle.Retried.DEAD else "scheduled", error)
+            case Returned() | Cancelled():
+                # Sent again after a lost reply, it finds no row where the first one was carried out.
+                if reply or doubt:
+                    return self._settled(held, *_completion(verdict))
+                self._lose(held, "its row is gone")
+                return None
 
     def _record(
         self, held: HeldJob, outcome: JobOutcome, *, result: bytes | None = None, error: bytes | None = None
@@ -171,3 +151,9 @@ class Settler:
 
     def _settled(self, held: HeldJob, outcome: JobOutcome, detail: bytes | None) -> Settled:
         return Settled(self._queue.name, held.claim.job, held.claim.token, outcome, detail, held.took_ms)
+
+
+def _completion(verdict: Returned | Cancelled) -> tuple[JobOutcome, bytes | None]:
+    if isinstance(verdict, Cancelled):
+        return "cancelled", f"cancelled:{verdict.reason}".encode("utf-8", "backslashreplace")
+    return "completed", verdict.result

@@ -8,7 +8,7 @@ from collections import Counter
 
 from emq_ops.worker.events import ConsumerReport, JobLeaseLost, Listener, Recovered, SetAside, Settled, WorkerEvent
 
-_COUNTED = ("completed", "cancelled", "scheduled", "dead", "lost", "recovered", "aside")
+_COUNTED = ("completed", "cancelled", "scheduled", "delayed", "dead", "lost", "recovered", "aside")
 _log = logging.getLogger("emq_ops.worker")
 
 

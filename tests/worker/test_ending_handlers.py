@@ -167,7 +167,7 @@ def test_no_lease_is_renewed_for_a_job_that_nobody_works(q: Queue) -> None:
 
     settings = ConsumerSettings(concurrency=1, lease=600, beat=60_000, recovery="none", cancel=False)
     consumer = Consumer(q, handle, settings, on_event=lambda _: None)
-    consumer._pool.ended = list  # type: ignore[method-assign]  # it sees nothing
+    consumer._hands.tend = lambda: None  # type: ignore[method-assign]  # it sees nothing
     with consumer:
         eventually(lambda: consumer.in_hand == [job], "it is claimed")
         time.sleep(0.2)  # the thread is gone by now

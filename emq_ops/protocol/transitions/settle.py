@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from typing import Any
 
-from emq_ops.protocol.errors import BadInputError
+from emq_ops.protocol.errors import BadInputError, EmqError
 from emq_ops.protocol.ids import job_id
 from emq_ops.protocol.queue import Queue, blob, instant, not_negative, positive
+from emq_ops.protocol.scripts import load
 from emq_ops.protocol.server import Arg
 
 COMPLETIONS = "completions"
@@ -50,11 +53,52 @@ class CompletionRecord:
         return [*flat, "started_at", self.started_ms]
 
 
+@dataclass(frozen=True, slots=True)
+class Settlement:
+    """A settlement that was not sent yet. See `complete`, `retry` and `delay_in` for what is asked."""
+
+    script: str
+    keys: list[str]
+    args: tuple[Arg, ...]
+
+
 def _tail(q: Queue, job: str, token: int, record: CompletionRecord | None) -> tuple[list[str], list[Arg]]:
     """The further keys and arguments of a settlement with a record; none for a bare one."""
     if record is None:
         return [], []
     return [q.keys.stream(record.stream)], record.args(job, token)
+
+
+def _released(release: bool) -> str:
+    return "release" if release else ""
+
+
+def settle_many(q: Queue, settlements: Sequence[Settlement]) -> list[Any]:
+    """Sends settlements in their order, a thousand a flush. Each place holds what the call returns, or its EmqError."""
+    replies = q.server.run_each([(load(one.script), one.keys, one.args) for one in settlements])
+    return [
+        reply if isinstance(reply, EmqError) else _READ[one.script](reply)
+        for one, reply in zip(settlements, replies, strict=True)
+    ]
+
+
+def to_complete(
+    q: Queue,
+    job: str,
+    token: int,
+    *,
+    result: bytes | str | None = None,
+    release: bool = False,
+    record: CompletionRecord | None = None,
+) -> Settlement:
+    """As `complete`, not sent yet."""
+    k = q.keys
+    if result is None and record is not None:
+        result = record.result
+    told = ["", ""] if result is None else ["result", blob(result, "result")]
+    keys, args = _tail(q, job, token, record)
+    call = (k.base, job_id(job), not_negative(token, "token"), _released(release), *told, *args)
+    return Settlement("complete", [k.active, k.row(job), k.completed, *keys], call)
 
 
 def complete(
@@ -69,16 +113,10 @@ def complete(
     """Completes a job: its row goes. False: there is no row (and nothing is recorded).
 
     `result`: what its flow parent gets, if it has one (else the record's, else the job's id): in the same step where
-    the parent is of this queue, else by the outbox (`flows.deliver`). `release`: the claimer's ``:lock`` marker goes
-    too. `record`: added to its stream in the same step. Raises StaleTokenError (another claim holds it), DamagedError.
+    the parent is of this queue, else by the outbox (`flows.deliver`). `release`: the claimer's locks go too. `record`:
+    added to its stream in the same step. Raises StaleTokenError (another claim holds it), DamagedError.
     """
-    k = q.keys
-    if result is None and record is not None:
-        result = record.result
-    told = ["", ""] if result is None else ["result", blob(result, "result")]
-    keys, args = _tail(q, job, token, record)
-    call = (k.base, job_id(job), not_negative(token, "token"), "release" if release else "", *told, *args)
-    return bool(q.run("complete", [k.active, k.row(job), k.completed, *keys], *call))
+    return bool(settle_one(q, to_complete(q, job, token, result=result, release=release, record=record)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +126,31 @@ class Failure:
     error: bytes | str
     delay_ms: int
     max_attempts: int
+
+
+def to_retry(
+    q: Queue,
+    job: str,
+    token: int,
+    failure: Failure,
+    *,
+    release: bool = False,
+    record: CompletionRecord | None = None,
+) -> Settlement:
+    """As `retry`, not sent yet."""
+    k = q.keys
+    keys, args = _tail(q, job, token, record)
+    call = (
+        k.base,
+        job_id(job),
+        not_negative(token, "token"),
+        not_negative(failure.delay_ms, "delay_ms"),
+        positive(failure.max_attempts, "max_attempts"),
+        blob(failure.error, "error"),
+        _released(release),
+        *args,
+    )
+    return Settlement("retry", [k.active, k.row(job), k.schedule, k.dead, k.failed, *keys], call)
 
 
 def retry(
@@ -104,21 +167,8 @@ def retry(
     `release`, `record`: as for `complete`; only a job that dies is recorded, and its flow parent, if it has one, hears
     of it according to its policy. Raises StaleTokenError (another claim holds it, or it is gone), DamagedError.
     """
-    k = q.keys
-    keys, args = _tail(q, job, token, record)
-    reply = q.run(
-        "retry",
-        [k.active, k.row(job), k.schedule, k.dead, k.failed, *keys],
-        k.base,
-        job_id(job),
-        not_negative(token, "token"),
-        not_negative(failure.delay_ms, "delay_ms"),
-        positive(failure.max_attempts, "max_attempts"),
-        blob(failure.error, "error"),
-        "release" if release else "",
-        *args,
-    )
-    return Retried(reply.decode("ascii"))
+    went: Retried = settle_one(q, to_retry(q, job, token, failure, release=release, record=record))
+    return went
 
 
 def delay_in(q: Queue, job: str, token: int, delay_ms: int, *, release: bool = False) -> None:
@@ -127,15 +177,32 @@ def delay_in(q: Queue, job: str, token: int, delay_ms: int, *, release: bool = F
 
     Raises StaleTokenError (another claim holds it, or it is gone), StateError (it waits or is dead), KindError.
     """
-    _delay(q, job, token, (not_negative(delay_ms, "delay_ms"), ""), release=release)
+    settle_one(q, to_delay(q, job, token, delay_ms, release=release))
 
 
 def delay_at(q: Queue, job: str, token: int, run_at_ms: int) -> None:
     """As delay_in, until an instant (unix ms); one that is past is due at once."""
-    _delay(q, job, token, ("", instant(run_at_ms, "run_at_ms")), release=False)
+    settle_one(q, _delayed(q, job, token, ("", instant(run_at_ms, "run_at_ms"), "")))
 
 
-def _delay(q: Queue, job: str, token: int, when: tuple[Arg, Arg], *, release: bool) -> None:
+def to_delay(q: Queue, job: str, token: int, delay_ms: int, *, release: bool = False) -> Settlement:
+    """As `delay_in`, not sent yet."""
+    return _delayed(q, job, token, (not_negative(delay_ms, "delay_ms"), "", _released(release)))
+
+
+def _delayed(q: Queue, job: str, token: int, tail: tuple[Arg, Arg, str]) -> Settlement:
     k = q.keys
-    args = (k.base, job_id(job), not_negative(token, "token"), *when, "release" if release else "")
-    q.run("delay", [k.active, k.row(job), k.schedule], *args)
+    args = (k.base, job_id(job), not_negative(token, "token"), *tail)
+    return Settlement("delay", [k.active, k.row(job), k.schedule], args)
+
+
+def settle_one(q: Queue, one: Settlement) -> Any:
+    """Sends one, and returns what the call returns."""
+    return _READ[one.script](q.run(one.script, one.keys, *one.args))
+
+
+_READ: dict[str, Callable[[Any], Any]] = {
+    "complete": bool,
+    "retry": lambda reply: Retried(reply.decode("ascii")),
+    "delay": bool,
+}
