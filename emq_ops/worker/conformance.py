@@ -69,7 +69,7 @@ def batch_consume(q: Queue, args: Args) -> list[Any]:
         cancel=False,
         record=False,
         keep=False,
-        serve="flat",
+        claim=("flat",),
         lease=args["lease_ms"],
         max_attempts=args["max_attempts"],
         backoff=Backoff(base=delay, longest=delay, jitter=0),
