@@ -12,8 +12,9 @@ unexport PYTHONDONTWRITEBYTECODE
 # What `make soak` soaks: all of it takes hours. SHARD=K/N: the K-th of N parts. SOAK: some paths only.
 SOAK ?= tests
 SHARD ?= 1/1
+BENCHMARKS := $(notdir $(basename $(wildcard benchmarks/*.py)))
 
-.PHONY: setup test demo bench lint soak costs browser completion lock release clean
+.PHONY: setup test demo bench bench-smoke lint soak costs browser completion lock release clean
 
 setup: $(VENV)/.ready
 
@@ -48,7 +49,11 @@ demo: setup
 	$(BIN)/python -m emq_ops.cli.main demo
 
 bench: setup
-	for b in benchmarks/*.py; do PYTHONPATH=. $(BIN)/python $$b || exit 1; done
+	for b in $(BENCHMARKS); do $(BIN)/python -m benchmarks.$$b || exit 1; done
+
+# Each benchmark at a tiny size: it still runs. Its figures say nothing.
+bench-smoke: setup
+	for b in $(BENCHMARKS); do $(BIN)/python -m benchmarks.$$b --smoke || exit 1; done
 
 lint: setup
 	$(BIN)/ruff check . && $(BIN)/ruff format --check .

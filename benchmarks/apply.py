@@ -5,6 +5,7 @@ The state is SQLite (FULL) in a temporary folder. The server's own figures say h
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import io
 import tempfile
@@ -21,9 +22,9 @@ from emq_ops.deploy.deployment import Deployment
 from emq_ops.deploy.render import text
 from emq_ops.ledger.ledger import open_ledger
 from emq_ops.protocol.server import Server, connect
+from tests.support.sizes import sized
 from tests.support.valkey import Valkey
 
-QUEUES, FEW = 2_000, 100
 SETTINGS = 4
 
 
@@ -61,24 +62,29 @@ def bare(client: redis.Redis, queues: int) -> float:
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--queues", type=int, default=2_000)
+    parser.add_argument("--few", type=int, default=100, help="queues that are applied one write at a time")
+    given = sized(parser, queues=20, few=2)
+    queues, few = given.queues, given.few
     with Valkey() as valkey, connect(valkey.url) as server, redis.Redis(unix_socket_path=str(valkey.socket)) as client:
         with contextlib.redirect_stdout(io.StringIO()):
             applied(server, 1)  # loads scripts and migrations
         client.flushall()
         client.config_resetstat()
-        took, lines = applied(server, QUEUES)
+        took, lines = applied(server, queues)
         stats = client.info("commandstats")
         slowest = max(stats[name]["usec_per_call"] for name in stats if name.startswith("cmdstat_evalsha"))
-        plain = bare(client, QUEUES)
+        plain = bare(client, queues)
         client.flushall()
         apply.MOST_AT_ONCE = 1
-        single, _ = applied(server, FEW)
-        each = single / (FEW * SETTINGS)
-        print(f"apply of {QUEUES:,} queues, {QUEUES * SETTINGS:,} settings: {took:.2f} s, {lines} lines of plan")
-        print(f"  a step: {took / QUEUES / SETTINGS * 1000:.3f} ms; on the server at most {slowest:.0f} us on average")
+        single, _ = applied(server, few)
+        each = single / (few * SETTINGS)
+        print(f"apply of {queues:,} queues, {queues * SETTINGS:,} settings: {took:.2f} s, {lines} lines of plan")
+        print(f"  a step: {took / queues / SETTINGS * 1000:.3f} ms; on the server at most {slowest:.0f} us on average")
         print(f"  against bare pipelines of as many writes ({plain:.2f} s): {took / plain:.1f} times")
         print(
-            f"  against one by one ({each * 1000:.2f} ms a step): {each * QUEUES * SETTINGS / took:.1f} times as fast"
+            f"  against one by one ({each * 1000:.2f} ms a step): {each * queues * SETTINGS / took:.1f} times as fast"
         )
 
 

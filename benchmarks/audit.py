@@ -12,6 +12,7 @@ import statistics
 import tempfile
 import time
 import tracemalloc
+from typing import Any
 
 import redis
 
@@ -19,11 +20,11 @@ from emq_ops.audit.dead import audit_dead
 from emq_ops.audit.doctor import examine
 from emq_ops.ledger.ledger import open_ledger
 from emq_ops.passes.acts.selection import DeadSelection
-from emq_ops.passes.lease.queue_lease import QueueLease
-from emq_ops.passes.observe.reconcile import reconcile
 from emq_ops.protocol.ids import encode62
 from emq_ops.protocol.keyspace import keys_of
 from emq_ops.protocol.server import connect
+from tests.passes.acts.seeding import see
+from tests.support.sizes import sized
 from tests.support.valkey import Valkey
 
 PAGE = 1000
@@ -38,7 +39,7 @@ def seed(client: redis.Redis, count: int) -> None:
         for n in range(first, min(first + PAGE, count)):
             job = f"JOB{encode62(n << 12)}"
             error = f"timeout after {n}ms calling https://api.example.test/v{n % 7}/orders/{n}"
-            row = {"state": "dead", "attempts": "3", "payload": "x" * 200, "last_error": error}
+            row: dict[Any, Any] = {"state": "dead", "attempts": "3", "payload": "x" * 200, "last_error": error}
             pipe.hset(KEYS.row(job), mapping=row)
             pipe.zadd(KEYS.dead, {job: 0})
         pipe.execute()
@@ -48,7 +49,7 @@ def bare(client: redis.Redis, count: int) -> float:
     started = time.perf_counter()
     seen = 0
     while seen < count:
-        ids = client.zrange(KEYS.dead, seen, seen + PAGE - 1)
+        ids: Any = client.zrange(KEYS.dead, seen, seen + PAGE - 1)
         pipe = client.pipeline(transaction=False)
         for job in ids:
             pipe.hmget(KEYS.row(job.decode()), *FIELDS)
@@ -60,7 +61,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--jobs", type=int, default=100_000)
     parser.add_argument("--rounds", type=int, default=3)
-    given = parser.parse_args()
+    given = sized(parser, jobs=2_000, rounds=1)
     with (
         Valkey() as valkey,
         connect(valkey.url) as server,
@@ -69,9 +70,7 @@ def main() -> None:
         valkey.client() as client,
     ):
         seed(client, given.jobs)
-        leadership = QueueLease(server, ledger, "orders")
-        reconcile(server, ledger, leadership.acquire(), None, server.now_ms("orders"))
-        leadership.release()
+        see(server, ledger, "orders")
         reads, audits = [], []
         for _ in range(given.rounds):
             reads.append(bare(client, given.jobs))

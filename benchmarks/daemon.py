@@ -18,7 +18,6 @@ import itertools
 import json
 import os
 import signal
-import socket
 import statistics
 import subprocess
 import sys
@@ -33,12 +32,16 @@ from emq_ops.ledger.ledger import open_ledger
 from emq_ops.protocol import ids
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import Server, connect
+from tests.support.faults import anything
+from tests.support.http_proxy import HttpProxy
+from tests.support.s3 import CREDENTIALS, S3Server
+from tests.support.sizes import sized
 from tests.support.valkey import Valkey
 
 CONFIG = """
 server: {{url: "unix://{socket}"}}
 state: {{url: "sqlite:///state.db"}}
-archive: {{local: "sqlite:///archive.db", remote: {{url: "file:bucket"}}}}
+archive: {{local: "sqlite:///archive.db", remote: {{url: "file:bucket"}}, ship_after: {ship}}}
 queues:
   "q-*":
     stalled: {{every: {stalled}}}
@@ -63,8 +66,7 @@ queues:
   "q-*": {{stalled: {{every: 5s}}}}
   other: {{streams: {{completions: {{every: 1s, keep: 1}}}}}}
 """
-HUNG = '{{url: "s3://bucket/x", endpoint: "http://127.0.0.1:{port}", region: auto, timeout: 60s}}'
-KEYS = {"AWS_ACCESS_KEY_ID": "nobody", "AWS_SECRET_ACCESS_KEY": "nothing"}
+HUNG = '{{url: "s3://{bucket}/x", endpoint: "{url}", region: auto, timeout: 60s}}'
 TASKS = ("stalled", "dead", "stream:completions")
 TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -95,10 +97,10 @@ def apply(folder: Path) -> None:
     here = os.getcwd()
     os.chdir(folder)
     try:
-        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()) as said:
             code = run_command(["apply", "--yes"])
         if code:
-            raise SystemExit("apply failed")
+            raise SystemExit(f"apply failed: {said.getvalue()}")
     finally:
         os.chdir(here)
 
@@ -109,7 +111,6 @@ def start(folder: Path) -> subprocess.Popen[bytes]:
     daemon = subprocess.Popen(
         [sys.executable, "-m", "emq_ops.cli.main", "up", "--ready-file", "ready", "--log", "json"],
         cwd=folder,
-        env={**os.environ, **KEYS},
         stdout=subprocess.DEVNULL,
         stderr=(folder / "log").open("wb"),
     )
@@ -130,19 +131,22 @@ def told(late: list[int]) -> str:
     return f"p50 {statistics.median(late):.0f} ms, p99 {late[int(len(late) * 0.99)]} ms, most {late[-1]} ms"
 
 
-def beside(server: Server, socket_path: Path, remote: str, left: int) -> list[int]:
-    """Lateness of queues beside one that ships to `remote`, and keeps `left` of ten records by that."""
+def beside(server: Server, socket_path: Path, remote: str, seconds: float, proxy: HttpProxy | None = None) -> list[int]:
+    """Lateness, after `seconds`, of queues beside one that ships its ten records to `remote`; `proxy`: before a remote
+    that is to hang."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         for _ in range(10):
             server.write("XADD", Queue(server, "other").keys.stream("completions"), "*", "job", "x")
         (folder / "config.yaml").write_text(BESIDE.format(socket=socket_path, remote=remote))
         apply(folder)
+        if proxy is not None:  # from now on nothing comes back (an apply asks the store)
+            proxy.arm("hold", match=anything, times=sys.maxsize)
         daemon = start(folder)
-        time.sleep(40)
+        time.sleep(seconds)
         daemon.send_signal(signal.SIGTERM)
         daemon.wait(30)
-        if server.read("XLEN", Queue(server, "other").keys.stream("completions")) != left:
+        if server.read("XLEN", Queue(server, "other").keys.stream("completions")) != (10 if proxy else 1):
             raise SystemExit("the store was not as it is measured")
         return lateness(folder, without="other")
 
@@ -220,18 +224,22 @@ def main() -> None:
     parser.add_argument("--queues", type=int)
     parser.add_argument("--seconds", type=float)
     parser.add_argument("--records", action="store_true", help="with --queues: each has a record to fold and ship")
-    args = parser.parse_args()
+    args = sized(parser, queues=3, seconds=2.0, records=True)
+    os.environ.update(CREDENTIALS)
+    if args.smoke:
+        idle(args.queues, args.seconds, hasty=True)
     if args.queues is not None:
         many(args.queues, args.seconds or 180, records=args.records)
     else:
-        thousand(args.seconds or 60)
+        idle(1000, args.seconds or 60)
 
 
-def thousand(seconds: float, queues: int = 1000) -> None:
+def idle(queues: int, seconds: float, *, hasty: bool = False) -> None:
+    calm, ship, beside_s = (0, "1s", 3) if hasty else (15, "1m", 40)
     with Valkey() as valkey, connect(valkey.url) as server, tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         seed(server, queues)
-        (folder / "config.yaml").write_text(CONFIG.format(socket=valkey.socket, stalled="30s"))
+        (folder / "config.yaml").write_text(CONFIG.format(socket=valkey.socket, stalled="30s", ship=ship))
         apply(folder)
         started = time.perf_counter()
         daemon = start(folder)
@@ -250,12 +258,12 @@ def thousand(seconds: float, queues: int = 1000) -> None:
                     raise SystemExit("not every queue's record was shipped within 300 s")
                 time.sleep(1)
         shipping = cpu_seconds(daemon.pid) - spent
-        time.sleep(15)
+        time.sleep(calm)
         before, at = cpu_seconds(daemon.pid), time.perf_counter()
         time.sleep(seconds)
         share = (cpu_seconds(daemon.pid) - before) / (time.perf_counter() - at)
         late = lateness(folder)
-        faster = CONFIG.format(socket=valkey.socket, stalled="30s") + "  q-0001: {stalled: {every: 500ms}}\n"
+        faster = CONFIG.format(socket=valkey.socket, stalled="30s", ship=ship) + "  q-0001: {stalled: {every: 500ms}}\n"
         (folder / "config.yaml").write_text(faster)
         q = Queue(server, "q-0001")
         job = ids.mint()
@@ -281,12 +289,12 @@ def thousand(seconds: float, queues: int = 1000) -> None:
         print(f"SIGTERM to end {time.perf_counter() - ended:8.2f} s, exit {code}")
         server.write("FLUSHALL")  # the leases of the state that is gone
         seed(server, queues)
-        print(f"beside a store that answers  {told(beside(server, valkey.socket, '{url: file:bucket}', 1))}")
+        print(f"beside a store that answers  {told(beside(server, valkey.socket, '{url: file:bucket}', beside_s))}")
         server.write("FLUSHALL")
         seed(server, queues)
-        with socket.create_server(("127.0.0.1", 0)) as mute:  # takes connections, and never says a word
-            remote = HUNG.format(port=mute.getsockname()[1])
-            print(f"beside one that hangs        {told(beside(server, valkey.socket, remote, 10))}")
+        with S3Server() as store, HttpProxy(store.url) as proxy:
+            remote = HUNG.format(bucket=store.bucket(), url=proxy.url)
+            print(f"beside one that hangs        {told(beside(server, valkey.socket, remote, beside_s, proxy))}")
 
 
 if __name__ == "__main__":

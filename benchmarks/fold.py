@@ -4,7 +4,7 @@ Each size: the stream is drained by bare paged XRANGE (raw replies) and folded i
 directory, read back and chained, by turns; medians. Every measurement is a process of its own, so its peak memory is
 its own too. Nothing is trimmed while it is measured; one trim of everything follows, and the server's own time for it.
 
-    python benchmarks/fold.py [--sizes 200000,2000000] [--rounds 5]
+    python -m benchmarks.fold [--sizes 200000,2000000] [--rounds 5]
 """
 
 from __future__ import annotations
@@ -21,8 +21,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
-
 from emq_archive.driver import Driver
 from emq_archive.live import PAGE
 from emq_archive.local.store import open_local
@@ -32,6 +30,7 @@ from emq_archive.source import StreamSource
 from emq_ops.protocol.ids import LOW_BITS, BrandedId
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import connect
+from tests.support.sizes import sized
 from tests.support.valkey import Valkey
 
 QUEUE, STREAM = "bench", "completions"
@@ -79,8 +78,9 @@ def fold(url: str, root: Path, policy: Policy) -> dict[str, Any]:
 
 
 def measure(args: list[str]) -> dict[str, Any]:
-    """Runs this file in a process of its own and answers what it measured."""
-    done = subprocess.run([sys.executable, __file__, *args], check=True, capture_output=True, text=True)
+    """Runs this file in a process of its own, and returns what it measured."""
+    command = [sys.executable, "-m", "benchmarks.fold", *args]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
     told: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return told
 
@@ -144,7 +144,7 @@ def main() -> None:
     parser.add_argument("--child", choices=["drain", "fold", "trim"])
     parser.add_argument("--url", default="")
     parser.add_argument("--root", type=Path, default=Path())
-    args = parser.parse_args()
+    args = sized(parser, sizes="2000,4000", rounds=1)
     if args.child:
         child(args.child, args.url, args.root)
         return

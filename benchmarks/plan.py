@@ -6,6 +6,7 @@ config that takes the queues by a glob, and of one that names each. Reading the 
 
 from __future__ import annotations
 
+import argparse
 import statistics
 import tempfile
 import time
@@ -25,9 +26,10 @@ from emq_ops.protocol import ids
 from emq_ops.protocol.keyspace import keys_of
 from emq_ops.protocol.scripts import Script
 from emq_ops.protocol.server import Arg, Server, connect
+from tests.support.sizes import sized
 from tests.support.valkey import Valkey
 
-QUEUES, DEAD, ROUNDS = 1_000, 30, 5
+DEAD = 30
 LANE = "GRP0SSBKAh61tG"
 POLICIES = (
     "    stalled: {every: 30s}\n    dead: {every: 10m, keep: 100}\n    streams: {completions: {keep: 100}}\n"
@@ -85,9 +87,9 @@ def bare(client: redis.Redis, commands: list[tuple[Arg, ...]]) -> None:
             pipe.execute()
 
 
-def fill(client: redis.Redis) -> None:
+def fill(client: redis.Redis, queues: int) -> None:
     pipe = client.pipeline(transaction=False)
-    for n in range(QUEUES):
+    for n in range(queues):
         keys = keys_of(f"queue-{n:04}")
         for _ in range(DEAD):
             pipe.zadd(keys.dead, {ids.mint(): 0})
@@ -99,39 +101,45 @@ def fill(client: redis.Redis) -> None:
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--queues", type=int, default=1_000)
+    parser.add_argument("--rounds", type=int, default=5)
+    given = sized(parser, queues=20, rounds=1)
     collect_seldom()  # as every command does
     with Valkey() as valkey, tempfile.TemporaryDirectory() as folder, connect(valkey.url) as server:
         client = valkey.client()
         client.get_encoder()
         client.response_callbacks.clear()
-        fill(valkey.client())
+        fill(valkey.client(), given.queues)
         by_glob, by_name = Path(folder) / "glob.yaml", Path(folder) / "names.yaml"
         by_glob.write_text(f'archive: {{}}\nqueues:\n  "queue-*":\n{POLICIES}')
-        by_name.write_text("archive: {}\nqueues:\n" + "".join(f"  queue-{n:04}:\n{POLICIES}" for n in range(QUEUES)))
-        for how, file in (("a glob", by_glob), ("1,000 names", by_name)):
+        by_name.write_text(
+            "archive: {}\nqueues:\n" + "".join(f"  queue-{n:04}:\n{POLICIES}" for n in range(given.queues))
+        )
+        for how, file in (("a glob", by_glob), ("names", by_name)):
             started = time.perf_counter()
             loaded = load([file], {})
             print(f"reading the YAML of {how:<14} {(time.perf_counter() - started) * 1000:8.1f} ms")
             with open_ledger(f"sqlite:///{folder}/{file.stem}.db") as ledger:
-                measure(f"first plan, {how}", server, client, ledger, loaded, folder)
+                measure(f"first plan, {how}", server, client, ledger, loaded, given.rounds)
                 session = Deployment(server, ledger, Wiring.of_urls({}, Path(folder)))
                 session.apply(session.propose(loaded))
-                measure(f"nothing changed, {how}", server, client, ledger, loaded, folder)
-            for n in range(QUEUES):  # back to how it was
+                measure(f"nothing changed, {how}", server, client, ledger, loaded, given.rounds)
+            for n in range(given.queues):  # back to how it was
                 keys = keys_of(f"queue-{n:04}")
                 client.execute_command("DEL", keys.meta, keys.glimit)
 
 
-def measure(what: str, server: Server, client: redis.Redis, ledger: Any, loaded: Loaded, folder: str) -> None:
+def measure(what: str, server: Server, client: redis.Redis, ledger: Any, loaded: Loaded, rounds: int) -> None:
     watched = Recorded(server)
-    Deployment(watched, ledger, Wiring.of_urls({}, Path(folder))).propose(loaded)  # type: ignore[arg-type]
+    Deployment(watched, ledger, Wiring.of_urls({}, Path())).propose(loaded)  # type: ignore[arg-type]
     ours, theirs = [], []
-    for _ in range(ROUNDS):
-        session = Deployment(server, ledger, Wiring.of_urls({}, Path(folder)))
+    for _ in range(rounds):
+        session = Deployment(server, ledger, Wiring.of_urls({}, Path()))
         ours.append(timed(lambda s=session: text(s.propose(loaded).plan)))  # type: ignore[misc]
         theirs.append(timed(lambda: bare(client, watched.commands)))
     mine, pipes = statistics.median(ours), statistics.median(theirs)
-    print(f"{what:<34} {mine * 1000:8.1f} ms   {len(watched.commands):,} reads, {QUEUES:,} queues (median of {ROUNDS})")
+    print(f"{what:<34} {mine * 1000:8.1f} ms   {len(watched.commands):,} reads (median of {rounds})")
     print(f"{'  the same reads, bare pipelines':<34} {pipes * 1000:8.1f} ms")
     print(f"{'  ratio':<34} {mine / pipes:8.2f}      (at most 5)")
 

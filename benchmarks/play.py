@@ -8,6 +8,8 @@ processor's time, ours and the server's together, is printed beside the clock's:
 
 from __future__ import annotations
 
+import argparse
+import functools
 import gc
 import statistics
 import tempfile
@@ -25,16 +27,16 @@ from emq_ops.protocol import ids
 from emq_ops.protocol.keyspace import Keys, keys_of
 from emq_ops.protocol.scripts import load
 from emq_ops.protocol.server import connect
+from tests.support.sizes import sized
 from tests.support.valkey import Valkey
 
-QUEUES, JOBS, ROUNDS = 500, 10, 15
-NAMES = [f"queue-{n:03}" for n in range(QUEUES)]
+JOBS = 10
 
 
-def fill(client: redis.Redis) -> None:
+def fill(client: redis.Redis, names: list[str]) -> None:
     """Queues with some pending and dead jobs each."""
     pipe = client.pipeline(transaction=False)
-    for name in NAMES:
+    for name in names:
         k = keys_of(name)
         for place in (k.pending, k.dead):
             pipe.zadd(place, {ids.mint(): 0 for _ in range(JOBS)})
@@ -98,26 +100,26 @@ def single_calls(k: Keys) -> list[tuple[Any, ...]]:
     ]
 
 
-def one_by_one(client: redis.Redis) -> None:
+def one_by_one(client: redis.Redis, names: list[str]) -> None:
     """(a)"""
     find(client)
-    for name in NAMES:
+    for name in names:
         client.execute_command(*script_call(keys_of(name)))
 
 
-def piped(client: redis.Redis) -> None:
+def piped(client: redis.Redis, names: list[str]) -> None:
     """(b)"""
     find(client)
     pipe = client.pipeline(transaction=False)
-    for name in NAMES:
+    for name in names:
         pipe.execute_command(*script_call(keys_of(name)))
     pipe.execute()
 
 
-def singly(client: redis.Redis) -> None:
+def singly(client: redis.Redis, names: list[str]) -> None:
     """(c)"""
     find(client)
-    for name in NAMES:
+    for name in names:
         pipe = client.pipeline(transaction=False)
         for command in single_calls(keys_of(name)):
             pipe.execute_command(*command)
@@ -126,30 +128,34 @@ def singly(client: redis.Redis) -> None:
 
 def main() -> None:
     """Prints the medians and the ratios."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--queues", type=int, default=500)
+    parser.add_argument("--rounds", type=int, default=15)
+    given = sized(parser, queues=20, rounds=1)
+    names = [f"queue-{n:03}" for n in range(given.queues)]
     with Valkey() as valkey, connect(valkey.url) as server, tempfile.TemporaryDirectory() as folder:
         client = valkey.client()
         client.response_callbacks.clear()
-        fill(client)
+        fill(client, names)
         client.script_load(load("health").source)
         with open_ledger(f"sqlite:///{Path(folder)}/state.db") as ledger:
             times: dict[str, list[tuple[float, float]]] = {"play": [], "a": [], "b": [], "c": []}
 
             def play() -> None:
                 ended = prepare(Ops(server, ledger), "health-check", PlayOptions(), environment={}).run()
-                assert (ended.status, len(ended.tallies)) == ("done", QUEUES)
+                assert (ended.status, len(ended.tallies)) == ("done", given.queues)
 
             gc.freeze()  # as the command does
-            for _ in range(ROUNDS):
+            for _ in range(given.rounds):
                 times["play"].append(timed(client, play))
                 for name, call in (("a", one_by_one), ("b", piped), ("c", singly)):
-                    times[name].append(timed(client, lambda call=call: call(client)))
+                    times[name].append(timed(client, functools.partial(call, client, names)))
         client.close()
     clock, busy = (
         {name: statistics.median(pair[which] for pair in found) for name, found in times.items()} for which in (0, 1)
     )
-    print(
-        f"health-check.yaml on {QUEUES} queues: {1000 * clock['play']:.0f} ms, processor {1000 * busy['play']:.0f} ms"
-    )
+    took, spent = 1000 * clock["play"], 1000 * busy["play"]
+    print(f"health-check.yaml on {given.queues} queues: {took:.0f} ms, processor {spent:.0f} ms")
     for name, text in (
         ("a", "one call after the other"),
         ("b", "one pipeline"),

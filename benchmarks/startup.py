@@ -22,6 +22,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tests.support.command_lines import LINES, Kind, Stage, set_up
+from tests.support.sizes import sized
 from tests.support.valkey import Valkey
 
 LIBRARIES = "import typer, rich, redis, sqlalchemy"
@@ -71,7 +72,7 @@ def main() -> None:
     parser.add_argument("--queues", default="1,100,1000")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--python", default=sys.executable)
-    given = parser.parse_args()
+    given = sized(parser, queues="1", rounds=1, words=["--version", "plan", "dead ls"])
     kinds: dict[str, Kind] = {**dict.fromkeys(BARE, "file"), **{words: line.kind for words, line in LINES.items()}}
     wanted = [
         w for w, kind in kinds.items() if kind != "long" and (not given.words or w.startswith(tuple(given.words)))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import statistics
 import time
+from typing import Any
 
 import redis
 
@@ -17,6 +18,7 @@ from emq_ops.protocol.ids import encode62
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import connect
 from emq_ops.protocol.transitions.recover import sweep
+from tests.support.sizes import sized
 from tests.support.valkey import Valkey
 
 LANES = [f"GRP{encode62(n)}" for n in range(50)]
@@ -39,7 +41,9 @@ def seed(client: redis.Redis, q: Queue, ids: list[str]) -> None:
     pipe = client.pipeline(transaction=False)
     for place, job in enumerate(ids):
         group = group_of(place)
-        row = {"state": "active", "attempts": "1", "payload": "x" * 50} | ({"group": group} if group else {})
+        row: dict[Any, Any] = {"state": "active", "attempts": "1", "payload": "x" * 50} | (
+            {"group": group} if group else {}
+        )
         pipe.hset(q.keys.row(job), mapping=row)
         pipe.zadd(q.keys.active, {job: base + place})
         if group:
@@ -96,7 +100,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--jobs", type=int, default=100_000)
     parser.add_argument("--rounds", type=int, default=5)
-    args = parser.parse_args()
+    args = sized(parser, jobs=1_000, rounds=1)
     ids = job_ids(args.jobs)
     times: dict[str, list[float]] = {"sweep": [], "pipelines": []}
     ms: list[float] = []

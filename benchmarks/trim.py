@@ -14,50 +14,39 @@ import statistics
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from typing import Any
 
 import redis
 
 from emq_archive.deadjob import dead_digest
+from emq_archive.model import Pair
+from emq_archive.write.dead import ArchivedDead, DeadReceipt
 from emq_ops.cli.main import collect_seldom
 from emq_ops.ledger.ledger import Ledger, open_ledger
 from emq_ops.passes.lease.queue_lease import QueueLease
+from emq_ops.passes.trim.archiver import DeadArchiver
 from emq_ops.policy.models import DeadPolicy, StalledPolicy
 from emq_ops.protocol.ids import encode62
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.scripts import load
 from emq_ops.protocol.server import Server, connect
 from tests.support.passing import sweep, trim
+from tests.support.sizes import sized
 from tests.support.valkey import Valkey
 
 DEPTH = 1000
-ROW = {"state": "dead", "attempts": "1", "payload": "x" * 200, "last_error": "boom"}
+ROW: dict[Any, Any] = {"state": "dead", "attempts": "1", "payload": "x" * 200, "last_error": "boom"}
 
 
-@dataclass
-class Known:
-    """A job as it was archived."""
-
-    job: str
-    names: tuple[bytes, ...] = tuple(name.encode() for name in ROW)
-    digest: str = dead_digest([value.encode() for value in ROW.values()], [])
-
-
-@dataclass
-class Receipt:
-    """All of them, at no cost: what is measured is the trim."""
-
-    proven: dict[str, Known]
-    failed: dict[str, str] = field(default_factory=dict)
-    gone: list[str] = field(default_factory=list)
-    folded: int = 0
+NAMES = tuple(name.encode() for name in ROW)
+DIGEST = dead_digest([value.encode() for value in ROW.values()], [])
 
 
 class Shelf:
-    """An archive that has everything already."""
+    """An archive that has everything already, at no cost: what is measured is the trim."""
 
-    def archive(self, jobs: Sequence[str], _facts: Mapping[str, object], *, now_ms: int) -> Receipt:
-        return Receipt({job: Known(job) for job in jobs})
+    def archive(self, jobs: Sequence[str], facts: Mapping[str, Sequence[Pair]], *, now_ms: int) -> DeadReceipt:
+        return DeadReceipt({job: ArchivedDead(job, NAMES, DIGEST, 1, 0) for job in jobs})
 
 
 def job_ids(count: int) -> list[str]:
@@ -94,7 +83,8 @@ def run_baseline(client: redis.Redis, q: Queue, ids: list[str]) -> float:
 def run_trim(server: Server, q: Queue, ledger: Ledger, lead: QueueLease, count: int, *, digest: bool) -> float:
     started = time.perf_counter()
     policy = DeadPolicy(keep=0, archive=digest)
-    report = trim(server, q.name, policy, ledger, lead.renew(), archiver=Shelf() if digest else None, trigger="daemon")
+    archiver: DeadArchiver | None = Shelf() if digest else None
+    report = trim(server, q.name, policy, ledger, lead.renew(), archiver=archiver, trigger="daemon")
     taken = time.perf_counter() - started
     if report.removed != count:
         raise SystemExit(f"removed {report.removed} of {count}")
@@ -113,7 +103,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--jobs", type=int, default=100_000)
     parser.add_argument("--rounds", type=int, default=5)
-    args = parser.parse_args()
+    args = sized(parser, jobs=1_000, rounds=1)
     collect_seldom()  # as every command does
     ids = job_ids(args.jobs)
     times: dict[str, list[float]] = {"trim": [], "digest": [], "pipelines": [], "contact": []}

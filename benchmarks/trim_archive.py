@@ -13,8 +13,9 @@ import tempfile
 import time
 from pathlib import Path
 
-from trim import job_ids, seed
+import redis
 
+from benchmarks.trim import job_ids, seed
 from emq_archive.local import open_local
 from emq_archive.model import Policy, Writer
 from emq_archive.remote import open_remote
@@ -26,10 +27,11 @@ from emq_ops.policy.models import DeadPolicy, StalledPolicy
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import Server, connect
 from tests.support.passing import sweep, trim
+from tests.support.sizes import sized
 from tests.support.valkey import Valkey
 
 
-def run(server: Server, q: Queue, folder: Path, ids: list[str], client: object, *, archive: bool) -> float:
+def run(server: Server, q: Queue, folder: Path, ids: list[str], client: redis.Redis, *, archive: bool) -> float:
     """Seconds of one whole pass."""
     with open_ledger(f"sqlite:///{folder}/state.db") as ledger, open_local(f"sqlite:///{folder}/local.db") as local:
         server.write("FLUSHALL")
@@ -53,7 +55,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--jobs", type=int, default=40_000)
     parser.add_argument("--rounds", type=int, default=5)
-    args = parser.parse_args()
+    args = sized(parser, jobs=1_000, rounds=1)
     collect_seldom()  # as every command does
     ids = job_ids(args.jobs)
     times: dict[bool, list[float]] = {False: [], True: []}

@@ -9,7 +9,6 @@ moment: books, ceilings, and how far the lanes are apart.
 from __future__ import annotations
 
 import argparse
-import os
 import signal
 import statistics
 import threading
@@ -21,6 +20,8 @@ from emq_ops.protocol.server import connect
 from emq_ops.protocol.transitions import control, enqueue, reads
 from emq_ops.protocol.transitions.claims import claim_lane
 from emq_ops.protocol.transitions.settle import complete
+from tests.support.run_worker import start_worker
+from tests.support.sizes import sized
 from tests.support.valkey import Valkey
 from tests.support.zygote import Zygote
 
@@ -97,13 +98,15 @@ def run_workers(q: Queue, url: str, count: int, processes: int, zygote: Zygote) 
     with Sampler(url, q.keys.base) as sampler:
         started = time.perf_counter()
         handler = "tests.support.handlers:obedient"
-        pids = [zygote.fork(url, q.name, handler, until_idle=False, serve="lanes") for _ in range(processes)]
+        workers = [
+            start_worker(zygote, url, q.name, handler, until_idle=False, serve="lanes") for _ in range(processes)
+        ]
         while reads.counts(q).completed < count:
             time.sleep(0.01)
         taken = time.perf_counter() - started
-    for pid in pids:
-        os.kill(pid, signal.SIGTERM)
-    if any(zygote.wait(pid) for pid in pids):
+    for worker in workers:
+        worker.signal(signal.SIGTERM)
+    if any(worker.wait() for worker in workers):
         raise SystemExit("a worker did not end well")
     recorded = q.server.read("XLEN", q.keys.stream("completions"))
     if recorded != count:
@@ -118,7 +121,7 @@ def main() -> None:
     parser.add_argument("--limit", type=int, default=4, help="jobs in flight a lane")
     parser.add_argument("--processes", type=int, default=8)
     parser.add_argument("--rounds", type=int, default=3)
-    given = parser.parse_args()
+    given = sized(parser, jobs=200, lanes=4, processes=2, rounds=1)
     lanes = [f"GRP{encode62(n)}" for n in range(given.lanes)]
     bare, workers = [], []
     with Valkey() as valkey, connect(valkey.url) as server, Zygote() as zygote:

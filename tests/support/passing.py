@@ -142,7 +142,7 @@ def sweep(server: Server, queue: str, policy: StalledPolicy, ledger: Ledger, fen
 def trim(server: Server, queue: str, policy: DeadPolicy, ledger: Ledger, fence: Fence, **more: Any) -> TrimReport:
     """One trim under a lease that the caller keeps."""
     given = {name: more.pop(name) for name in ("trigger", "only", "lease_ms") if name in more}
-    order = Order(queue, policy, **{"applied": False, **given})
+    order = Order(queue, policy, applied=False, **given)
     report: TrimReport = run_by(TRIM, server, order, ledger, fence, **more)
     return report
 
