@@ -12,7 +12,7 @@ from emq_ops.cli.queues import require_queue
 from emq_ops.cli.values import duration_ms
 from emq_ops.protocol.errors import BadInputError, one_line
 from emq_ops.protocol.queue import Queue
-from emq_ops.worker import Backoff, Consumer, ConsumerSettings, load_handler
+from emq_ops.worker import Backoff, BatchConsumer, BatchSettings, Consumer, ConsumerSettings, load_handler
 from emq_ops.worker.events import ConsumerReport, Silent, Started, WorkerEvent, describe
 from emq_ops.worker.outage import Outage
 from emq_ops.worker.settings import sources_of
@@ -25,10 +25,19 @@ def run(
     ctx: typer.Context,
     handler: Annotated[str, typer.Argument(help="The function that works a job.", metavar="MODULE:HANDLER")],
     queue: QueueName,
-    concurrency: Annotated[int, typer.Option(help="Jobs at once.")] = 8,
+    concurrency: Annotated[
+        int | None, typer.Option(help="Jobs at once (8); with --batch: batches (1).", metavar="N")
+    ] = None,
     claim: Annotated[
         str, typer.Option(help="Which jobs: flat ones, and lanes in rotation, by weight.", metavar="flat,lanes")
     ] = "flat,lanes",
+    batch: Annotated[
+        int | None, typer.Option(help="The function works so many jobs at most, and gives each a verdict.", metavar="N")
+    ] = None,
+    batch_least: Annotated[int, typer.Option(help="With --batch: so many are worked at once.", metavar="N")] = 1,
+    batch_wait: Annotated[
+        Duration, typer.Option(help="With --batch: fewer are held back for so long.", metavar="DURATION")
+    ] = "1s",
     recovery: Annotated[
         Literal["reap", "stalled", "none"], typer.Option(help="What to do about lapsed leases.")
     ] = "reap",
@@ -60,8 +69,19 @@ def run(
     """Work a queue with a Python function until SIGTERM or Ctrl-C; a second one ends it at once.
 
     The function is given a job (id, payload, attempts, group, token, extend, progress, log) and answers None, bytes,
-    text or what JSON can say. Exit 1 when jobs were left unsettled; their leases lapse.
+    text, what JSON can say, or Delay, Retry, Dead. Exit 1 when jobs were left unsettled; their leases lapse.
+
+    With --batch it is given a list of jobs, and answers a mapping of their ids to verdicts: "ok", {"delay": MS},
+    {"error": TEXT}, {"dead": TEXT}. One that it leaves out is retried.
+
+    Examples:
+
+      emq-ops worker run shop.jobs:handle --queue orders
+
+      emq-ops worker run shop.jobs:handle_many --queue orders --batch 100 --batch-least 20 --batch-wait 500ms
     """
+    if batch is None and (batch_least != 1 or batch_wait != "1s"):
+        raise BadInputError("without --batch there are no batches", where="worker run", fix="add --batch N")
     if give_up is not None and not until_idle:
         raise BadInputError("without --until-idle nothing is given up", where="--give-up", fix="add --until-idle")
     patience = duration_ms(give_up, "--give-up")
@@ -80,27 +100,40 @@ def run(
     with context.places.connect("worker") as server:
         if not new:
             require_queue(context, queue, server, fix="--new for a queue of this name")
-        report = Consumer(
-            Queue(server, queue),
-            function,
-            ConsumerSettings(
-                claim=sources_of(name.strip() for name in claim.split(",")),
-                recovery=recovery,
-                max_stalled=max_stalled,
-                lease=duration_ms(lease, "--lease"),
-                beat=duration_ms(beat, "--beat"),
-                max_attempts=max_attempts,
-                backoff=Backoff(base=duration_ms(backoff, "--backoff"), longest=longest),
-                stop_deadline=duration_ms(stop, "--stop"),
-                executor=executor,
-                keep=keep,
-                cancel=listen,
-                record=record,
-            ),
-            concurrency=concurrency,
-            on_event=tell,
-        ).run(signals=True, until_idle=until_idle, give_up=patience)
-    names = ("queue", "completed", "cancelled", "scheduled", "dead", "lost", "recovered", "abandoned", "aside")
+        settings = ConsumerSettings(
+            concurrency=concurrency if concurrency is not None else 8 if batch is None else 1,
+            claim=sources_of(name.strip() for name in claim.split(",")),
+            recovery=recovery,
+            max_stalled=max_stalled,
+            lease=duration_ms(lease, "--lease"),
+            beat=duration_ms(beat, "--beat"),
+            max_attempts=max_attempts,
+            backoff=Backoff(base=duration_ms(backoff, "--backoff"), longest=longest),
+            stop_deadline=duration_ms(stop, "--stop"),
+            executor=executor,
+            keep=keep,
+            cancel=listen,
+            record=record,
+        )
+        q = Queue(server, queue)
+        if batch is None:
+            consumer = Consumer(q, function, settings, on_event=tell)
+        else:
+            sizes = BatchSettings(batch, batch_least, duration_ms(batch_wait, "--batch-wait"))
+            consumer = BatchConsumer(q, function, settings, batch=sizes, on_event=tell)
+        report = consumer.run(signals=True, until_idle=until_idle, give_up=patience)
+    names = (
+        "queue",
+        "completed",
+        "cancelled",
+        "scheduled",
+        "delayed",
+        "dead",
+        "lost",
+        "recovered",
+        "abandoned",
+        "aside",
+    )
     context.emit_one({name: getattr(report, name) for name in names})
     if report.abandoned:
         raise typer.Exit(1)

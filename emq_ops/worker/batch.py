@@ -26,6 +26,8 @@ from emq_ops.worker.verdicts import HandlerResult, batch_verdicts, failure_of
 BatchHandler = Callable[[Sequence[Job]], Any]
 """Takes jobs; returns a mapping of their ids to verdicts (`verdicts.batch_verdict`). May be async."""
 LARGEST = 10_000
+POLL_SECONDS = 0.05
+"""How often more jobs are looked for while a batch waits for them."""
 _EVENTS = {"completed": "completed", "cancelled": "completed", "delayed": "delayed"}
 
 
@@ -86,7 +88,11 @@ class BatchHands:
         self._lock = threading.Lock()
         self._async = AsyncLoop()
         self._pool: HandlerPool[Batch] = HandlerPool(size, self._work, f"emq-batch-{bench.queue.name}")
-        self.due = math.inf
+        self._until = math.inf
+
+    @property
+    def due(self) -> float:
+        return min(self._until, time.monotonic() + POLL_SECONDS) if self._gathered else math.inf
 
     @property
     def free(self) -> int:
@@ -94,21 +100,20 @@ class BatchHands:
 
     def take(self, held: HeldJob) -> None:
         if not self._gathered:
-            self.due = time.monotonic() + self._settings.wait / 1000
+            self._until = time.monotonic() + self._settings.wait / 1000
         self._gathered.append(held)
 
     def begin(self, asked: int, found: int) -> None:
         """Begins a batch that is full, or large enough with no more to come, or waited with for long enough."""
         count = len(self._gathered)
         enough = count >= self._settings.least and found < asked
-        if count and (enough or count >= self._settings.size or time.monotonic() >= self.due):
+        if count and (enough or count >= self._settings.size or time.monotonic() >= self._until):
             self.begin_all()
 
     def begin_all(self) -> None:
         if not self._gathered:
             return
         batch, self._gathered = Batch(self._gathered), []
-        self.due = math.inf
         with self._lock:
             self._running += 1
         self._pool.submit(batch)

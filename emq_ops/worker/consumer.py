@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import queue as queue_module
 import random
 import signal
@@ -163,6 +164,8 @@ class Consumer:
             if self._maintainer.beat():
                 self._sources.rouse()
         free = self._hands.free
+        if self._hands.due < math.inf:
+            self._sources.rouse()  # more jobs of a batch are looked for soon
         bare = not self._held
         if until_idle and bare:
             # A look from before our last job was settled says nothing: that job may have freed its lane.

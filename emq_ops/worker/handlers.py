@@ -26,7 +26,7 @@ Handler = Callable[[Job], Any]
 """Takes a Job; returns None, bytes, text, anything that JSON can say, or Cancelled. May be async."""
 
 
-def load_handler(name: str) -> Handler:
+def load_handler(name: str) -> Callable[..., Any]:
     """The callable that ``module:attribute`` names, the working directory included in the search. Raises
     BadInputError."""
     module_name, separator, attribute = name.partition(":")

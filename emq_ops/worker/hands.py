@@ -38,8 +38,8 @@ class Bench:
 
 
 class Hands(Protocol):
-    """`free`: how many more jobs can be taken; `due`: when jobs that were taken are to be worked even if no more come,
-    monotonic seconds."""
+    """`free`: how many more jobs can be taken; `due`: when to look for more to those that were taken and are not
+    begun yet, monotonic seconds."""
 
     @property
     def free(self) -> int: ...

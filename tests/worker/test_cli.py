@@ -29,6 +29,8 @@ def good(job):
 def mixed(job):
     if job.payload == b"bad":
         raise ValueError("no \\x1b[31mgood")
+def many(jobs):
+    return {job.id: "ok" if job.payload == b"one" else {"dead": "no"} for job in jobs}
 def hangs(job):
     time.sleep(600)
 """
@@ -55,6 +57,16 @@ def test_a_queue_is_worked_until_it_is_idle(
     assert (report["completed"], report["dead"], report["abandoned"]) == (2, 0, [])
     assert captured.err.count(" completed after ") == 2
     assert sorted(fields[b"result"] for fields in records(q)) == [b'{"seen": "one"}', b'{"seen": "two"}']
+
+
+def test_a_queue_is_worked_in_batches(valkey: Valkey, q: Queue, shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    put_all(q, b"one", b"two")
+    line = ["--url", valkey.url, "--output", "json", "worker", "run", "shop_jobs:many", "--queue", "orders"]
+    assert main([*line, "--until-idle", "--batch-wait", "5s"]) == 4
+    assert "worker run: without --batch there are no batches" in capsys.readouterr().err
+    assert main([*line, "--until-idle", "--batch", "10", "--batch-least", "2"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert (report["completed"], report["dead"], report["delayed"]) == (1, 1, 0)
 
 
 def test_errors_are_shown_on_one_line_that_cant_steer_a_terminal(
