@@ -158,7 +158,7 @@ def test_every_way_to_name_a_queue(site: Server) -> None:
         site.write("ZADD", key, 0, ids.mint())
     site.write("XADD", "emq:{kept}:stream:completions", "*", "a", "b")
     for queue in ("orders", "lane", "late", "kept"):
-        assert emq("runs", "ls", "--queue", queue).code == 0, queue
+        assert emq("runs", "ls", queue).code == 0, queue
     assert emq("archive", "fold", "kept").code == 0
     assert emq("hold", "late", "--for", "1h").code == 0
     site.write("FLUSHALL")
@@ -166,11 +166,11 @@ def test_every_way_to_name_a_queue(site: Server) -> None:
         assert emq("doctor", queue, "--only", "ghost").code == 0, queue
         Path("p.yaml").write_text(f"- {{name: p, queues: {queue}, tasks: [{{name: look, health: {{}}}}]}}\n")
         assert emq("play", "p.yaml").code == 0, queue
-    assert emq("runs", "ls", "--queue", "lane").code == 4
+    assert emq("runs", "ls", "lane").code == 4
     Path("state.db").unlink()
     Path("archive.db").unlink()
     assert emq("archive", "verify", "kept").code == 0
-    assert emq("runs", "ls", "--queue", "late").code == 4
+    assert emq("runs", "ls", "late").code == 4
     assert "fresh is a new queue" in emq("worker", "enqueue", "fresh", "x").err
     assert emq("worker", "enqueue", "fresh", "x").err == ""
     assert emq("worker", "enqueue", "frech", "x").code == 4
@@ -220,7 +220,7 @@ def test_ps_tells_what_is_held_until_when_and_by_whom(site: Server) -> None:
     assert emq("apply", "--yes").code == 0
     assert not {"held", "maintenance"} & set(emq("ps").out.splitlines()[0].split())
     held = json.loads(emq("hold", "orders", "--for", "1h", "--why", "incident 7", "--output", "json").out)
-    window = json.loads(emq("maintenance", "start", "--for", "2h", "--queues", "ord*", "--output", "json").out)
+    window = json.loads(emq("maintenance", "start", "--for", "2h", "ord*", "--output", "json").out)
     rows = json.loads(emq("ps", "--output", "json").out)
     assert {row["task"] for row in rows} >= {"stalled", "dead"}
     for row in rows:
@@ -273,7 +273,7 @@ def test_ps_tells_of_holds_that_no_row_can_show(site: Server) -> None:
     """Of a queue that has no task, and before anything was applied."""
     enqueue(Queue(site, "mail"), ids.mint(), b"x")
     assert emq("hold", "mail", "--for", "1h", "--why", "moving").code == 0
-    assert emq("maintenance", "start", "--for", "2h", "--queues", "mail").code == 0
+    assert emq("maintenance", "start", "--for", "2h", "mail").code == 0
     for applied in (False, True):
         if applied:
             assert emq("apply", "--yes").code == 0

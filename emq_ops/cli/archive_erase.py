@@ -87,6 +87,12 @@ def erase(
     Entries in the stream itself, and the job where it still stands in the queue, stay; they are not archived again.
     With STREAM other streams of the archive are left as they are.
     With --to just the archive is gone through.
+
+    Examples:
+
+      emq-ops archive erase orders --job JOB0SS8QFjgi3i --dry-run
+
+      emq-ops archive erase orders --job JOB0SS8QFjgi3i --versions --yes
     """
     context = CommandContext.of(ctx)
     job = job_text(job) or ""

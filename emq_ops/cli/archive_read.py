@@ -19,10 +19,12 @@ from emq_archive.model import DEAD, Record, StreamId, StreamRef, parse_id
 from emq_archive.read.archive import Archive
 from emq_ops.cli.context import CommandContext
 from emq_ops.cli.exits import EXIT_ERROR
-from emq_ops.cli.options import QueueArg, StreamArg
+from emq_ops.cli.many import Turns, several
+from emq_ops.cli.options import QueueArg, SomeOfQueues, StreamArg
 from emq_ops.cli.output import say
 from emq_ops.cli.progress import bar
 from emq_ops.cli.queues import require_queue
+from emq_ops.cli.streams import archived_targets
 from emq_ops.cli.values import duration_ms, size_bytes
 from emq_ops.passes.archive.stream import driver_policy
 from emq_ops.protocol import deadline, ids
@@ -36,6 +38,7 @@ NoLive = Annotated[bool, typer.Option("--no-live", help="Leave out what is only 
 ExpectHead = Annotated[
     str | None, typer.Option(help="The `head` that an earlier verify told: the log must hold it.", metavar="HASH")
 ]
+_VERIFIED = ("queue", "stream", "commits", "segments", "records", "bytes", "orphans", "head")
 _ROW = ("stream_id", "time", "evt", "job", "outcome", "attempts")
 
 
@@ -48,7 +51,7 @@ def ref_of(queue: str, stream: str) -> StreamRef:
 
 def read(
     ctx: typer.Context,
-    queue: QueueArg,
+    queue: SomeOfQueues,
     stream: StreamArg = "completions",
     since: Annotated[
         str | None, typer.Option("--from", help="First id, EVT id, unix ms or time.", metavar="WHEN")
@@ -58,13 +61,30 @@ def read(
     limit: Annotated[int | None, typer.Option(help="At most so many.", min=0)] = None,
     no_live: NoLive = False,
 ) -> None:
-    """Print records: the archive, then what is still in the stream, in one order."""
+    """Print records: the archive, then what is still in the stream, in one order; of several streams one by one.
+
+    Examples:
+
+      emq-ops archive read orders completions --from 2026-01-31 --limit 20
+
+      emq-ops archive read 'mail-*' completions --job JOB0SS8QFjgi3i --output jsonl
+    """
     context = CommandContext.of(ctx)
     start, end, job = point(since, last=False), point(until, last=True), job_text(job)
-    with _archive(context, ref_of(queue, stream), no_live) as archive:
-        records = archive.read(start, end, job=job, limit=limit)
-        context.emit_rows((_shown(record, context.output) for record in records), _ROW)
-    tell_holes(archive.holes)
+    targets = archived_targets(context, [queue], stream)
+    many = several([queue, stream], targets)
+    holes: list[str] = []
+
+    def rows() -> Iterator[dict[str, Any]]:
+        for target in targets:
+            named = dict(zip(("queue", "stream"), target, strict=True)) if many else {}
+            with _archive(context, ref_of(*target), no_live) as archive:
+                for record in archive.read(start, end, job=job, limit=limit):
+                    yield named | _shown(record, context.output)
+            holes.extend(archive.holes or ())
+
+    context.emit_rows(rows(), (*(("queue", "stream") if many else ()), *_ROW))
+    tell_holes(holes)
 
 
 def _shown(record: Record, output: str) -> dict[str, Any]:
@@ -96,7 +116,13 @@ def query(
     nothing else. Begun anew where segments expire or are merged meanwhile.
 
     Columns: ms, seq, incarnation, time, evt, job, outcome, attempts, result, error, "group", fields (a list of name and
-    value), queue, stream, stored (remote, local or live).
+    value), queue, stream, stored (remote, local or live). Of one stream.
+
+    Examples:
+
+      emq-ops archive query orders completions 'select outcome, count(*) from records group by 1'
+
+      emq-ops archive query orders dead 'select job, error from records' --no-live --output csv
     """
     context = CommandContext.of(ctx)
     seconds = (duration_ms(timeout, "--timeout") or 0) / 1000
@@ -147,24 +173,35 @@ def _archive(context: CommandContext, ref: StreamRef, no_live: bool) -> Iterator
 
 def verify(
     ctx: typer.Context,
-    queue: QueueArg,
+    queue: SomeOfQueues,
     stream: StreamArg = "completions",
     expect_head: ExpectHead = None,
 ) -> None:
     """Re-read every commit and every segment against hashes, counts and chain. Exit 1 when something is not whole;
-    until it is, nothing is trimmed on top of it."""
+    until it is, nothing is trimmed on top of it.
+
+    Examples:
+
+      emq-ops archive verify orders completions
+
+      emq-ops archive verify '*' '*' --output json
+    """
     context = CommandContext.of(ctx)
-    ref = ref_of(queue, stream)
-    require_queue(context, ref.queue)
-    with context.local() as local, context.remote() as remote, bar(f"verify {ref}") as progress:
-        found = emq_archive.upkeep.verify.verify(local, remote, ref, expect_head=expect_head, progress=progress)
-    context.emit_one(found.as_row())
-    if found.good and not found.commits:
-        say(f"emq-ops: the remote holds no archive of {ref}, so there was nothing to verify")
-    for fault in found.faults:
-        say(f"emq-ops: {one_line(fault)}")
-    if not found.good:
-        raise typer.Exit(EXIT_ERROR)
+    targets = archived_targets(context, [queue], stream)
+    many = several([queue, stream], targets)
+    if many and expect_head is not None:
+        raise BadInputError("--expect-head is of one log", fix="name the queue and the stream")
+    with context.local() as local, context.remote() as remote, Turns(context, _VERIFIED, many=many) as turns:
+        for ref in (ref_of(*target) for target in targets):
+            with turns.turn(), bar(f"verify {ref}") as progress:
+                found = emq_archive.upkeep.verify.verify(local, remote, ref, expect_head=expect_head, progress=progress)
+                turns.add(found.as_row())
+                if found.good and not found.commits:
+                    say(f"emq-ops: the remote holds no archive of {ref}, so there was nothing to verify")
+                for fault in found.faults:
+                    say(f"emq-ops: {one_line(fault)}")
+                if not found.good:
+                    turns.fail(EXIT_ERROR)
 
 
 def job_text(job: str | None) -> str | None:

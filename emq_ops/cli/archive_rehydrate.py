@@ -42,6 +42,12 @@ def rehydrate(
 
     Say which: --job, --from, --to. Without --requeue they come back dead, and the next trim may take them again. Exit 1
     when none came back.
+
+    Examples:
+
+      emq-ops archive rehydrate orders --job JOB0SS8QFjgi3i --requeue
+
+      emq-ops archive rehydrate orders dead --from 2026-01-31 --limit 100 --dry-run
     """
     context, ref = CommandContext.of(ctx), ref_of(queue, stream)
     if not jobs and since is None and until is None and limit is None:

@@ -15,21 +15,21 @@ from emq_archive.upkeep.end import Noted
 from emq_archive.write.watermark import Watermark
 from emq_ops.cli.archive_read import ExpectHead, ref_of, tell_holes
 from emq_ops.cli.context import CommandContext
-from emq_ops.cli.options import QueueArg, StreamArg
+from emq_ops.cli.options import SomeOfQueues, StreamArg
 from emq_ops.cli.output import say
 from emq_ops.cli.progress import bar
 from emq_ops.cli.queues import require_queue
 from emq_ops.cli.values import now_ms
 from emq_ops.ledger.ownership import Lineage
 from emq_ops.protocol.errors import BadInputError, DamagedError, ServerError, UnreachableError, one_line
-from emq_ops.protocol.globs import compiled, is_glob
+from emq_ops.protocol.globs import is_glob, matches
 from emq_ops.protocol.keyspace import queue_name
 from emq_ops.protocol.queue import Queue
 
 
 def restore(
     ctx: typer.Context,
-    queue: QueueArg,
+    queue: SomeOfQueues,
     stream: StreamArg = "completions",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Count what would come; restore nothing.")] = False,
     expect_head: ExpectHead = None,
@@ -39,9 +39,15 @@ def restore(
 
     Whether commits are missing at the end of the log is told by what lies beside it and by the server, if that answers;
     for sure only --expect-head knows. It changes nothing about whose the archive is: `emq-ops state take-over` does.
+
+    Examples:
+
+      emq-ops archive restore orders completions --dry-run
+
+      emq-ops archive restore '*' '*'
     """
     context = CommandContext.of(ctx)
-    many = is_glob(queue) or is_glob(stream)
+    many = is_glob(queue) or is_glob(stream) or "," in queue + stream
     if many and expect_head is not None:
         raise BadInputError("--expect-head is of one log", fix="name the queue and the stream")
     if not many:
@@ -101,9 +107,12 @@ def _watermarks(context: CommandContext, refs: Sequence[StreamRef]) -> tuple[dic
 
 def _held(remote: Remote, queue: str, stream: str) -> list[StreamRef]:
     """What the remote holds that these names or globs take. Raises BadInputError where that is nothing."""
-    by_queue, by_stream = compiled(queue), compiled(stream)
+    queues, streams = queue.split(","), stream.split(",")
     found = [
-        one.ref for one in owners(remote) if by_queue.fullmatch(one.ref.queue) and by_stream.fullmatch(one.ref.stream)
+        one.ref
+        for one in owners(remote)
+        if any(matches(part, one.ref.queue) for part in queues)
+        and any(matches(part, one.ref.stream) for part in streams)
     ]
     if not found:
         raise BadInputError(f"the remote holds no archive that '{queue} {stream}' takes", where=remote.url)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Any
 
 import typer
@@ -20,10 +20,12 @@ from emq_archive.write.watermark import Watermark
 from emq_ops.cli.archive_read import point, ref_of
 from emq_ops.cli.asking import ask
 from emq_ops.cli.context import CommandContext
-from emq_ops.cli.options import DryRun, QueueArg, StreamArg, Yes
+from emq_ops.cli.many import Turns, several
+from emq_ops.cli.options import DryRun, QueueArg, SomeOfQueues, StreamArg, Yes
 from emq_ops.cli.output import say
 from emq_ops.cli.progress import bar
 from emq_ops.cli.queues import require_queue
+from emq_ops.cli.streams import archived_targets
 from emq_ops.cli.values import duration_ms, now_ms
 from emq_ops.config.policies import dead_policy
 from emq_ops.ledger.ledger import Ledger
@@ -37,6 +39,19 @@ from emq_ops.protocol.queue import Queue
 Grace = Annotated[
     str | None, typer.Option(help="How long objects stay that are out of the archive (24h).", metavar="DURATION")
 ]
+
+
+_COMPACTED = ("queue", "stream", "merged", "segments", "expired", "records", "deleted", "waiting", "dry_run", "more")
+
+
+@contextlib.contextmanager
+def turns_of(
+    context: CommandContext, queues: str, streams: str, columns: Sequence[str]
+) -> Iterator[tuple[Turns, list[StreamRef]]]:
+    """The archived streams that two words of a command line take, and what their turns tell."""
+    targets = archived_targets(context, [queues], streams)
+    with Turns(context, columns, many=several([queues, streams], targets)) as turns:
+        yield turns, [ref_of(*target) for target in targets]
 
 
 @contextlib.contextmanager
@@ -73,24 +88,32 @@ def _policy(context: CommandContext, ref: StreamRef) -> tuple[Policy, bool]:
 
 def compact(
     ctx: typer.Context,
-    queue: QueueArg,
+    queue: SomeOfQueues,
     stream: StreamArg = "completions",
     grace: Grace = None,
     dry_run: DryRun = False,
 ) -> None:
-    """Merge the small segments of each day. The old objects go after the grace, at the next run."""
-    context = CommandContext.of(ctx)
-    ref = ref_of(queue, stream)
-    with upkeep_of(context, ref) as shipper, bar(f"compact {ref}") as progress:
-        done = emq_archive.upkeep.compact.compact(
-            shipper, now_ms=now_ms(), grace_ms=duration_ms(grace, "--grace"), dry_run=dry_run, progress=progress
-        )
-    context.emit_one(done.as_row())
+    """Merge the small segments of each day. The old objects go after the grace, at the next run.
+
+    Examples:
+
+      emq-ops archive compact orders completions --dry-run
+
+      emq-ops archive compact '*' '*' --grace 1h
+    """
+    context, keep = CommandContext.of(ctx), duration_ms(grace, "--grace")
+    with turns_of(context, queue, stream, _COMPACTED) as (turns, refs):
+        for ref in refs:
+            with turns.turn(), upkeep_of(context, ref) as shipper, bar(f"compact {ref}") as progress:
+                done = emq_archive.upkeep.compact.compact(
+                    shipper, now_ms=now_ms(), grace_ms=keep, dry_run=dry_run, progress=progress
+                )
+                turns.add(done.as_row())
 
 
 def expire(
     ctx: typer.Context,
-    queue: QueueArg,
+    queue: SomeOfQueues,
     stream: StreamArg = "completions",
     older_than: Annotated[
         str | None, typer.Option(help="Age of a segment's newest record; else the policy's (365d).", metavar="DURATION")
@@ -101,21 +124,28 @@ def expire(
 ) -> None:
     """Let old segments go for good. Only what a policy or --older-than says; nothing expires by itself.
 
-    Records that are still in the stream are not archived again; a trim may take them.
+    Records that are still in the stream are not archived again; a trim may take them. Each stream is asked about.
+
+    Examples:
+
+      emq-ops archive expire orders completions --older-than 365d --dry-run
+
+      emq-ops archive expire 'mail-*' completions --older-than 90d --yes
     """
     context = CommandContext.of(ctx)
-    ref = ref_of(queue, stream)
     age, keep = duration_ms(older_than, "--older-than"), duration_ms(grace, "--grace")
-    with upkeep_of(context, ref, destructive=True) as shipper:
-        done = emq_archive.upkeep.compact.expire(
-            shipper, now_ms=now_ms(), older_than_ms=age, grace_ms=keep, dry_run=True
-        )
-        if not dry_run and (not done.expired or ask(context, f"Expire {done.records} records of {ref}?", yes)):
-            head = _head(context, ref)
-            done = emq_archive.upkeep.compact.expire(
-                shipper, now_ms=now_ms(), older_than_ms=age, grace_ms=keep, head=head
-            )
-    context.emit_one(done.as_row())
+    with turns_of(context, queue, stream, _COMPACTED) as (turns, refs):
+        for ref in refs:
+            with turns.turn(), upkeep_of(context, ref, destructive=True) as shipper:
+                done = emq_archive.upkeep.compact.expire(
+                    shipper, now_ms=now_ms(), older_than_ms=age, grace_ms=keep, dry_run=True
+                )
+                if not dry_run and (not done.expired or ask(context, f"Expire {done.records} records of {ref}?", yes)):
+                    head = _head(context, ref)
+                    done = emq_archive.upkeep.compact.expire(
+                        shipper, now_ms=now_ms(), older_than_ms=age, grace_ms=keep, head=head
+                    )
+                turns.add(done.as_row())
 
 
 def _head(context: CommandContext, ref: StreamRef) -> StreamId | None:
@@ -142,7 +172,13 @@ def adopt(
     """Begin behind the watermark that another archiver left: what stands before it counts as archived elsewhere.
 
     A trim may then take it, so be sure that the other archive holds it, and that the other archiver has stopped. It
-    holds for every host of this archive.
+    holds for every host of this archive. Of one stream.
+
+    Examples:
+
+      emq-ops archive adopt orders completions --dry-run
+
+      emq-ops archive adopt orders completions --after 2026-01-31 --yes
     """
     context = CommandContext.of(ctx)
     ref = ref_of(queue, stream)

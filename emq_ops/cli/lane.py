@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
 
 from emq_ops.cli.context import CommandContext
-from emq_ops.cli.options import DryRun, QueueArg, Why, new_app
+from emq_ops.cli.many import Turns, several
+from emq_ops.cli.options import DryRun, QueuesArg, SomeOfQueues, Why, new_app
 from emq_ops.cli.output import counted, say
 from emq_ops.cli.pausing import pause_all, set_beside
-from emq_ops.cli.queues import require_queue
+from emq_ops.cli.queues import pick
 from emq_ops.overview.detail import by_need, lane_row
 from emq_ops.overview.words import ago
 from emq_ops.passes.acts.declared import LIMIT_LANE, PAUSE, RESUME, LanePolicy
@@ -21,35 +22,36 @@ from emq_ops.passes.acts.options import ActOptions
 from emq_ops.passes.frame.context import Services
 from emq_ops.passes.frame.contract import Pass
 from emq_ops.passes.frame.frame import predict_pass
-from emq_ops.protocol.errors import BadInputError
+from emq_ops.policy.words import did_you_mean
+from emq_ops.protocol.errors import BadInputError, one_line
+from emq_ops.protocol.globs import is_glob, matches
 from emq_ops.protocol.ids import group_id, is_valid, parse
-from emq_ops.protocol.keyspace import queue_name
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import Server
-from emq_ops.protocol.transitions.reads import Lane, lanes
+from emq_ops.protocol.transitions.reads import lanes
 
 app = new_app("See the lanes of a queue, bound them, stop them.")
-LaneArg = Annotated[str, typer.Argument(help="The lane, by its GRP id.", metavar="LANE")]
-LanesArg = Annotated[list[str], typer.Argument(help="Lanes, by their GRP ids.", metavar="LANE")]
+LaneArg = Annotated[str, typer.Argument(help="The lane, by its GRP id, or a glob.", metavar="LANE")]
+LanesArg = Annotated[list[str], typer.Argument(help="Lanes, by their GRP ids, or globs.", metavar="LANE")]
 COLUMNS = ("lane", "waiting", "in_flight", "limit", "weight", "paused", "on_ring")
 
 
 @app.command()
-def ls(ctx: typer.Context, queue: QueueArg) -> None:
-    """List the lanes of a queue, those first in which most jobs wait.
+def ls(ctx: typer.Context, queues: QueuesArg) -> None:
+    """List the lanes of queues, those first in which most jobs wait.
 
     Examples:
 
       emq-ops lane ls orders
 
-      emq-ops lane ls orders --output csv
+      emq-ops lane ls orders 'mail-*' --output csv
     """
-    context, queue = CommandContext.of(ctx), queue_name(queue)
+    context = CommandContext.of(ctx)
     with context.server("lane") as server:
-        require_queue(context, queue, server)
-        rows = _rows(server, queue)
-    context.emit_rows(rows, COLUMNS)
-    say(f"{queue}: {counted(len(rows), 'lane')}")
+        names = pick(context, queues, server)
+        rows = [{"queue": queue, **row} for queue in names for row in _rows(server, queue)]
+    context.emit_rows(rows, ("queue", *COLUMNS) if several(queues, names) else COLUMNS)
+    say(f"{', '.join(names) if len(names) < 4 else counted(len(names), 'queue')}: {counted(len(rows), 'lane')}")
 
 
 def _rows(server: Server, queue: str) -> list[dict[str, Any]]:
@@ -60,29 +62,32 @@ def _rows(server: Server, queue: str) -> list[dict[str, Any]]:
 
 
 @app.command()
-def show(ctx: typer.Context, queue: QueueArg, lane: LaneArg) -> None:
-    """Show one lane: what waits in it, since when, and why nobody takes it, if nobody does.
+def show(ctx: typer.Context, queue: SomeOfQueues, lane: LaneArg) -> None:
+    """Show lanes: what waits in each, since when, and why nobody takes it, if nobody does.
 
     Examples:
 
       emq-ops lane show orders GRP0SS8QFjgi3i
 
-      emq-ops lane show orders GRP0SS8QFjgi3i --output json
+      emq-ops lane show 'mail-*' GRP0SS8QFjgi3i --output json
     """
-    context, queue = CommandContext.of(ctx), queue_name(queue)
+    context, hints = CommandContext.of(ctx), []
     with context.server("lane") as server:
-        require_queue(context, queue, server)
-        _require_lanes(server, queue, [lane])
-        q = Queue(server, queue)
-        row = next(one for one in _rows(server, queue) if one["lane"] == lane)
-        first = server.read("ZRANGE", q.keys.lane(lane), 0, 0)
-        now = server.now_ms(queue)
-    oldest = parse(first[0].decode()).unix_ms if first and is_valid(first[0]) else None
-    row["oldest_minted_ms"] = oldest
-    if context.output == "table":
-        row["oldest_minted_ms"] = ago(oldest, now)
-    context.emit_one({"queue": queue, **row})
-    for hint in _hints(queue, row):
+        pairs = _picked(context, server, queue, [lane])
+        with Turns(context, ("queue", *COLUMNS, "oldest_minted_ms"), many=several([queue, lane], pairs)) as turns:
+            for name, found in pairs:
+                q = Queue(server, name)
+                row: dict[str, Any] = {
+                    "queue": name,
+                    **next(one for one in _rows(server, name) if one["lane"] == found),
+                }
+                first = server.read("ZRANGE", q.keys.lane(found), 0, 0)
+                oldest = parse(first[0].decode()).unix_ms if first and is_valid(first[0]) else None
+                turns.add(
+                    row | {"oldest_minted_ms": oldest}, row | {"oldest_minted_ms": ago(oldest, server.now_ms(name))}
+                )
+                hints += _hints(name, row)
+    for hint in hints:
         say(hint)
 
 
@@ -100,7 +105,7 @@ def _hints(queue: str, row: dict[str, Any]) -> list[str]:
 @app.command()
 def limit(
     ctx: typer.Context,
-    queue: QueueArg,
+    queue: SomeOfQueues,
     lane: LaneArg,
     most: Annotated[int, typer.Argument(help="Jobs in flight at once; 0 takes the limit away.", metavar="N", min=0)],
     why: Why = "",
@@ -112,71 +117,84 @@ def limit(
 
       emq-ops lane limit orders GRP0SS8QFjgi3i 2 --why 'their API is slow'
 
-      emq-ops lane limit orders GRP0SS8QFjgi3i 0
+      emq-ops lane limit 'mail-*' GRP0SS8QFjgi3i 0
     """
-    context, queue = CommandContext.of(ctx), queue_name(queue)
+    context = CommandContext.of(ctx)
     with context.server("lane") as server, contextlib.ExitStack() as stack:
-        require_queue(context, queue, server)
-        lane = group_id(lane)
-        order = order_of(queue, LanePolicy(why=why, lane=lane, limit=most), ActOptions())
-        if dry_run:
-            report = predict_pass(Services(server, None), LIMIT_LANE, order).report
-        else:
-            ledger = stack.enter_context(context.ledger())
-            report = set_beside(server, ledger, LIMIT_LANE, order)
-    told = f"{queue} {lane}: limit {most or 'none'}, was {report.was or 'none'}"
-    if dry_run or not report.run:
-        say(f"{told}; nothing was changed")
-    else:
-        say(f"{told} (run {report.run}; back: emq-ops lane limit {queue} {lane} {report.was})")
-    if context.output != "table":
-        context.emit_one(report.as_row())
+        ledger = None if dry_run else stack.enter_context(context.ledger())
+        pairs = _picked(context, server, queue, [lane], new=True)
+        turns = stack.enter_context(
+            Turns(context, ("queue", "lane", "limit", "was", "run"), many=several([queue, lane], pairs))
+        )
+        for name, found in pairs:
+            order = order_of(name, LanePolicy(why=why, lane=found, limit=most), ActOptions())
+            if ledger is None:
+                report = predict_pass(Services(server, None), LIMIT_LANE, order).report
+            else:
+                report = set_beside(server, ledger, LIMIT_LANE, order)
+            told = f"{name} {found}: limit {most or 'none'}, was {report.was or 'none'}"
+            if report.run:
+                say(f"{told} (run {report.run}; back: emq-ops lane limit {name} {found} {report.was})")
+            else:
+                say(f"{told}; nothing was changed")
+            if context.output != "table":
+                turns.add(report.as_row())
 
 
 @app.command()
-def pause(ctx: typer.Context, queue: QueueArg, lane: LanesArg, why: Why = "", dry_run: DryRun = False) -> None:
+def pause(ctx: typer.Context, queue: SomeOfQueues, lane: LanesArg, why: Why = "", dry_run: DryRun = False) -> None:
     """Stop lanes: nothing is claimed from them; what is in flight goes on.
 
     Examples:
 
       emq-ops lane pause orders GRP0SS8QFjgi3i --why 'tenant asked'
 
-      emq-ops lane pause orders GRP0SS8QFjgi3i --dry-run
+      emq-ops lane pause 'mail-*' GRP0SS8QFjgi3i --dry-run
     """
     _pause(ctx, PAUSE, queue, lane, why, dry_run)
 
 
 @app.command()
-def resume(ctx: typer.Context, queue: QueueArg, lane: LanesArg, why: Why = "", dry_run: DryRun = False) -> None:
+def resume(ctx: typer.Context, queue: SomeOfQueues, lane: LanesArg, why: Why = "", dry_run: DryRun = False) -> None:
     """Let paused lanes go on.
 
     Examples:
 
       emq-ops lane resume orders GRP0SS8QFjgi3i
 
-      emq-ops lane resume orders GRP0SS8QFjgi3i --dry-run
+      emq-ops lane resume orders '*'
     """
     _pause(ctx, RESUME, queue, lane, why, dry_run)
 
 
 def _pause(ctx: typer.Context, what: Pass, queue: str, wanted: list[str], why: str, dry_run: bool) -> None:
-    context, queue = CommandContext.of(ctx), queue_name(queue)
+    context = CommandContext.of(ctx)
     with context.server("lane") as server:
-        require_queue(context, queue, server)
-        _require_lanes(server, queue, wanted)
-        pause_all(context, server, what, [queue], lanes=wanted, why=why, dry_run=dry_run)
+        pause_all(context, server, what, _picked(context, server, queue, wanted), why=why, dry_run=dry_run)
 
 
-def _require_lanes(server: Server, queue: str, wanted: list[str]) -> list[Lane]:
-    """Raises BadInputError, with the nearest name, for a lane that is not there."""
-    known = lanes(Queue(server, queue))
-    names = {one.group for one in known}
+def _picked(
+    context: CommandContext, server: Server, queue: str, wanted: Sequence[str], *, new: bool = False
+) -> list[tuple[str, str]]:
+    """The lanes that are meant, by their queues: names, or globs of those that there are. `new`: one that is named, of
+    a queue that is named, need not be there. Raises BadInputError, with the nearest name, for one that no queue has."""
+    names = pick(context, [queue], server)
+    there = {name: [one.group for one in lanes(Queue(server, name))] for name in names}
+    plain = names == [queue]
+    out: list[tuple[str, str]] = []
     for lane in wanted:
-        if group_id(lane) not in names:
-            near = next(iter(difflib.get_close_matches(lane, names, 1)), None)
+        found = [(name, one) for name in names for one in there[name] if matches(lane, one)]
+        if not found and new and plain and not is_glob(lane):
+            found = [(queue, group_id(lane))]
+        if not found:
+            if not is_glob(lane):
+                group_id(lane)
+            known = sorted({one for some in there.values() for one in some})
+            near = did_you_mean(lane, known)
             raise BadInputError(
-                f"no lane {lane}",
+                f"no lane {one_line(lane[:80])}",
                 where=queue,
-                fix=f"did you mean {near}?" if near else f"see which there are: emq-ops lane ls {queue}",
+                fix=near or f"see which there are: emq-ops lane ls {queue}",
             )
-    return known
+        out += [one for one in found if one not in out]
+    return out

@@ -7,8 +7,9 @@ from typing import Annotated, Any
 import typer
 
 from emq_ops.cli.context import CommandContext
-from emq_ops.cli.options import new_app
-from emq_ops.cli.output import say
+from emq_ops.cli.many import Turns
+from emq_ops.cli.options import SomeQueues, new_app
+from emq_ops.cli.output import say, tell_old
 from emq_ops.cli.queues import chosen
 from emq_ops.cli.values import duration_ms
 from emq_ops.config.windows import windows
@@ -49,6 +50,13 @@ def _check_owners(server: Server, ledger: Ledger, selector: str) -> None:
         say(f"emq-ops: the window does not hold there: {fault}")
 
 
+def _selectors(queues: list[str] | None, old: str | None, verb: str) -> list[str]:
+    """What the windows are for, as it is written."""
+    if old is not None:
+        tell_old("--queues GLOB", f"emq-ops maintenance {verb} QUEUE")
+    return [*(queues or ()), *([old] if old is not None else ())]
+
+
 def _now(server: Server) -> int:
     seconds, micros = server.read("TIME")
     return int(seconds) * 1000 + int(micros) // 1000
@@ -57,36 +65,60 @@ def _now(server: Server) -> int:
 @app.command()
 def start(
     ctx: typer.Context,
+    queues: SomeQueues = None,
     length: Annotated[str | None, typer.Option("--for", help="How long (5m).", metavar="DURATION")] = None,
-    queues: Annotated[str, typer.Option(help="A queue or a glob.", metavar="GLOB")] = "*",
+    old: Annotated[str | None, typer.Option("--queues", metavar="GLOB", hidden=True)] = None,
     why: Annotated[str, typer.Option(help="For whoever asks.")] = "",
 ) -> None:
-    """Open a window, from now."""
-    context = CommandContext.of(ctx)
+    """Open a window, from now.
+
+    Examples:
+
+      emq-ops maintenance start --for 5m
+
+      emq-ops maintenance start 'mail-*' orders --for 1h --why 'moving hosts'
+    """
+    context, wanted = CommandContext.of(ctx), _selectors(queues, old, "start") or ["*"]
     ms = duration_ms(length, "--for")
     if not ms:
         raise BadInputError("for how long?", where="maintenance start", fix="--for 5m")
     with context.server("maintenance") as server, context.ledger() as ledger:
         now = _now(server)
-        selector = _checked(context, server, queues)
-        _check_owners(server, ledger, selector)
-        window = holds.open_window(ledger, Window(selector, now, now + ms, holder=who(), why=why))
-    context.emit_one(_row(window, now))
+        for selector in wanted:
+            _check_owners(server, ledger, _checked(context, server, selector))
+        with Turns(context, COLUMNS, many=len(wanted) > 1) as turns:
+            for selector in wanted:
+                window = holds.open_window(ledger, Window(selector, now, now + ms, holder=who(), why=why))
+                turns.add(_row(window, now))
 
 
 @app.command()
 def stop(
     ctx: typer.Context,
-    queues: Annotated[str | None, typer.Option(help="Just those opened for this.", metavar="GLOB")] = None,
+    queues: Annotated[
+        list[str] | None, typer.Argument(help="Just those opened for this queue or glob.", metavar="QUEUE")
+    ] = None,
+    old: Annotated[str | None, typer.Option("--queues", metavar="GLOB", hidden=True)] = None,
 ) -> None:
-    """Close the windows that are open now."""
-    context = CommandContext.of(ctx)
+    """Close the windows that are open now.
+
+    Examples:
+
+      emq-ops maintenance stop
+
+      emq-ops maintenance stop 'mail-*'
+    """
+    context, wanted = CommandContext.of(ctx), _selectors(queues, old, "stop")
     with context.server("maintenance") as server, context.ledger() as ledger:
-        _check_owners(server, ledger, queues or "*")
-        now = _now(server)
-        closed = holds.close_windows(ledger, now, queues)
-        if not closed and queues is not None:
-            _checked(context, server, queues)
+        now, closed = _now(server), []
+        for selector in wanted or ["*"]:
+            _check_owners(server, ledger, selector)
+        every: list[str | None] = [*wanted] or [None]
+        for one in every:
+            found = holds.close_windows(ledger, now, one)
+            if not found and one is not None:
+                _checked(context, server, one)
+            closed += found
     context.emit_rows([_row(window, now) | {"end_ms": now, "open": False} for window in closed], COLUMNS)
     if not closed:
         say("emq-ops: no window was open")
@@ -94,7 +126,14 @@ def stop(
 
 @app.command()
 def ls(ctx: typer.Context) -> None:
-    """List the windows, the config's included."""
+    """List the windows, the config's included.
+
+    Examples:
+
+      emq-ops maintenance ls
+
+      emq-ops maintenance ls --output json
+    """
     context = CommandContext.of(ctx)
     with context.server("maintenance") as server, context.ledger() as ledger:
         now = _now(server)

@@ -21,8 +21,9 @@ OUTPUTS = ("table", "json", "jsonl", "csv")
 QueueArg = Annotated[str, typer.Argument(help="The queue.", metavar="QUEUE")]
 QueuesArg = Annotated[list[str], typer.Argument(help="Queues or globs.", metavar="QUEUE")]
 SomeQueues = Annotated[list[str] | None, typer.Argument(help="Queues or globs; all without.", metavar="QUEUE")]
+SomeOfQueues = Annotated[str, typer.Argument(help="The queue, a glob, or several between commas.", metavar="QUEUE")]
 StreamArg = Annotated[
-    str, typer.Argument(help="The stream; 'dead' for dead jobs, 'stream:dead' for a stream of that name.")
+    str, typer.Argument(help="The stream, or a glob; 'dead' for dead jobs, 'stream:dead' for a stream of that name.")
 ]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")]
 YesAnyway = Annotated[bool, typer.Option("--yes", "-y", help="As everywhere; nothing is asked here.")]

@@ -81,6 +81,11 @@ def counted(number: int, what: str) -> str:
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
+def tell_old(old: str, new: str) -> None:
+    """An old spelling that still works, and what it is called now."""
+    say(f"note: {old} is now {new}; the old one goes with the next minor version")
+
+
 def say(text: str) -> None:
     """A word to the operator, on stderr; whatever stands in it, it can't steer a terminal."""
     sys.stderr.write("\n".join(map(one_line, text.split("\n"))) + "\n")

@@ -9,8 +9,8 @@ from typing import Annotated, Any
 import typer
 
 from emq_ops.cli.context import CommandContext
-from emq_ops.cli.options import new_app
-from emq_ops.cli.passing import run_by_hand
+from emq_ops.cli.options import QueueArg, QueuesArg, new_app
+from emq_ops.cli.passing import ByHand, run_by_hand
 from emq_ops.passes.frame.contract import Pass
 from emq_ops.passes.frame.order import Order
 from emq_ops.passes.registry import by_name
@@ -18,7 +18,6 @@ from emq_ops.policy.kinds import FieldType
 from emq_ops.policy.options import Key, keys
 from emq_ops.policy.schedule import Schedule
 from emq_ops.protocol.errors import BadInputError
-from emq_ops.protocol.keyspace import queue_name, stream_name
 
 _TIMEOUT = "End in time; the next run goes on (30s)."
 
@@ -45,19 +44,25 @@ def _flags(what: Pass) -> dict[str, Key]:
 def _command(what: Pass) -> Any:
     flags = _flags(what)
 
-    def run(ctx: typer.Context, queue: str, timeout: str | None, dry_run: bool, **given: Any) -> None:
-        context, target = CommandContext.of(ctx), given.pop("target", "")
-        policy = context.policy(what, queue_name(queue), stream_name(target) if what.many else "")
+    def run(ctx: typer.Context, queues: list[str] | str, timeout: str | None, dry_run: bool, **given: Any) -> None:
+        context, streams = CommandContext.of(ctx), given.pop("target", "")
         said = {flags[name].path[0]: _taken(flags[name], value) for name, value in given.items() if value is not None}
-        order = Order(queue, replace(policy, **said), target, applied=not said)
-        run_by_hand(context, what, order, timeout=timeout, dry_run=dry_run)
+
+        def order_of(queue: str, target: str) -> Order:
+            policy = context.policy(what, queue, target)
+            return Order(queue, replace(policy, **said), target, applied=not said)
+
+        selectors = [queues] if isinstance(queues, str) else queues
+        run_by_hand(context, what, selectors, ByHand(order_of, timeout, dry_run), streams)
 
     parameters: list[tuple[str, Any, Any]] = [
         ("ctx", typer.Context, inspect.Parameter.empty),
-        ("queue", Annotated[str, typer.Argument(help="The queue.")], inspect.Parameter.empty),
+        ("queues", QueueArg if what.many else QueuesArg, inspect.Parameter.empty),
     ]
     if what.many:
-        parameters.append(("target", Annotated[str, typer.Argument(help="The stream.")], inspect.Parameter.empty))
+        parameters.append(
+            ("target", Annotated[str, typer.Argument(help="The stream, or a glob.")], inspect.Parameter.empty)
+        )
     for name, key in flags.items():
         parameters.append((name, Annotated[str | None, typer.Option(help=_help(key), metavar=_metavar(key))], None))
     timeout = typer.Option(help=_TIMEOUT, metavar="DURATION")
@@ -67,7 +72,13 @@ def _command(what: Pass) -> Any:
     run.__doc__ = f"""{what.summary}
 
     The policy is the config's, with the flags over it. Waits for the queue's lease; beside a live daemon the daemon
-    runs it, and its report is shown. Exit 1: the queue is held, or the time ran out.
+    runs it, and its report is shown. Exit 1: a queue is held, or the time ran out.
+
+    Examples:
+
+      emq-ops {what.name} orders{" completions" if what.many else ""} --dry-run
+
+      emq-ops {what.name} 'mail-*'{" completions" if what.many else ""} --timeout 10s
     """
     kind = inspect.Parameter.KEYWORD_ONLY
     run.__annotations__ = {name: hint for name, hint, _ in parameters}

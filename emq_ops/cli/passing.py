@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import typer
@@ -12,10 +12,11 @@ import typer
 from emq_ops.cli.asking import require
 from emq_ops.cli.context import CommandContext
 from emq_ops.cli.exits import EXIT_ERROR
+from emq_ops.cli.many import Turns, several
 from emq_ops.cli.output import say
 from emq_ops.cli.progress import bar
-from emq_ops.cli.queues import require_queue
-from emq_ops.cli.report_tables import format_report
+from emq_ops.cli.report_tables import columns_of, format_report
+from emq_ops.cli.streams import targets_of
 from emq_ops.cli.values import duration_ms
 from emq_ops.passes.frame.context import Services
 from emq_ops.passes.frame.contract import Pass
@@ -42,57 +43,71 @@ def bounded(timeout: str | None) -> Iterator[None]:
         yield
 
 
-def run_by_hand(
-    context: CommandContext,
-    what: Pass,
-    order: Order,
-    *,
-    timeout: str | None,
-    dry_run: bool,
-    yes: bool | None = None,
-    question: str = "",
-) -> None:
-    """Runs a pass once, or foretells it, and shows its report; raises Exit where not all was done that was due. `yes`:
-    ``--yes``; None: asked on production alone. `question`: what is asked. Raises BadInputError for a queue that nothing
-    names, and where nobody can be asked."""
-    queue, kind = order.queue, _KINDS.get(what.name, what.name)
-    if what.needs_stores(order.policy) and context.wiring.archive_local is None:
-        raise BadInputError("no archive is configured", fix="--local and --remote, or `archive:` in the config")
-    if what.protected == "refused" and not dry_run:
-        if yes is False:
-            require_queue(context, queue)  # before the question
-        require(context, question or f"Remove what {what.name} of {queue} lets go?", yes)
-    with bounded(timeout), context.server(what.name) as server, contextlib.ExitStack() as stack:
-        stores = stack.enter_context(context.stores(look=dry_run))
-        services = Services(server, None, stores, context.windows)
-        require_queue(context, queue, server, streams=(order.target,) if what.many else ())
-        if dry_run:
+@dataclass(frozen=True, slots=True)
+class ByHand:
+    """How a command line wants a pass run. `order_of`: what is asked of a queue (and stream); `yes`: ``--yes``; None:
+    asked on production alone; `question`: what is asked, with the queues in the place of {}."""
+
+    order_of: Callable[[str, str], Order]
+    timeout: str | None
+    dry_run: bool
+    yes: bool | None = None
+    question: str = ""
+
+
+def run_by_hand(context: CommandContext, what: Pass, selectors: Sequence[str], hand: ByHand, streams: str = "") -> None:
+    """Runs a pass once on each of the queues (and `streams` of them), or foretells it, and shows the reports; raises
+    Exit where not all was done that was due. Raises BadInputError for a queue that nothing names, and where nobody can
+    be asked."""
+    with context.server(what.name) as server, contextlib.ExitStack() as stack:
+        with bounded(hand.timeout):
+            refs = targets_of(context, selectors, streams, server)
+        orders = [hand.order_of(queue, stream) for queue, stream in refs]
+        if any(what.needs_stores(order.policy) for order in orders) and context.wiring.archive_local is None:
+            raise BadInputError("no archive is configured", fix="--local and --remote, or `archive:` in the config")
+        if what.protected == "refused" and not hand.dry_run:
+            names = orders[0].queue if len(orders) == 1 else f"{len(orders)} queues"
+            require(context, (hand.question or f"Remove what {what.name} of {{}} lets go?").format(names), hand.yes)
+        stack.enter_context(bounded(hand.timeout))
+        services = Services(server, None, stack.enter_context(context.stores(look=hand.dry_run)), context.windows)
+        if hand.dry_run:
             services.ledger = stack.enter_context(context.ledger_if_there())
-            show(context, kind, predict_pass(services, what, order).report.as_row())
-            return
-        services.ledger = stack.enter_context(context.ledger())
-        progress = stack.enter_context(bar(f"{queue}/{order.target}")) if what.many else None
-        asked = replace(order, force=True, progress=progress, failed=lambda report: _show_part(context, kind, report))
+        else:
+            services.ledger = stack.enter_context(context.ledger())
+        kind = KINDS.get(what.name, what.name)
+        turns = stack.enter_context(Turns(context, columns_of(kind), many=several((*selectors, streams), refs)))
+        for order in orders:
+            with turns.turn():
+                _run_one(services, what, order, hand, turns)
+
+
+def _run_one(services: Services, what: Pass, order: Order, hand: ByHand, turns: Turns) -> None:
+    kind = KINDS.get(what.name, what.name)
+    if hand.dry_run:
+        show(turns, kind, predict_pass(services, what, order).report.as_row())
+        return
+    with bar(f"{order.queue}/{order.target}") if what.many else contextlib.nullcontext() as progress:
+        asked = replace(order, force=True, progress=progress, failed=lambda report: _show_part(turns, kind, report))
         row = run_once(services, what, asked, Patience(tell=lambda line: say(f"emq-ops: {line}")))
-    show(context, kind, row)
+    show(turns, kind, row)
     if row["status"] != "done" or any(row.get(name) for name in _UNDONE):
         raise typer.Exit(EXIT_ERROR)
 
 
-_KINDS = {"archive": "fold"}
+KINDS = {"archive": "fold"}
 """Passes whose command has another name."""
 _UNDONE = ("more", "refused", "unstorable", "lag_records")
 
 
-def _show_part(context: CommandContext, kind: str, report: Any) -> None:
+def _show_part(turns: Turns, kind: str, report: Any) -> None:
     """What was done before a fault, where anything was."""
     if any(report.counts().values()):
-        show(context, kind, report.as_row())
+        show(turns, kind, report.as_row())
 
 
-def show(context: CommandContext, kind: str, report: Mapping[str, Any]) -> None:
+def show(turns: Turns, kind: str, report: Mapping[str, Any]) -> None:
     """Shows the report of a sweep, trim or fold (`kind`) on stdout, and its notes on stderr."""
-    context.emit_one(format_report(kind, report) if context.output == "table" else report)
+    turns.add(report, None if turns.many else format_report(kind, report))
     where = "/".join(str(report[name]) for name in ("queue", "stream") if report.get(name))
     for note in report.get("notes", ()):
         say(f"emq-ops: {report['queue']}: {note}")

@@ -25,16 +25,14 @@ def pause_all(
     context: CommandContext,
     server: Server,
     what: Pass,
-    queues: Sequence[str],
+    parts: Sequence[tuple[str, str]],
     *,
-    lanes: Sequence[str] = (),
     why: str = "",
     dry_run: bool = False,
 ) -> None:
-    """Pauses or resumes (`what`) each of the queues, or `lanes` of the one queue, and says what was done and how to
-    take it back. Raises what the server and the ledger raise."""
+    """Pauses or resumes (`what`) each of the lanes by their queues ('': the whole queue), and says what was done and
+    how to take it back. Raises what the server and the ledger raise."""
     options = ActOptions(why=why)
-    parts = [(queue, lane) for queue in queues for lane in (lanes or [""])]
     rows = []
     with contextlib.ExitStack() as stack:
         ledger = None if dry_run else stack.enter_context(context.ledger())

@@ -208,7 +208,7 @@ def pause(ctx: typer.Context, queues: QueuesArg, why: Why = "", dry_run: DryRun 
       emq-ops queue pause 'mail-*' --dry-run
     """
     with _queues_of(ctx, queues) as (context, server, names):
-        pause_all(context, server, PAUSE, names, why=why, dry_run=dry_run)
+        pause_all(context, server, PAUSE, [(name, "") for name in names], why=why, dry_run=dry_run)
 
 
 @app.command()
@@ -222,7 +222,7 @@ def resume(ctx: typer.Context, queues: QueuesArg, why: Why = "", dry_run: DryRun
       emq-ops queue resume 'mail-*' --why 'provider is back'
     """
     with _queues_of(ctx, queues) as (context, server, names):
-        pause_all(context, server, RESUME, names, why=why, dry_run=dry_run)
+        pause_all(context, server, RESUME, [(name, "") for name in names], why=why, dry_run=dry_run)
 
 
 @contextlib.contextmanager

@@ -3,27 +3,28 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
 from emq_ops.cli.config import value_rows
 from emq_ops.cli.context import CommandContext
+from emq_ops.cli.many import several
+from emq_ops.cli.options import QueuesArg
 from emq_ops.cli.output import counted, emit_one, emit_rows, say
-from emq_ops.cli.queues import require_queue
+from emq_ops.cli.queues import pick
 from emq_ops.overview.detail import QueueDetail, detail_of, lane_row
 from emq_ops.overview.look import QueueLook
 from emq_ops.overview.overview import QueueStanding, standings
 from emq_ops.overview.words import ago, span
 from emq_ops.protocol.errors import one_line
-from emq_ops.protocol.keyspace import queue_name
 
 SHOWN_LANES = 10
 _RUNS = ("id", "kind", "status", "when", "by", "counts", "error")
 
 
-def show(ctx: typer.Context, queue: Annotated[str, typer.Argument(help="The queue.", metavar="QUEUE")]) -> None:
-    """Show one queue: what waits and runs, what to do next, its lanes, repeatables, policy, last passes, deaths.
+def show(ctx: typer.Context, queues: QueuesArg) -> None:
+    """Show queues: what waits and runs, what to do next, its lanes, repeatables, policy, last passes, deaths.
 
     Each value of the policy stands with the line that it comes from.
 
@@ -31,26 +32,31 @@ def show(ctx: typer.Context, queue: Annotated[str, typer.Argument(help="The queu
 
       emq-ops queue show orders
 
-      emq-ops queue show orders --output json
+      emq-ops queue show 'mail-*' --output json
     """
-    context = CommandContext.of(ctx)
-    queue = queue_name(queue)
+    context, rows = CommandContext.of(ctx), []
     with context.server("queue") as server, context.ledger_if_there() as ledger:
-        require_queue(context, queue, server)
-        effective = context.layers.effective(queue)
-        [standing] = standings(
+        names = pick(context, queues, server)
+        effective = {name: context.layers.effective(name) for name in names}
+        found = standings(
             server,
-            [queue],
+            names,
             ledger,
-            protected={queue} if effective.protect else (),
-            streams={queue: list(effective.streams)},
+            protected=[name for name in names if effective[name].protect],
+            streams={name: list(effective[name].streams) for name in names},
         )
-        detail = detail_of(server, standing, ledger)
-    policy = value_rows(effective)
-    if context.output != "table":
-        context.emit_one(detail.as_row() | {"policy": policy})
-        return
-    _sections(detail, standing, policy)
+        for standing in found:
+            detail, policy = detail_of(server, standing, ledger), value_rows(effective[standing.queue])
+            if context.output != "table":
+                rows.append(detail.as_row() | {"policy": policy})
+                continue
+            if standing.queue != names[0]:
+                sys.stdout.write("\n")
+            _sections(detail, standing, policy)
+    if context.output != "table" and several(queues, names):
+        context.emit_rows(rows, list(rows[0]))
+    elif rows:
+        context.emit_one(rows[0])
 
 
 def _sections(detail: QueueDetail, standing: QueueStanding, policy: list[dict[str, Any]]) -> None:

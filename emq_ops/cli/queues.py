@@ -32,7 +32,7 @@ def chosen(
     if not selectors:
         return known
     out: set[str] = set()
-    for selector in selectors:
+    for selector in apart(context, selectors, server):
         taken = globs.select(selector, known)
         if not taken and globs.is_glob(selector):
             raise BadInputError(
@@ -46,10 +46,19 @@ def chosen(
     return sorted(out)
 
 
-def pick(context: CommandContext, selectors: Sequence[str], server: Server) -> list[str]:
-    """As `chosen`, of the queues of the server and of the config. The server is asked which there are only where a
-    glob, or no selector, wants to know. Raises BadInputError, UnreachableError."""
-    offered = set(context.layers.literals)
+def apart(context: CommandContext, selectors: Sequence[str], server: Server | None) -> list[str]:
+    """Selectors with those between commas by themselves, unless there is a queue with commas in its name."""
+    out: list[str] = []
+    for selector in selectors:
+        whole = "," not in selector or is_named(context, globs.literal(selector), server)
+        out += [selector] if whole else [part for part in selector.split(",") if part]
+    return out
+
+
+def pick(context: CommandContext, selectors: Sequence[str], server: Server, more: Iterable[str] = ()) -> list[str]:
+    """As `chosen`, of the queues of the server and of the config, and of `more`. The server is asked which there are
+    only where a glob, or no selector, wants to know. Raises BadInputError, UnreachableError."""
+    offered = {*context.layers.literals, *more}
     if not selectors or any(map(globs.is_glob, selectors)):
         from emq_ops.overview.look import live_queues  # and what it looks at: a name needs none of it
 

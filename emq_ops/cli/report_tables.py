@@ -60,6 +60,13 @@ _ELSEWHERE = ("more", "notes", "skipped", "refused", "unstorable")
 """Shown on stderr, or with another field."""
 
 
+def columns_of(kind: str) -> tuple[str, ...]:
+    """The columns of a table of such reports, those of numbers left out where all are 0."""
+    what = by_name(kind)
+    done = _DONE.get(kind) or tuple(what.counted if what is not None else ())
+    return (*_FIRST, *done, *_STANDING.get(kind, ()))
+
+
 def format_report(kind: str, row: Mapping[str, Any]) -> dict[str, Any]:
     """The table of a report of `kind`: fold, or the name of a pass."""
     what = by_name(kind)

@@ -51,7 +51,7 @@ COMMANDS: Table = {
     "history": ("history", "List the revisions, newest first."),
     "hold": (
         "hold",
-        "Hold a queue: for that long, or until `release`, no pass runs on it, by a daemon or by hand.",
+        "Hold queues: for that long, or until `release`, no pass runs on them, by a daemon or by hand.",
     ),
     "import": ("import_", "Write a config from the settings that stand on a live server."),
     "init": ("init", "Look at a server, ask six things at most, and write an annotated config."),
@@ -69,7 +69,7 @@ COMMANDS: Table = {
         "rehydrate",
         "Bring removed jobs back from the ledger or the archive, as they were when they were last dead.",
     ),
-    "release": ("release", "End the hold of a queue."),
+    "release": ("release", "End the hold of queues."),
     "rollback": ("rollback", "Go back to an earlier revision: its content becomes a new one."),
     "runs": ("runs", "What passes did: when, on which queue, by whom, how much."),
     "schema": (
@@ -78,7 +78,7 @@ COMMANDS: Table = {
     ),
     "show": ("show", "Print a revision: what it changed, and what it says."),
     "state": ("state_commands", "The state: its lock, its journal, and moving it."),
-    "sweep": ("sweep", "Recover lapsed leases of a queue, and dead-letter what stalled too often."),
+    "sweep": ("sweep", "Recover lapsed leases of queues, and dead-letter what stalled too often."),
     "top": (
         "top",
         "Watch queues: depths, rates, what is oldest, deaths, lag, next runs, what is wrong; pause, requeue.",

@@ -8,13 +8,12 @@ from typing import Annotated
 import typer
 
 from emq_ops.cli.context import CommandContext
-from emq_ops.cli.options import QueueArg, Yes, new_app
-from emq_ops.cli.passing import run_by_hand, with_given
+from emq_ops.cli.options import QueuesArg, Yes, new_app
+from emq_ops.cli.passing import ByHand, run_by_hand, with_given
 from emq_ops.cli.values import duration_ms
 from emq_ops.passes.frame.order import Order
 from emq_ops.passes.trim.declared import TRIM
 from emq_ops.policy.models import DeadPolicy
-from emq_ops.protocol.keyspace import queue_name
 
 app = new_app()
 
@@ -22,7 +21,7 @@ app = new_app()
 @app.command()
 def trim(
     ctx: typer.Context,
-    queue: QueueArg,
+    queues: QueuesArg,
     keep: Annotated[int | None, typer.Option(help="Exactly this many dead jobs stay.", min=0)] = None,
     max_age: Annotated[str | None, typer.Option(help="Older ones go (30d).", metavar="DURATION")] = None,
     age_by: Annotated[str | None, typer.Option(help="Age since first seen dead, or minted.")] = None,
@@ -41,14 +40,23 @@ def trim(
     The policy is the config's; --keep and --max-age replace both of its bounds, and are asked about. Held jobs and flow
     children are skipped and reported. Beside a live daemon the daemon runs it. Exit 1: the queue is held or protected,
     a guard stopped the pass, or the time ran out.
+
+    Examples:
+
+      emq-ops trim orders --dry-run
+
+      emq-ops trim 'mail-*' --keep 1000 --yes
     """
-    context, queue = CommandContext.of(ctx), queue_name(queue)
-    policy: DeadPolicy = context.dead(queue)
-    applied = keep is None and max_age is None
-    if not applied:
-        policy = replace(policy, keep=keep, max_age_ms=duration_ms(max_age, "--max-age"))
-    policy = with_given(policy, {"age_by": age_by, "archive": archive, "max_removals": max_removals})
-    order = Order(queue, policy, applied=applied, lease_ms=context.stalled(queue).lease_ms)
+    context, applied = CommandContext.of(ctx), keep is None and max_age is None
+    age_ms = duration_ms(max_age, "--max-age")
+
+    def order_of(queue: str, _stream: str) -> Order:
+        policy: DeadPolicy = context.dead(queue)
+        if not applied:
+            policy = replace(policy, keep=keep, max_age_ms=age_ms)
+        policy = with_given(policy, {"age_by": age_by, "archive": archive, "max_removals": max_removals})
+        return Order(queue, policy, applied=applied, lease_ms=context.stalled(queue).lease_ms)
+
     # What the config says was looked at when it was applied; other bounds are this command's own word.
     bounds = " and ".join(
         words
@@ -59,5 +67,5 @@ def trim(
         if words
     )
     sure = yes or (None if applied else False)
-    asked = f"Delete the dead jobs of {queue} {bounds}?"
-    run_by_hand(context, TRIM, order, timeout=timeout, dry_run=dry_run, yes=sure, question=asked)
+    asked = f"Delete the dead jobs of {{}} {bounds}?"
+    run_by_hand(context, TRIM, queues, ByHand(order_of, timeout, dry_run, sure, asked))

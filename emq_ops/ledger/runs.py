@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import re
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sqlalchemy import Connection, select, update
 
 from emq_ops.database.records import AsRow, Records
-from emq_ops.database.statements import equal, insert
+from emq_ops.database.statements import among, equal, insert
 from emq_ops.ledger.ledger import Ledger, host_ms
 from emq_ops.ledger.schema import runs
 from emq_ops.protocol.errors import BadInputError
@@ -250,14 +250,29 @@ def find(ledger: Ledger, run: str) -> Run | None:
         return _RUNS.first(connection, _RUNS.select.where(runs.c.id == run))
 
 
+def queues_with_runs(ledger: Ledger) -> set[str]:
+    """Every queue that a run was on."""
+    with ledger.read() as connection:
+        return {row.queue for row in connection.execute(select(runs.c.queue).distinct())} - {"*"}
+
+
 def latest(
-    ledger: Ledger, *, queue: str | None = None, kind: str | None = None, limit: int = 100, idle: bool = True
+    ledger: Ledger,
+    *,
+    queue: str | None = None,
+    queues: Sequence[str] = (),
+    kind: str | None = None,
+    limit: int = 100,
+    idle: bool = True,
 ) -> list[Run]:
-    """The newest runs first; without `idle` none of the rows that only count passes which found nothing."""
+    """The newest runs first, of one queue, of several, or of all; without `idle` none of the rows that only count
+    passes which found nothing."""
     wanted = equal(_RUNS.select, runs, queue=queue, kind=kind).order_by(runs.c.id.desc()).limit(limit)
     if kind is None and not idle:
         wanted = wanted.where(runs.c.kind != "idle")
     with ledger.read() as connection:
+        if queues:
+            wanted = wanted.where(among(connection, runs.c.queue, queues))
         return _RUNS.all(connection, wanted)
 
 

@@ -173,7 +173,7 @@ def test_obliterate_takes_a_paused_queue_and_its_jobs_can_be_brought_back(ops: O
     for run in re.findall(r"emq-ops undo (RUN\w{11})", ran.err):
         assert ops("undo", run).code == 0
     assert (reads.counts(q).pending, reads.counts(q).dead) == (2, 1)
-    kinds = [row["kind"] for row in ops("runs", "ls", "--queue", "mail-eu", "--output", "json").json]
+    kinds = [row["kind"] for row in ops("runs", "ls", "mail-eu", "--output", "json").json]
     assert kinds == ["undo", "undo", "obliterate", "remove", "drain", "pause"]
 
 

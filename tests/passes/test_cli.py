@@ -120,7 +120,7 @@ def test_trim_with_an_archive(server: Server, mail: Queue, where: tuple[str, ...
         (("hold", "mail"), 4, "for how long"),
         (("hold", "mail", "--for", "2"), 4, "--for"),
         (("maintenance", "start"), 4, "for how long"),
-        (("maintenance", "start", "--for", "5m", "--queues", "nope-*"), 4, "no queue matches"),
+        (("maintenance", "start", "--for", "5m", "nope-*"), 4, "no queue matches"),
         (("runs", "show", "RUN0STJaaaaaaa"), 4, "no run"),
         (("runs", "show", "nonsense"), 4, "malformed id"),
     ],
@@ -165,7 +165,7 @@ def test_hold_and_release(server: Server, mail: Queue, where: tuple[str, ...]) -
 
 def test_maintenance(server: Server, mail: Queue, where: tuple[str, ...]) -> None:
     add(mail)
-    window = said(emq("maintenance", "start", "--for", "5m", "--queues", "ma*", *where, "--output", "json"))
+    window = said(emq("maintenance", "start", "--for", "5m", "ma*", *where, "--output", "json"))
     assert (window["queues"], window["open"]) == ("ma*", True)
     take(mail)
     lapse(mail)

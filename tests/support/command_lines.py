@@ -97,7 +97,7 @@ LINES: dict[str, Line] = {
     "lane resume": Line("act", BOTH, "{q} GRP0SSBKAh61tG --dry-run"),
     "lane show": Line("read", BOTH, "{q} GRP0SSBKAh61tG"),
     "maintenance ls": Line("read", BOTH),
-    "maintenance start": Line("act", BOTH, "--for 1s --queues {q}"),
+    "maintenance start": Line("act", BOTH, "{q} --for 1s"),
     "maintenance stop": Line("act", BOTH),
     "plan": Line("plan", PARQUET),
     "play": Line("act", PARQUET | {"jinja2", "regex"}, "health-check --check --queues {q}"),

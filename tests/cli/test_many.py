@@ -1,0 +1,103 @@
+"""One command over several queues: names, globs, and several between commas; each has its turn, and one report."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from emq_ops.protocol import ids
+from emq_ops.protocol.queue import Queue
+from emq_ops.protocol.server import Server
+from emq_ops.protocol.transitions import reads
+from tests.support.cli import Ran, emq
+from tests.support.passing import add, kill_row
+from tests.support.valkey import Valkey
+
+CONFIG = """
+server: {{url: "{url}"}}
+state: {{url: "sqlite:///state.db"}}
+archive: {{local: "sqlite:///archive.db", remote: {{url: "file:bucket"}}}}
+queues:
+  "mail-*": {{dead: {{every: 1h, keep: 1, archive: false}}, streams: {{completions: {{every: 1h}}}}}}
+  mail-eu: {{stalled: {{every: 1h}}}}
+  mail-us: {{}}
+"""
+Ops = Callable[..., Ran]
+LANE = "GRP0SS8QFjgi3i"
+NAMES = ["mail-eu", "mail-us"]
+
+
+@pytest.fixture
+def ops(valkey: Valkey, server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ops:
+    """A folder with a config; two queues that a glob takes and one that it does not, each with work, a lane, deaths and
+    a record."""
+    monkeypatch.chdir(tmp_path)
+    Path("config.yaml").write_text(CONFIG.format(url=valkey.url))
+    for name in (*NAMES, "orders"):
+        q = Queue(server, name)
+        add(q, 1, group=LANE)
+        kill_row(q, 3)
+        server.write("XADD", q.keys.stream("completions"), "1-0", "evt", ids.mint("EVT"), "job", ids.mint())
+    return emq
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("sweep {}", None),
+        ("trim {} --dry-run", ("victims", 2)),
+        ("promote {}", None),
+        ("archive fold {} completions", ("folded", 1)),
+        ("queue show {}", ("dead", 3)),
+        ("config show {}", None),
+        ("hold {} --for 1h", None),
+        ("release {}", ("released", False)),
+        ("lane ls {}", ("waiting", 1)),
+        (f"lane show {{}} {LANE}", ("waiting", 1)),
+        (f"lane limit {{}} {LANE} 2", ("limit", 2)),
+        ("lane pause {} *", ("paused", True)),
+    ],
+)
+@pytest.mark.parametrize("selector", ["mail-*", "mail-eu,mail-us"])
+def test_each_queue_has_its_turn(words: str, told: tuple[str, object] | None, selector: str, ops: Ops) -> None:
+    ran = ops(*words.format(selector).split(), "--output", "json")
+    assert ran.code == 0, ran.err
+    assert [row["queue"] for row in ran.json] == NAMES
+    if told is not None:
+        assert {row[told[0]] for row in ran.json} == {told[1]}
+
+
+def test_several_streams_of_the_archive(ops: Ops) -> None:
+    assert ops("archive", "fold", "*", "*").code == 0  # streams that the config names
+    for words in ("status {} *", "verify {} *", "compact {} * --dry-run", "reship {} * --dry-run", "read {} *"):
+        ran = ops("archive", *words.format("mail-*").split(), "--output", "json")
+        assert (ran.code, [row["queue"] for row in ran.json]) == (0, NAMES), (words, ran.err)
+    assert ops("archive", "verify", "post-*").code == 4
+    assert len(ops("archive", "status", "*", "--output", "json").json) == 2
+
+
+def test_a_queue_that_is_refused_does_not_stop_the_others(ops: Ops) -> None:
+    assert ops("hold", "mail-eu", "--for", "1h").code == 0
+    ran = ops("sweep", "mail-*", "orders", "--output", "json")
+    assert (ran.code, [(row["queue"], row["status"]) for row in ran.json]) == (
+        1,
+        [("mail-eu", "held"), ("mail-us", "done"), ("orders", "done")],
+    )
+    assert ops("sweep", "mail-*", "ordres").code == 4  # before anything is begun
+    rows = ops("runs", "ls", "mail-*", "--output", "json").json
+    assert {row["queue"] for row in rows} == set(NAMES)
+    assert ops("runs", "ls", "mail-us", "orders").code == 0
+    old = ops("runs", "ls", "--queue", "mail-us", "--output", "json")
+    assert ([row["queue"] for row in old.json], "now emq-ops runs ls QUEUE" in old.err) == (["mail-us"], True)
+    assert ops("maintenance", "start", "mail-*", "orders", "--for", "1h").code == 0
+    assert len(ops("maintenance", "ls", "--output", "json").json) == 2
+    assert "now emq-ops maintenance stop QUEUE" in ops("maintenance", "stop", "--queues", "mail-*").err
+
+
+def test_commas_are_part_of_a_name_where_a_queue_has_them(ops: Ops, server: Server) -> None:
+    q = Queue(server, "mail-eu,mail-us")
+    add(q, 1)
+    assert ops("queue", "pause", "mail-eu,mail-us").code == 0
+    assert [reads.is_paused(Queue(server, name)) for name in (q.name, *NAMES)] == [True, False, False]
