@@ -28,8 +28,10 @@ _WRITING = (
     "zadd zrem hset hdel hincrby incrby decr lpush rpush lpop rpop blpop lmove lrem ltrim sadd srem set unlink del"
     " pexpire publish"
 )
+_CONSUMING = "xadd xgroup|create xreadgroup xack xautoclaim xclaim"
+"""What a worker does to a stream: it records, and is one of a group."""
 _SCRIPTS = "eval evalsha"
-_PASSING = f"{_WRITING} {_SCRIPTS} xadd rename xtrim xdel persist"
+_PASSING = f"{_WRITING} {_SCRIPTS} {_CONSUMING} rename xtrim xdel persist"
 _LOOKING = "slowlog|get client|list"
 _NATIVE = "emq.extend emq.stalled.check"
 
@@ -62,7 +64,8 @@ def rules(role: Role, queues: Sequence[str] = (), *, native: bool = False) -> li
     found += [f"+{command}" for command in dict.fromkeys(commands.split())]
     if role == "worker":
         found.append(f"(+eval +evalsha {' '.join(f'~{base}*' for base in (*wires, *ours))})")
-        found.append(f"(+xadd {' '.join(f'~{base}stream:*' for base in wires)})")
+        consuming = " ".join(f"+{command}" for command in _CONSUMING.split())
+        found.append(f"({consuming} {' '.join(f'~{base}stream:*' for base in wires)})")
         found.append(f"(+rpush {' '.join(f'~{base}flow:outbox' for base in wires)})")
     return found
 

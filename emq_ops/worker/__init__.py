@@ -7,6 +7,8 @@ from emq_ops.worker.consumer import Consumer
 from emq_ops.worker.handlers import Handler, load_handler
 from emq_ops.worker.job import Job, LeaseLostError
 from emq_ops.worker.settings import ConsumerSettings
+from emq_ops.worker.stream_consumer import StreamConsumer, StreamHandler
+from emq_ops.worker.stream_settings import Entry, StreamSettings
 from emq_ops.worker.verdicts import Dead, Delay, Ok, Retry
 
 __all__ = [
@@ -21,11 +23,15 @@ __all__ = [
     "ConsumerSettings",
     "Dead",
     "Delay",
+    "Entry",
     "Handler",
     "Job",
     "JobCancelled",
     "LeaseLostError",
     "Ok",
     "Retry",
+    "StreamConsumer",
+    "StreamHandler",
+    "StreamSettings",
     "load_handler",
 ]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import threading
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -12,6 +14,9 @@ from emq_ops.worker.batch import BatchConsumer, BatchSettings
 from emq_ops.worker.events import Settled, WorkerEvent
 from emq_ops.worker.job import Job
 from emq_ops.worker.settings import ConsumerSettings
+from emq_ops.worker.stream_consumer import StreamConsumer
+from emq_ops.worker.stream_settings import Entry, StreamSettings
+from emq_ops.worker.verdicts import Retry
 
 Args = dict[str, Any]
 WINDOW_MS = 200
@@ -80,5 +85,46 @@ def batch_consume(q: Queue, args: Args) -> list[Any]:
     return [claimed, told]
 
 
-CALLS: dict[str, Callable[[Queue, Args], Any]] = {"batch_consume": batch_consume}
+STILL_SECONDS = 0.35
+"""A stream's consumer is stopped when it had nothing to handle for so long."""
+
+
+def stream_consume(q: Queue, args: Args) -> list[Any]:
+    """The entries that were handled, until there were so many as recorded, or none came any more."""
+    handled: list[list[Any]] = []
+    verdicts, last = args["verdicts"], [time.monotonic()]
+
+    def handle(entry: Entry) -> Retry | None:
+        last[0] = time.monotonic()
+        handled.append([entry.id.encode("ascii"), entry.fields, entry.attempts])
+        if len(handled) >= args["deliveries"]:
+            done.set()
+        verdict = verdicts.get(entry.id, verdicts.get("*", "ok"))
+        if verdict == "ok":
+            return None
+        if "raise" in verdict:
+            raise _HandlerError(verdict["raise"])
+        return Retry(verdict["error"])
+
+    done = threading.Event()
+    settings = StreamSettings(
+        group=args["group"],
+        consumer=args["consumer"],
+        start=args["start"],
+        min_idle=args["min_idle_ms"],
+        count=args["count"],
+        beat=50,
+        attempts=None,
+    )
+    consumer = StreamConsumer(q, args["stream"], handle, settings, on_event=lambda _: None)
+    thread = threading.Thread(target=consumer.run, daemon=True)
+    thread.start()
+    while not done.wait(0.02) and time.monotonic() - last[0] < STILL_SECONDS:
+        pass
+    consumer.stop()
+    thread.join()
+    return handled
+
+
+CALLS: dict[str, Callable[[Queue, Args], Any]] = {"batch_consume": batch_consume, "stream_consume": stream_consume}
 """As those of `emq_ops.protocol.conformance`, for what stands above it."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from emq_ops.protocol import ids
-from emq_ops.protocol.errors import BadInputError
+from emq_ops.protocol.errors import BadInputError, EmqError
 from emq_ops.protocol.queue import Queue, blob, instant, not_negative, positive
 from emq_ops.protocol.server import Arg
 
@@ -23,7 +23,8 @@ class StreamRecord:
     fields: tuple[tuple[bytes, bytes], ...]
 
 
-def _flat(fields: Fields) -> list[bytes]:
+def flat_fields(fields: Fields) -> list[bytes]:
+    """Names and values in turn. Raises BadInputError where there are none, or one is neither bytes nor text."""
     if not fields:
         raise BadInputError("a record has no fields", fix="give one or more names and values")
     return [blob(part, "field") for pair in fields for part in pair]
@@ -42,17 +43,40 @@ def append_many(q: Queue, stream: str, records: Sequence[Fields]) -> list[str]:
     """
     if not records:
         raise BadInputError("no records", fix="give one or more")
+    told = q.run("stream_append", [q.keys.stream(stream)], *_append_args(records))
+    return [event.decode("ascii") for event in told]
+
+
+def _append_args(records: Sequence[Fields]) -> list[Arg]:
     args: list[Arg] = [ids.node()]
     for fields in records:
-        flat = _flat(fields)
+        flat = flat_fields(fields)
         args += [len(flat), *flat]
-    return [event.decode("ascii") for event in q.run("stream_append", [q.keys.stream(stream)], *args)]
+    return args
+
+
+CHUNK = 500
+"""Records a script adds at once, all of them or none."""
+
+
+def append_each(q: Queue, stream: str, records: Sequence[Fields]) -> list[str | EmqError]:
+    """Appends any number of records, in their order and CHUNK by CHUNK, and tells the fate of each: its ``EVT`` id, or
+    why it was not written. OutcomeUnknownError: nobody can say, look first.
+
+    Raises BadInputError for a record without fields; then nothing is sent.
+    """
+    key, chunks = q.keys.stream(stream), [records[at : at + CHUNK] for at in range(0, len(records), CHUNK)]
+    calls = [([key], _append_args(chunk)) for chunk in chunks]
+    told: list[str | EmqError] = []
+    for chunk, reply in zip(chunks, q.run_many("stream_append", calls), strict=True):
+        told += [reply] * len(chunk) if isinstance(reply, EmqError) else [event.decode("ascii") for event in reply]
+    return told
 
 
 def append_id(q: Queue, stream: str, event: str, fields: Fields) -> str:
     """Appends a record under an id of the caller's. The server refuses one that is not above the last."""
     known = ids.parse(ids.require(event, "EVT"))
-    q.server.write("XADD", q.keys.stream(stream), known.stream_id, "id", event, *_flat(fields))
+    q.server.write("XADD", q.keys.stream(stream), known.stream_id, "id", event, *flat_fields(fields))
     return event
 
 
@@ -95,6 +119,57 @@ def trim_before(q: Queue, stream: str, before_ms: int, *, approx: bool = False) 
     """Removes the entries before an instant (unix ms). Returns how many went."""
     bound = ("~" if approx else "=", ids.floor_stream_id(instant(before_ms, "before_ms")))
     return int(q.server.write("XTRIM", q.keys.stream(stream), "MINID", *bound))
+
+
+RETAIN_SLICE = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Retained:
+    """What a retention did. `held_by`: what keeps entries that were to go: a consumer group, or ``archive`` (they are
+    not archived yet); `from_id`: the first that is kept for it."""
+
+    removed: int
+    held_by: str | None = None
+    from_id: str | None = None
+
+
+def retain(q: Queue, stream: str, *, keep: int | None = None, before_ms: int | None = None) -> Retained:
+    """Takes entries off the head of a stream, in slices, until `keep` stay, or none from before an instant (unix ms).
+
+    Nothing goes that a consumer group has pending or was not given yet, nor what an archive is behind with: where
+    ``stream:<name>:archived`` stands, what is above it stays. Raises BadInputError unless one of the two is given, and
+    for a watermark that is no ``EVT`` id.
+    """
+    if (keep is None) == (before_ms is None):
+        raise BadInputError("a retention has one bound", fix="keep, or before_ms")
+    below = "" if before_ms is None else ids.floor_stream_id(instant(before_ms, "before_ms"))
+    most = "" if keep is None else not_negative(keep, "keep")
+    mark = get_archived(q, stream)
+    edge = "" if mark is None else ids.next_stream_id(ids.parse(ids.require(mark, "EVT")).stream_id)
+    by_archive = bool(edge) and (not below or ids.split_stream_id(edge) < ids.split_stream_id(below))
+    removed = 0
+    while True:
+        bound = edge if by_archive else below
+        gone, holder, floor = q.run("stream_retain", [q.keys.stream(stream)], most, bound, RETAIN_SLICE)
+        removed += int(gone)
+        if holder:
+            return Retained(removed, holder.decode("utf-8", "backslashreplace"), floor.decode("ascii"))
+        if int(gone) < RETAIN_SLICE:
+            return Retained(removed, *_archive_hold(q, stream, keep, edge) if by_archive else ())
+
+
+def _archive_hold(q: Queue, stream: str, keep: int | None, edge: str) -> tuple[str, str] | tuple[()]:
+    """Whether what is not archived yet is more than was to stay."""
+    left = read(q, stream, edge, count=1)
+    if not left or (keep is not None and length(q, stream) <= keep):
+        return ()
+    return "archive", left[0].stream_id
+
+
+def length(q: Queue, stream: str) -> int:
+    """How many entries a stream holds; 0 where there is none."""
+    return int(q.server.read("XLEN", q.keys.stream(stream)))
 
 
 def put_archived(q: Queue, stream: str, event: str) -> None:
