@@ -16,6 +16,7 @@ from emq_archive.model import Policy, StreamId, Writer, next_id, show_id
 from emq_archive.ports import Remote
 from emq_archive.reports import CycleReport, Outbox, Shipped
 from emq_archive.source import StreamSource
+from emq_archive.tally import STREAM, Tally
 from emq_archive.upkeep.prune import prune
 from emq_archive.write.facts import StreamFacts
 from emq_archive.write.pace import BURST, MANY, Allowance, reading_ends
@@ -54,6 +55,8 @@ class Driver:
         self.fence = fence
         self.shipper = LogShipper(local, remote, source.ref, policy, writer)
         self.report = CycleReport.of(source.ref)
+        self.tally = Tally()
+        """Of the completions that this or the last cycle read for the first time."""
         self.watermark = Watermark(source.queue, source.ref.stream, self.shipper.holds_evt)
         self._cached: str | None = None
         self._trim_ships = Allowance(BURST, policy.ship_after_ms)
@@ -134,6 +137,7 @@ class Driver:
 
     def _observe(self) -> StreamFacts:
         self.report = CycleReport.of(self.source.ref)
+        self.tally = Tally()
         self._fault = self._outbox = None
         self.watermark.check()
         facts, ended = self.source.observe(self.local.frontier(self.source.ref))
@@ -147,6 +151,8 @@ class Driver:
         for part in self.source.batches(self.policy.page, self.policy.batch, reading_ends()):
             added = self.local.add(self.source.ref, part.batch, part.frontier, self.policy)
             self.report.folded += added.new
+            if self.source.ref.stream == STREAM and added.new == part.batch.records:
+                self.tally.add(part.batch.chunk())  # a batch that an earlier process knew in part was counted there
             self.report.known += added.known
             self.report.reborn += added.reborn
             self.report.erased += added.erased

@@ -18,6 +18,7 @@ from emq_ops.cli.options import new_app
 from emq_ops.cli.stores import remote_of
 from emq_ops.config.listening import require_token
 from emq_ops.config.loader import Loaded
+from emq_ops.config.models import HttpSection
 from emq_ops.config.windows import around, sections_of
 from emq_ops.config.wiring import Wiring
 from emq_ops.daemon import clock
@@ -31,6 +32,7 @@ from emq_ops.daemon.notify import Surroundings
 from emq_ops.daemon.once import run_due
 from emq_ops.daemon.status import task_rows
 from emq_ops.daemon.tasks import task_set
+from emq_ops.daemon.telemetry import telemetry
 from emq_ops.daemon.work import PassRunner
 from emq_ops.deploy.apply import check
 from emq_ops.deploy.deployment import Deployment, require_set
@@ -39,7 +41,7 @@ from emq_ops.deploy.store import revisions
 from emq_ops.deploy.store.revisions import Revision
 from emq_ops.http.app import Access, Pages, PageSources
 from emq_ops.ledger.alerts import unsettled
-from emq_ops.passes.events import Event
+from emq_ops.passes.events import Emit, Event
 from emq_ops.passes.frame.context import Services
 from emq_ops.passes.frame.stores import Stores
 from emq_ops.policy.references import names_of
@@ -190,9 +192,11 @@ def _serve(
     stop = threading.Event()
     alerting = Alerting(where.env, lambda event: log.say("alert_not_sent", kind=getattr(event, "kind", "")))
 
+    listeners: list[Emit] = [log, alerting]
+
     def emit(event: Event) -> None:
-        log(event)
-        alerting(event)
+        for listener in listeners:
+            listener(event)
 
     def take(revision: Revision) -> None:
         alerting.follow(revision.document.globals.get("alerts") or [])
@@ -214,7 +218,7 @@ def _serve(
             guard.daemon = True
             guard.start()
 
-    http = _http(daemon, where, log)
+    http = _http(daemon, where, log, listeners)
     signal.signal(signal.SIGTERM, end)
     signal.signal(signal.SIGINT, end)
     signal.signal(signal.SIGHUP, lambda _signal, _frame: daemon.hangup.set())
@@ -225,8 +229,9 @@ def _serve(
             http.stop()
 
 
-def _http(daemon: Daemon, where: Wiring, log: EventLog) -> HttpServer | None:
-    """The pages of ``http.listen``; None where nothing listens."""
+def _http(daemon: Daemon, where: Wiring, log: EventLog, listeners: list[Emit]) -> HttpServer | None:
+    """The pages of ``http.listen``; None where nothing listens. What counts events for metrics is added to
+    `listeners`."""
     section = daemon.revision.document.globals.get("http") or {}
     if not section.get("listen"):
         return None
@@ -237,7 +242,11 @@ def _http(daemon: Daemon, where: Wiring, log: EventLog) -> HttpServer | None:
     rows = lambda: task_rows(daemon.server, daemon.ledger, daemon.revision, where.env)  # noqa: E731 - asked for by pages
     hosts = section.get("hosts") or []
     access = Access(token, section.get("metrics") == "open", tuple([hosts] if isinstance(hosts, str) else hosts))
-    pages = Pages(PageSources(daemon.health, rows, daemon.alive, lambda: daemon.drifting.found), access)
+    counters = need("emq_ops.http.metrics.counters").EventCounters()
+    listeners.append(counters)
+    most = int(section.get("metrics_queues") or HttpSection().metrics_queues)
+    metrics = need("emq_ops.http.metrics.page").MetricsPage(lambda: telemetry(daemon), counters, most)
+    pages = Pages(PageSources(daemon.health, rows, daemon.alive, metrics.render), access)
     server: HttpServer = need("emq_ops.http.server").HttpServer(listen, pages, log.say)
     server.start()
     log.say("http", port=server.port)

@@ -183,6 +183,9 @@ class HttpSection(Section):
     listen: str | None = option(TEXT, None, "address:port; nothing: no listener")
     token: str | None = option(SECRET, None, "every page but /livez and /readyz wants it; needed where others can ask")
     metrics: str = option(choice("token", "open"), "token", "open: /metrics asks for no token")
+    metrics_queues: int = option(
+        whole(1), 1000, "so many queues have series of their own; the others are told together"
+    )
     hosts: tuple[str, ...] = option(_TEXTS, (), "names it is asked for by, beside addresses and localhost")
 
 

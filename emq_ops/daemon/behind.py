@@ -32,7 +32,7 @@ class Behind:
 
     def look(self) -> None:
         """Raises what the ledger raises; it is told at the next look then."""
-        found = self._ages()
+        found = {key: age for key, age in self.ages().items() if age > GRACE_SECONDS}
         self.count, self.longest_s = len(found), max(found.values(), default=0.0)
         self._looks = self._looks + 1 if bool(found) != self._told else 0
         if self._looks < LOOKS:
@@ -50,9 +50,8 @@ class Behind:
             self._emit(CaughtUp("*"))
         self._told, self._looks = bool(found), 0
 
-    def _ages(self) -> dict[_Key, float]:
-        """For how long each task that is behind has been due, seconds: its cue was given or not."""
+    def ages(self) -> dict[_Key, float]:
+        """For how long each task has been due that is, seconds: its cue was given or not. From any thread."""
         now = clock.now()
         late = {key: (now - fires).total_seconds() for key, (_, fires) in self._timers.times().items() if fires < now}
-        found = {**late, **self._dispatcher.due_for()}
-        return {key: age for key, age in found.items() if age > GRACE_SECONDS}
+        return {**late, **self._dispatcher.due_for()}

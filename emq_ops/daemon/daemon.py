@@ -25,15 +25,14 @@ from emq_ops.daemon.events import (
     TaskMissed,
 )
 from emq_ops.daemon.leads import Leads
+from emq_ops.daemon.monitor import QueueMonitor
 from emq_ops.daemon.notify import ReadyFile, Surroundings, sd_notify
 from emq_ops.daemon.pools import Sizes
-from emq_ops.daemon.probe import GLANCE_SECONDS
 from emq_ops.daemon.progress import EVERY_MS, ProgressBook
 from emq_ops.daemon.requests import serve
 from emq_ops.daemon.settings import at_next_start
 from emq_ops.daemon.tasks import PassTask, TaskSet, task_set
 from emq_ops.daemon.timers import Timers
-from emq_ops.daemon.wedged import Wedged
 from emq_ops.daemon.work import PassRunner
 from emq_ops.database.space import give_back
 from emq_ops.deploy.store.revisions import Revision
@@ -94,7 +93,7 @@ class Daemon:
         self.timers = Timers(self.dispatcher.cue, self._missed)
         self.behind = Behind(self.dispatcher, self.timers, ledger, emit)
         self.drifting = Drifting(server, ledger, env, emit)
-        self.wedged = Wedged(server.hurried(GLANCE_SECONDS), ledger, emit)
+        self.monitor = QueueMonitor(self.services, self._led, self.tasks)
 
     @property
     def revision(self) -> Revision:
@@ -118,6 +117,7 @@ class Daemon:
             self.leads.stop()
             raise
         self.timers.start()
+        self.monitor.looks.start()
         try:
             self.ready.up()
             sd_notify("READY=1")
@@ -144,6 +144,16 @@ class Daemon:
         """Whether the loop turns: what else is wrong, a new process would not mend."""
         return self._chores.turning
 
+    @property
+    def queues(self) -> list[str]:
+        """The queues of the revision, whoever leads them. From any thread."""
+        return list(self._queues)
+
+    def tasks(self) -> list[PassTask]:
+        """The tasks of the queues that this daemon keeps the timetable of. From any thread."""
+        ours = self.leads.ours
+        return [task for task in list(self._set.tasks.values()) if task.queue in ours]
+
     def _loop(self, stop: threading.Event) -> None:
         chores = [
             Chore(TURN_SECONDS, self.dispatcher.turn),
@@ -153,7 +163,7 @@ class Daemon:
             Chore(0.5, self._mind_the_clock),
             Chore(5.0, self._beat),
             Chore(behind.EVERY_SECONDS, self.behind.look),
-            Chore(wedged.EVERY_SECONDS, lambda: self.wedged.look(self._led())),
+            Chore(wedged.EVERY_SECONDS, self.monitor.judge),
             Chore(1.0, lambda: self.drifting.look(self.settings.drift, self.revision, self._led())),
             Chore(EVERY_MS / 1000, self._flush),
             Chore(30.0, self._rescan),
@@ -251,8 +261,7 @@ class Daemon:
         facts: dict[str, Any] = {"waiting": self.dispatcher.waiting, "running": self.dispatcher.running}
         facts |= {"away": self.leads.away, "behind": self.behind.count, "longest_s": round(self.behind.longest_s)}
         facts["drifted"] = len(self.drifting.found)
-        if stands := self.wedged.marks():
-            facts["wedged"] = stands
+        facts |= self.monitor.beat(self.revision.document, self.env)
         now, number = clock.now_ms(), self.revision.number
         marks.beat(self.ledger, marks.Living(who(), self._started_ms, now, number, self.leads.led, facts))
         self.leads.refresh()
@@ -286,6 +295,7 @@ class Daemon:
         self.ready.down()
         sd_notify("STOPPING=1")
         self.timers.stop()
+        self.monitor.looks.stop()
         self.dispatcher.end()
         self.emit(Stopping("*", running=self.dispatcher.running))
         # Every wait below the passes ends by this bound; what they have done so far stands.

@@ -22,7 +22,7 @@ from emq_ops.daemon.work import PassRunner
 from emq_ops.ledger.runs import IdleBook
 from emq_ops.passes.events import Emit
 from emq_ops.passes.frame.frame import PassOutcome
-from emq_ops.protocol.errors import DeadlineError, EmqError, FenceError, SlotMovingError
+from emq_ops.protocol.errors import DeadlineError, EmqError, FenceError, SlotMovingError, code_of
 
 Key = tuple[str, str]
 LATE_MS = 5_000
@@ -204,10 +204,10 @@ class Dispatcher:
                 if self._ending.is_set() and isinstance(fault, DeadlineError):
                     self._again(cue)  # cut short by the end of the process, which is no fault of the task
                 else:
-                    self._failed(cue, str(fault))
+                    self._failed(cue, str(fault), code_of(fault))
                 return
             except Exception as fault:  # noqa: BLE001 - one task's fault must not end the daemon
-                self._failed(cue, f"fault of emq-ops itself: {type(fault).__name__}: {fault}")
+                self._failed(cue, f"fault of emq-ops itself: {type(fault).__name__}: {fault}", "internal")
                 return
             with self._lock:
                 self._retry_at.pop(task.key, None)
@@ -238,11 +238,11 @@ class Dispatcher:
         with self._lock:
             times = self._fenced[cue.task.key] = self._fenced.get(cue.task.key, 0) + 1
         if times > 1:
-            self._failed(cue, str(fault))
+            self._failed(cue, str(fault), code_of(fault))
         else:
             self._again(cue)
 
-    def _failed(self, cue: Cue, error: str) -> None:
+    def _failed(self, cue: Cue, error: str, code: str) -> None:
         failures = 1
         with contextlib.suppress(EmqError):
             failures = self.book.ended(cue, error, idle=False)
@@ -251,7 +251,8 @@ class Dispatcher:
         with self._lock:
             self._retry_at[cue.task.key] = clock.steady() + delay / 1000
         self._again(cue)
-        self.emit(TaskFailed(cue.task.queue, task=cue.task.text, error=error, failures=failures, retry_ms=delay))
+        told = TaskFailed(cue.task.queue, task=cue.task.text, error=error, failures=failures, retry_ms=delay, code=code)
+        self.emit(told)
 
     def _again(self, cue: Cue) -> None:
         with self._lock:

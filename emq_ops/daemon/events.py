@@ -80,12 +80,14 @@ class DriftEnded(Event):
 
 @dataclass(frozen=True, slots=True)
 class TaskFailed(Event):
-    """A run failed, `failures` times in a row now; the next try is after `retry_ms`."""
+    """A run failed, `failures` times in a row now; the next try is after `retry_ms`. `code`: a word for the kind of
+    error (`emq_ops.protocol.errors.code_of`)."""
 
     task: str = ""
     error: str = ""
     failures: int = 0
     retry_ms: int = 0
+    code: str = ""
 
 
 @dataclass(frozen=True, slots=True)

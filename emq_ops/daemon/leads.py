@@ -51,6 +51,8 @@ class Leads:
         self._refused: dict[str, str] = {}
         self._renewal_s = 0.0
         self._renewing_since: float | None = None
+        self.others: set[str] = set()
+        """Queues that another daemon leads, as of the last time that they were asked for."""
         self.left = 0
         """How many queues are left to others, since what is led takes the time there is."""
         self._over = threading.Event()
@@ -112,6 +114,8 @@ class Leads:
         self.ours = (self.ours & wanted) | set(self._leases.fences)
         unheard = {q: str(f) for q, f in refused.items() if isinstance(f, UnreachableError | OutcomeUnknownError)}
         self._ask_again |= dict.fromkeys(unheard, now + UNREACHABLE_SECONDS)
+        held_by_others = {queue for queue, fault in refused.items() if isinstance(fault, HeldQueueError)}
+        self.others = (self.others & (wanted - asked)) | held_by_others
         answered = (refused.keys() - unheard.keys()) | (self._leases.fences.keys() - held)
         self._tell_unheard(unheard, answered | (set(self._away) - wanted))
         for queue, fault in refused.items():

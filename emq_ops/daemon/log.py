@@ -15,7 +15,7 @@ LOUD = frozenset(
     {"alerted", "task_failed", "server_lost", "lease_lost", "state_fault", "queue_refused", "task_missed"}
     | {"revision_refused", "restart_needed"}
 )
-QUIET = frozenset({"pass_started", "slice_swept", "slice_trimmed", "died"})
+QUIET = frozenset({"pass_started", "slice_swept", "slice_trimmed", "died", "stream_archived"})
 """Said only when asked for everything."""
 DONE = "done"
 """How a pass ends that needs no line of its own: the minute's summary counts it."""
@@ -46,7 +46,7 @@ class EventLog:
         facts = {
             k: _plain(v)
             for k, v in event.facts().items()
-            if v not in (None, "", {}, []) and not (k == "queue" and v == "*")
+            if k != "tally" and v not in (None, "", {}, []) and not (k == "queue" and v == "*")
         }
         if not self.verbose and _ordinary(event.name, facts):
             return

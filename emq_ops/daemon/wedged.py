@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 
 from emq_ops.daemon.events import QueueMoves
 from emq_ops.ledger.alerts import Alert
 from emq_ops.ledger.ledger import Ledger
+from emq_ops.overview.look import QueueLook
+from emq_ops.overview.wedges import wedges
 from emq_ops.passes.events import Emit, alert
-from emq_ops.passes.observe.wedges import WorkLook, look_at_work, wedges
-from emq_ops.protocol.server import Server
 
 EVERY_SECONDS = 15.0
 STANDS_MS = 60_000
@@ -19,22 +19,23 @@ MOST_TOLD = 200
 
 
 class Wedged:
-    """Looks at the queues that this daemon leads, from one thread. `told`: queue -> kind -> words, of those that stand
-    still now; may be read from any thread."""
+    """Judges the looks at the queues that this daemon leads, from one thread. `told`: queue -> kind -> words, of those
+    that stand still now; may be read from any thread."""
 
-    def __init__(self, server: Server, ledger: Ledger, emit: Emit) -> None:
-        self._server, self._ledger, self._emit = server, ledger, emit
-        self._looks: dict[str, WorkLook] = {}
+    def __init__(self, ledger: Ledger, emit: Emit) -> None:
+        self._ledger, self._emit = ledger, emit
+        self._looks: dict[str, QueueLook] = {}
         self._since: dict[tuple[str, str], int] = {}
         self.told: dict[str, dict[str, str]] = {}
 
-    def look(self, queues: Iterable[str]) -> None:
-        """One look at each. Raises what the ledger raises; what is new is told at the next look then."""
-        looks = look_at_work(self._server, queues)
+    def judge(self, looks: Mapping[str, QueueLook]) -> None:
+        """What each of these looks says beside the one before; one that was judged already says nothing new. Raises
+        what the ledger raises; what is new is told at the next look then."""
         for queue, now in looks.items():
             before = self._looks.get(queue)
-            self._judge(queue, now, wedges(before, now) if before is not None else {})
-        self._looks = looks
+            if before is not now:
+                self._judge(queue, now, wedges(before, now) if before is not None else {})
+        self._looks = dict(looks)
         for queue in self.told.keys() - looks.keys():
             self._forget(queue)
 
@@ -42,7 +43,7 @@ class Wedged:
         """What `ps` is told: of the first `MOST_TOLD` queues."""
         return dict(sorted(self.told.items())[:MOST_TOLD])
 
-    def _judge(self, queue: str, now: WorkLook, found: dict[str, str]) -> None:
+    def _judge(self, queue: str, now: QueueLook, found: dict[str, str]) -> None:
         for key in [key for key in self._since if key[0] == queue and key[1] not in found]:
             del self._since[key]
         standing = {}

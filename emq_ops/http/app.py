@@ -12,7 +12,7 @@ import ipaddress
 import json
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
@@ -20,7 +20,6 @@ from typing import Any
 from emq_ops.daemon.restrictions import format_span
 from emq_ops.protocol.deadline import deadline
 from emq_ops.protocol.errors import EmqError
-from emq_ops.protocol.extras import need
 
 COLUMNS = ("queue", "task", "leader", "every", "last", "next", "late_ms", "runs", "missed", "failures", "error")
 """Of every page; a hold and a maintenance window get columns of their own while there are any."""
@@ -71,12 +70,12 @@ class Access:
 @dataclass(frozen=True)
 class PageSources:
     """Where pages come from. `health`: facts with ``ok``; `rows`: tasks; `alive`: whether the daemon's loop turns;
-    `drift`: queue -> settings that are not as applied."""
+    `metrics`: type and body of ``/metrics`` for what a request accepts."""
 
     health: Callable[[], dict[str, Any]]
     rows: Rows
     alive: Callable[[], bool] = lambda: True
-    drift: Callable[[], Mapping[str, int]] = dict
+    metrics: Callable[[str], tuple[str, bytes]] = lambda _accept: ("text/plain; version=0.0.4; charset=utf-8", b"")
 
 
 class Once:
@@ -137,12 +136,8 @@ class Pages:
         if not trusted and not (path == "/metrics" and self._access.metrics_open):
             return _text(401, "a bearer token is wanted", ("WWW-Authenticate", "Bearer"))
         if path == "/metrics":
-            return (
-                200,
-                "text/plain; version=0.0.4; charset=utf-8",
-                need("emq_ops.http.metrics").text(self._rows, self._facts.drift),
-                [],
-            )
+            kind, body = self._facts.metrics(str(environ.get("HTTP_ACCEPT", "")))
+            return 200, kind, body, []
         return 200, "text/html; charset=utf-8", _page(self._rows()).encode(), []
 
     def _healthz(self, trusted: bool) -> Answer:

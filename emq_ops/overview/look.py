@@ -42,11 +42,12 @@ class QueueLook:
     """A queue as it stood at `now_ms` (the server's clock; every instant is in unix ms, None where there is none).
 
     Jobs by place: `pending` (flat), `in_lanes` (at least so many where there are `more_lanes` than were looked at),
-    `active`, `scheduled`, `dead`. `lanes` with work, `lanes_full`: those of them at their limit. `oldest_flat_ms`,
-    `oldest_lane_ms`: when the waiting job with the lowest id was minted; `deadline_ms`: of the lease that lapses first,
-    `lapsed`: leases that have; `due_ms`: of the scheduled job that is due first, `overdue`: those that are;
-    `repeat_ms`, `repeat`: the repeatable that is due first. `ceiling`, `rate`: None where there is none. `aside`: how
-    many members our scripts set aside. `lease`: ours, as it was found. `damage`: keys that are not as the wire says.
+    `active`, `scheduled`, `dead`; `first`: the id of the first of `pending`, '' where there is none. `lanes` with
+    work, `lanes_full`: those of them at their limit. `oldest_flat_ms`, `oldest_lane_ms`: when the waiting job with
+    the lowest id was minted; `deadline_ms`: of the lease that lapses first, `lapsed`: leases that have; `due_ms`:
+    of the scheduled job that is due first, `overdue`: those that are; `repeat_ms`, `repeat`: the repeatable that is
+    due first. `ceiling`, `rate`: None where there is none. `aside`: how many members our scripts set aside.
+    `lease`: ours, as it was found. `damage`: keys that are not as the wire says.
     """
 
     queue: str
@@ -63,6 +64,7 @@ class QueueLook:
     lanes_full: int
     lanes_paused: int
     more_lanes: bool
+    first: bytes
     oldest_flat_ms: int | None
     oldest_lane_ms: int | None
     deadline_ms: int | None
@@ -82,6 +84,11 @@ class QueueLook:
     def waiting(self) -> int:
         """Jobs that could be claimed, in lanes or not."""
         return self.pending + self.in_lanes
+
+    @property
+    def ended(self) -> int:
+        """How many jobs ended ever."""
+        return self.completed + self.failed
 
     @property
     def oldest_ms(self) -> int | None:
@@ -146,6 +153,7 @@ def _look(queue: str, names: Sequence[str], reply: list[Any]) -> QueueLook:
         lanes_full=reply[10],
         lanes_paused=reply[11],
         more_lanes=reply[12] == 1,
+        first=reply[13],
         oldest_flat_ms=_minted(reply[13]),
         oldest_lane_ms=_minted(reply[14]),
         deadline_ms=_instant(reply[15]),

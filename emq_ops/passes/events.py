@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from emq_ops.ledger.alerts import Alert, add_alert
 from emq_ops.ledger.ledger import Ledger
+
+if TYPE_CHECKING:  # with it comes pyarrow, which few commands need
+    from emq_archive.tally import Tally
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +76,19 @@ class SliceTrimmed(Event):
 
     removed: int = 0
     skipped: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class StreamArchived(Event):
+    """A cycle over a stream did something: records newly `read`, proven in the store (`shipped`), and removed from the
+    stream (`trimmed`); `lag_ms`: the age of the oldest that it left unread; `tally`: what completions said."""
+
+    stream: str = ""
+    read: int = 0
+    shipped: int = 0
+    trimmed: int = 0
+    lag_ms: int = 0
+    tally: Tally | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,6 +37,16 @@ class EmqError(Exception):
         return one_line(f"{text} ({self.fix})" if self.fix else text)
 
 
+def code_of(fault: BaseException) -> str:
+    """A short word for the kind of a fault, of a bounded set: the server's own code where it gave one (``OOM``,
+    ``EMQSTALE``), else the name of its class (``unreachable``)."""
+    code = getattr(fault, "code", None)
+    if isinstance(code, str) and code.isalnum() and len(code) <= 32:
+        return code
+    name = type(fault).__name__.removesuffix("Error")
+    return "".join("_" + letter.lower() if letter.isupper() else letter for letter in name).lstrip("_")
+
+
 class BadInputError(EmqError, ValueError):
     """What the caller gave can't be taken: a malformed id, a flag, a YAML value. Nothing was sent."""
 

@@ -9,10 +9,11 @@ import pytest
 
 from emq_ops.daemon import wedged
 from emq_ops.daemon.events import QueueMoves
+from emq_ops.daemon.looks import QueueLooks
 from emq_ops.daemon.wedged import Wedged
 from emq_ops.ledger import alerts, marks
 from emq_ops.ledger.ledger import Ledger, open_ledger
-from emq_ops.passes.observe import wedges
+from emq_ops.overview import wedges
 from emq_ops.protocol import ids
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import Server
@@ -34,13 +35,15 @@ class Looking:
 
     def __init__(self, q: Queue, ledger: Ledger) -> None:
         self.emitted: list[Any] = []
-        self.wedged = Wedged(q.server, ledger, self.emitted.append)
+        self.wedged = Wedged(ledger, self.emitted.append)
+        self._looks = QueueLooks(q.server, lambda: {q.name: []})
         self._ledger, self._queue = ledger, q.name
 
     def looks(self, times: int = 3) -> list[str]:
         """The kinds that are told after so many looks more."""
         for _ in range(times):
-            self.wedged.look([self._queue])
+            self._looks.round()
+            self.wedged.judge(self._looks.found)
         return sorted(self.wedged.told.get(self._queue, {}))
 
     def alerted(self) -> list[str]:

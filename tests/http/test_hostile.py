@@ -178,7 +178,7 @@ def test_rows_are_read_once_however_many_ask() -> None:
         return []
 
     with _serving(PageSources(lambda: {"ok": True}, rows), Access()) as port:  # type: ignore[arg-type]
-        asking = [threading.Thread(target=_status, args=(port, "/metrics")) for _ in range(12)]
+        asking = [threading.Thread(target=_status, args=(port, "/")) for _ in range(12)]
         for each in asking:
             each.start()
         for each in asking:

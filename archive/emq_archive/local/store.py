@@ -223,6 +223,17 @@ class SqlStore(ChunkReader):
             last_commit_ms=stream.committed_ms,
         )
 
+    def remote_totals(self) -> tuple[int, int, int]:
+        """Segments of all streams that this database knows in the store, their records and their bytes."""
+        wanted = sa.select(
+            sa.func.count(),
+            sa.func.coalesce(sa.func.sum(segments.c.records), 0),
+            sa.func.coalesce(sa.func.sum(segments.c.bytes), 0),
+        )
+        with self.read() as connection:
+            count, records, size = connection.execute(wanted).one()
+        return int(count), int(records), int(size)
+
     def streams(self, queue: str | None = None) -> list[StreamRef]:
         """What this database has heard of (of one queue)."""
         wanted = sa.select(streams.c.queue, streams.c.stream, streams.c.kind)

@@ -14,6 +14,7 @@ from emq_archive.source import StreamSource
 from emq_archive.write.facts import StreamFacts
 from emq_ops.ledger.ownership import states_of
 from emq_ops.passes.archive.report import ArchiveReport
+from emq_ops.passes.events import StreamArchived
 from emq_ops.passes.frame.context import Context
 from emq_ops.passes.frame.contract import Work
 from emq_ops.passes.frame.order import Facts, Glance, Order, Prediction
@@ -84,6 +85,20 @@ class StreamArchive:
         policy = driver_policy(self.policy)
         return Driver(self._source, self._local, self._remote, policy, None, Writer("")).preview()
 
+    def told(self, run: str) -> StreamArchived:
+        """The last run as an event."""
+        done, tally = self.report, None if self._driver is None else self._driver.tally
+        return StreamArchived(
+            done.queue,
+            run,
+            stream=done.stream,
+            read=done.folded,
+            shipped=done.shipped,
+            trimmed=done.trimmed,
+            lag_ms=done.lag_ms,
+            tally=tally,
+        )
+
     @property
     def report(self) -> CycleReport:
         """Of the present or last run."""
@@ -120,7 +135,10 @@ class StreamPass(Work):
                 log = Writer(fence.state, fence.token, who(), states_of(context.ledger))
                 archive.run(fence, log, force=order.force, progress=order.progress)
         finally:
-            context.report.add(archive.report)
+            done = archive.report
+            context.report.add(done)
+            if done.folded or done.shipped or done.trimmed:
+                context.emit(archive.told(context.run))
 
     def predict(self, context: Context) -> Prediction:
         """What a forced run would do."""
