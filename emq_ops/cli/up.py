@@ -32,7 +32,7 @@ from emq_ops.daemon.notify import Surroundings
 from emq_ops.daemon.once import run_due
 from emq_ops.daemon.status import task_rows
 from emq_ops.daemon.tasks import task_set
-from emq_ops.daemon.telemetry import telemetry
+from emq_ops.daemon.telemetry import health, telemetry
 from emq_ops.daemon.work import PassRunner
 from emq_ops.deploy.apply import check
 from emq_ops.deploy.deployment import Deployment, require_set
@@ -246,7 +246,7 @@ def _http(daemon: Daemon, where: Wiring, log: EventLog, listeners: list[Emit]) -
     listeners.append(counters)
     most = int(section.get("metrics_queues") or HttpSection().metrics_queues)
     metrics = need("emq_ops.http.metrics.page").MetricsPage(lambda: telemetry(daemon), counters, most)
-    pages = Pages(PageSources(daemon.health, rows, daemon.alive, metrics.render), access)
+    pages = Pages(PageSources(lambda: health(daemon), rows, lambda: daemon.chores.turning, metrics.render), access)
     server: HttpServer = need("emq_ops.http.server").HttpServer(listen, pages, log.say)
     server.start()
     log.say("http", port=server.port)

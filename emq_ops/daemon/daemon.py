@@ -50,8 +50,6 @@ from emq_ops.protocol.scripts import load_all
 from emq_ops.protocol.server import Server
 
 TURN_SECONDS = 0.1
-SILENT_SECONDS = 40.0
-"""A daemon that wrote nothing into the state for so long is not well, whatever it believes."""
 
 
 class Daemon:
@@ -76,8 +74,8 @@ class Daemon:
         self._set, self._set_of = TaskSet({}, {}), self.revision.document
         self._queues: list[str] = []
         self._told: set[str] = set()
-        self._chores = Chores(emit, writes=self._beat)
-        self._written_at = clock.steady()
+        self.chores = Chores(emit, writes=self._beat)
+        self.written_at = clock.steady()
         self._started_ms = clock.now_ms()
         self.hangup = threading.Event()
         """Set it to look at the revision and the server's queues at once (SIGHUP)."""
@@ -127,23 +125,6 @@ class Daemon:
         finally:
             self._end()
 
-    def health(self) -> dict[str, Any]:
-        """Whether this daemon does its work: the server takes its leases, its last write into the state is not long
-        ago, and it runs the revision that is in force."""
-        leads = self.leads
-        facts = {"revision": self.revision.number, "leads": leads.led, "away": leads.away, "faults": leads.faults}
-        fault = self._chores.fault
-        silent = clock.steady() - self._written_at
-        if fault is None and silent > SILENT_SECONDS:
-            fault = f"nothing was written into the state for {silent:.0f} s"
-        ok = not (self.leads.away or fault or self.applied.refused)
-        facts |= {"behind": self.behind.count, "drifted": len(self.drifting.found)}
-        return {"ok": ok, **facts, "refused_revision": self.applied.refused, "state_fault": fault}
-
-    def alive(self) -> bool:
-        """Whether the loop turns: what else is wrong, a new process would not mend."""
-        return self._chores.turning
-
     @property
     def queues(self) -> list[str]:
         """The queues of the revision, whoever leads them. From any thread."""
@@ -178,8 +159,8 @@ class Daemon:
                 self.hangup.clear()
                 self.services.stores.renew()
                 self.applied.refused = None
-                self._chores.do(self._rescan)
-            self._chores.do_due(chores)
+                self.chores.do(self._rescan)
+            self.chores.do_due(chores)
 
     def _rescan(self) -> None:
         live: list[str] = []
@@ -265,7 +246,7 @@ class Daemon:
         now, number = clock.now_ms(), self.revision.number
         marks.beat(self.ledger, marks.Living(who(), self._started_ms, now, number, self.leads.led, facts))
         self.leads.refresh()
-        self._written_at = clock.steady()
+        self.written_at = clock.steady()
 
     def _flush(self) -> None:
         self.book.flush({key: clock.ms_of(fires) for key, (_, fires) in self.timers.times().items()})

@@ -5,11 +5,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from emq_ops.daemon import clock
 from emq_ops.daemon.daemon import Daemon
 from emq_ops.daemon.restrictions import ActiveRestriction
 from emq_ops.overview.look import QueueLook
+
+SILENT_SECONDS = 40.0
+"""A daemon that wrote nothing into the state for so long is not well, whatever it believes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +71,19 @@ def telemetry(daemon: Daemon) -> Telemetry:
         memory=looks.memory,
         archive=monitor.archive,
     )
+
+
+def health(daemon: Daemon) -> dict[str, Any]:
+    """Whether a daemon does its work (``ok``): the server takes its leases, its last write into the state is not long
+    ago, and it runs the revision that is in force. From any thread."""
+    leads, fault = daemon.leads, daemon.chores.fault
+    silent = clock.steady() - daemon.written_at
+    if fault is None and silent > SILENT_SECONDS:
+        fault = f"nothing was written into the state for {silent:.0f} s"
+    refused = daemon.applied.refused
+    facts = {"revision": daemon.revision.number, "leads": leads.led, "away": leads.away, "faults": leads.faults}
+    facts |= {"behind": daemon.behind.count, "drifted": len(daemon.drifting.found)}
+    return {"ok": not (leads.away or fault or refused), **facts, "refused_revision": refused, "state_fault": fault}
 
 
 def _tasks(daemon: Daemon) -> list[TaskFacts]:

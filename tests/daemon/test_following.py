@@ -13,6 +13,7 @@ import pytest
 
 from emq_ops.daemon.alerting import Alerting
 from emq_ops.daemon.daemon import Daemon
+from emq_ops.daemon.telemetry import health
 from emq_ops.ledger import requests, runs
 from emq_ops.ledger.ledger import host_ms, open_ledger
 from emq_ops.passes.events import Alerted, Event
@@ -130,11 +131,11 @@ def test_a_revision_that_can_not_be_taken_over_leaves_the_one_before(here: Site,
         assert told.last("revision_refused")["revision"] == second
         assert "maintenance[0].for: expected a value in HOW_LONG" in told.last("revision_refused")["error"]
         assert told.daemon.revision.number == first
-        assert (told.daemon.health()["ok"], told.daemon.health()["refused_revision"]) == (False, second)
+        assert (health(told.daemon)["ok"], health(told.daemon)["refused_revision"]) == (False, second)
         assert told.passes() == WITHOUT_TRIM | {("orders", "dead")}
         third = applied(here, written(valkey, "maintenance: [{cron: '0 3 * * * Europe/Berlin', for: 5m}]"))
         told.wait_followed(third)
-        assert (told.daemon.health()["ok"], told.names().count("revision_refused")) == (True, 1)
+        assert (health(told.daemon)["ok"], told.names().count("revision_refused")) == (True, 1)
     here.write(written(valkey, window))
     applied(here, written(valkey, window), HOW_LONG="5m")
     refused = pytest.raises(BadInputError, match=r"maintenance\[0\].for: expected a value in HOW_LONG")
@@ -178,7 +179,7 @@ def test_what_the_state_remembers_is_what_the_config_says(here: Site, valkey: Va
         assert runs.get(ledger, run).status == runs.DONE
         text = written(valkey).replace('state.db"', 'state.db", retain: "${RETAIN}"')
         refused = applied(here, text, RETAIN="30d")
-        wait_for(lambda: told.daemon.health()["refused_revision"] == refused)
+        wait_for(lambda: health(told.daemon)["refused_revision"] == refused)
         told.wait_followed(applied(here, text.replace("${RETAIN}", "30d")))
         told.daemon._prune()
         with pytest.raises(BadInputError, match="no run"):
