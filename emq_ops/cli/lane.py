@@ -22,7 +22,7 @@ from emq_ops.passes.acts.options import ActOptions
 from emq_ops.passes.frame.context import Services
 from emq_ops.passes.frame.contract import Pass
 from emq_ops.passes.frame.frame import predict_pass
-from emq_ops.policy.words import did_you_mean
+from emq_ops.policy.words import near_names
 from emq_ops.protocol.errors import BadInputError, one_line
 from emq_ops.protocol.globs import is_glob, matches
 from emq_ops.protocol.ids import group_id, is_valid, parse
@@ -190,7 +190,7 @@ def _picked(
             if not is_glob(lane):
                 group_id(lane)
             known = sorted({one for some in there.values() for one in some})
-            near = did_you_mean(lane, known)
+            near = near_names(lane, known)
             raise BadInputError(
                 f"no lane {one_line(lane[:80])}",
                 where=queue,

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
 from collections.abc import Iterable, Sequence
 
 from emq_ops.cli.completion.remembered import remember
 from emq_ops.cli.context import CommandContext
+from emq_ops.policy.words import near_names
 from emq_ops.protocol import globs
 from emq_ops.protocol.errors import BadInputError, one_line
 from emq_ops.protocol.keyspace import queue_name
@@ -37,7 +37,7 @@ def chosen(
         if not taken and globs.is_glob(selector):
             raise BadInputError(
                 f"no queue matches '{one_line(selector[:80])}'",
-                fix=_near(selector, known) or "name one that has keys on the server or stands in the config",
+                fix=near_names(selector, known) or "name one that has keys on the server or stands in the config",
             )
         if not taken:
             taken = [globs.literal(selector)]
@@ -99,7 +99,7 @@ def require_queue(
             names.update(server.queues())
     if queue in names:
         return
-    likely = _near(queue, {*names, *near})
+    likely = near_names(queue, {*names, *near})
     fix = "; ".join(way for way in (likely, fix) if way) or "see which queues there are: emq-ops queue ls"
     fault = UnknownQueueError(f"no such queue '{one_line(queue[:80])}'", fix=fix)
     fault.mistyped = bool(likely)
@@ -154,9 +154,3 @@ def _in_archive(context: CommandContext, queue: str) -> set[str]:
             if has_log(remote, queue):
                 names.add(queue)
     return names
-
-
-def _near(queue: str, known: Iterable[str]) -> str:
-    """``did you mean 'orders'?``, with at most three names; empty where none is near."""
-    near = difflib.get_close_matches(queue, sorted(set(known)), 3, 0.6)
-    return f"did you mean {' or '.join(repr(name) for name in near)}?" if near else ""

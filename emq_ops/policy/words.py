@@ -17,6 +17,12 @@ def nearest(word: str, among: Iterable[str]) -> str | None:
     return found[0] if found else None
 
 
+def near_names(name: str, known: Iterable[str]) -> str:
+    """``did you mean 'orders'?``, with at most three names as they are written; empty where none is near."""
+    near = difflib.get_close_matches(name, sorted(set(known)), 3, 0.6)
+    return f"did you mean {' or '.join(repr(one) for one in near)}?" if near else ""
+
+
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """A hint: the nearest known word, else all of them."""
     choices = sorted(known)

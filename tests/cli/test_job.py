@@ -145,7 +145,7 @@ def test_lanes_are_seen_bounded_and_stopped(server: Server, ops: Ops) -> None:
     assert ops("lane", "limit", "orders", large, "0").code == 0
     assert [one.limit for one in lanes(q)] == [None, None]
     gone = ops("lane", "show", "orders", large[:-1] + ("0" if large[-1] != "0" else "1"))
-    assert (gone.code, f"did you mean '{large}'?" in gone.err) == (4, True)
+    assert (gone.code, re.search(rf"did you mean .*'{large}'", gone.err) is not None) == (4, True)
 
 
 def test_who_works_and_who_is_parked(server: Server, ops: Ops, valkey: Valkey) -> None:
