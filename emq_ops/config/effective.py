@@ -9,8 +9,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from emq_ops.config.explain import dotted
-from emq_ops.config.loader import Loaded, overlay
+from emq_ops.config.loader import Loaded
 from emq_ops.config.models import ARCHIVE_FIELDS, QueueSection, archived
+from emq_ops.config.overlays import Layered, overlay
 from emq_ops.config.sections import Alike, Fields, Sections
 from emq_ops.passes.frame.contract import Pass
 from emq_ops.passes.registry import PASSES
@@ -45,7 +46,7 @@ class Effective:
     settings: Fields
     protect: bool
     selectors: tuple[str, ...]
-    layers: MapTree = field(repr=False)
+    layers: Layered = field(repr=False)
     archive: Items = field(repr=False)
 
     @property
@@ -93,7 +94,7 @@ class Effective:
 
     def _said(self, path: tuple[str, ...]) -> tuple[Position, Tree | None]:
         """Where the value at `path` is said, and how; BUILT_IN and None where nobody says it."""
-        here: Tree = self.layers
+        here: Tree = self.layers.tree
         found = BUILT_IN
         for part in path:
             if not isinstance(here, MapTree) or part not in here.items:
@@ -154,6 +155,7 @@ class Layers:
         self._shared: dict[tuple[str, ...], Effective] = {}
         self._alike: Alike = {}
         self._whole: dict[bytes, Effective] = {}  # by what the layers say: queues of different entries may say the same
+        self._worded: dict[tuple[int, ...], Effective] = {}  # by `Layered.words`
         archive = self._tree.items.get("archive")
         self._archive: Items = {
             key: item
@@ -230,18 +232,20 @@ class Layers:
 
     def _build(self, queue: str, selectors: tuple[str, ...]) -> Effective:
         defaults = self._tree.items.get("defaults")
-        layers = [*([defaults[1]] if defaults else []), *(self._entries[name][1] for name in selectors)]
-        merged: Tree = layers[0] if layers else MapTree(BUILT_IN, {}, 1)
-        for layer in layers[1:]:
-            merged = overlay(merged, layer)
-        assert isinstance(merged, MapTree)
-        key = marshal.dumps(plain(merged), 2)
-        known = self._whole.get(key)
+        entries = tuple(self._entries[name][1] for name in selectors)
+        layers = Layered((defaults[1], *entries) if defaults else entries)
+        words = layers.words
+        known = self._worded.get(words)
         if known is None:
-            known = self._whole[key] = self._checked(queue, selectors, merged)
-        return known if known.layers is merged else replace(known, queue=queue, selectors=selectors, layers=merged)
+            key = marshal.dumps(plain(layers.tree), 2)
+            known = self._whole.get(key)
+            if known is None:
+                known = self._whole[key] = self._checked(queue, selectors, layers)
+            self._worded[words] = known
+        return known if known.layers is layers else replace(known, queue=queue, selectors=selectors, layers=layers)
 
-    def _checked(self, queue: str, selectors: tuple[str, ...], merged: MapTree) -> Effective:
+    def _checked(self, queue: str, selectors: tuple[str, ...], layers: Layered) -> Effective:
+        merged = layers.tree
         build = Sections(queue, self._loaded.env, self._alike)
         passes: dict[str, Any] = {}
         for one in PASSES:
@@ -261,7 +265,7 @@ class Layers:
         protect = merged.items.get("protect")
         whole = MapTree(BUILT_IN, {"protect": protect} if protect else {}, 1)
         protected = bool(build.checked(QueueSection, "", whole).get("protect"))
-        effective = Effective(queue, passes, settings, protected, selectors, merged, self._archive)
+        effective = Effective(queue, passes, settings, protected, selectors, layers, self._archive)
         self._check(effective)
         return effective
 
@@ -294,6 +298,3 @@ class Layers:
                         expected="remote, since the state is PostgreSQL and hosts may be several",
                         got="local",
                     )
-
-
-__all__ = ["Effective", "Fields", "Layers", "Value", "flat_settings"]

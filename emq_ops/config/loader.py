@@ -13,7 +13,7 @@ from typing import Any
 from emq_ops.config.checks import check
 from emq_ops.config.explain import combine, dotted, explain
 from emq_ops.config.models import Config
-from emq_ops.passes.registry import PASSES
+from emq_ops.config.overlays import fill, overlay
 from emq_ops.policy.environment import INCLUDE_ALLOW
 from emq_ops.policy.reading import Reader
 from emq_ops.policy.references import ReferenceFault, UnsetReference, forbidden, unset
@@ -75,7 +75,7 @@ def load(
         tree = overlay(tree, files_read.read(path))
     if files_read.refers and (not_ours := _forbidden(tree, env)):
         raise combine(not_ours)
-    filled = _fill(tree)
+    filled = fill(tree)
     if only is not None:
         filled = MapTree(filled.mark, {k: v for k, v in filled.items.items() if k in only}, filled.size)
     reader = Reader(env)
@@ -86,67 +86,6 @@ def load(
     if faults:
         raise combine(faults)
     return Loaded(config, filled, tuple(files_read.sources), env, tuple(dict.fromkeys(files_read.folders)))
-
-
-def overlay(low: Tree, high: Tree, path: tuple[str, ...] = ()) -> Tree:
-    """`high` over `low`: mappings key by key, everything else replaced. Neither is changed. Raises SourceError for
-    nothing at all over a mapping: whoever wrote it may have meant to take the mapping away, or to leave it."""
-    if isinstance(low, MapTree):
-        if isinstance(high, MapTree):
-            items = dict(low.items)
-            for key, (mark, value) in high.items.items():
-                items[key] = (mark, overlay(items[key][1], value, (*path, key))) if key in items else (mark, value)
-            return MapTree(high.mark, items, low.size + high.size)
-        if isinstance(high, Scalar) and high.value is None:
-            off = "{enabled: false} switches a pass off, " if len(path) > 2 or path[:1] == ("defaults",) else ""
-            raise SourceError(
-                f"says nothing, over what {low.mark} says",
-                high.mark,
-                path=dotted(path),
-                fix=f"{off}{{}} adds nothing; or take the line out",
-            )
-    return high
-
-
-_EMPTY_IS_MAPPING = ("server", "state", "archive", "defaults", "queues", "daemon", "http", "plan")
-
-
-def _fill(tree: Tree) -> MapTree:
-    """`tree` with a mapping where a section is named and nothing is written in it (``orders:``)."""
-    if not isinstance(tree, MapTree):
-        raise SourceError("", tree.mark, expected="a mapping: server, state, archive, defaults, queues ...")
-
-    def filled(value: Tree, depth: int) -> Tree:
-        if isinstance(value, Scalar) and value.value is None:
-            return MapTree(value.mark, {}, 1)
-        if depth and isinstance(value, MapTree):
-            sections = {
-                key: (mark, filled(below, 0) if key in _FILLED else below) for key, (mark, below) in value.items.items()
-            }
-            for name in _MANY & sections.keys():
-                at, several = sections[name]
-                if isinstance(several, MapTree):
-                    below = {key: (mark, filled(one, 0)) for key, (mark, one) in several.items.items()}
-                    sections[name] = (at, MapTree(several.mark, below, several.size))
-            return MapTree(value.mark, sections, value.size)
-        return value
-
-    items: dict[str, tuple[Position, Tree]] = {}
-    for key, (mark, value) in tree.items.items():
-        if key.startswith("x-"):
-            continue  # a place for anchors; nothing reads it
-        if key == "queues" and isinstance(value, MapTree):
-            entries = {name: (m, filled(entry, 1)) for name, (m, entry) in value.items.items()}
-            items[key] = (mark, MapTree(value.mark, entries, value.size))
-        elif key in _EMPTY_IS_MAPPING:
-            items[key] = (mark, filled(value, 1 if key == "defaults" else 0))
-        else:
-            items[key] = (mark, value)
-    return MapTree(tree.mark, items, tree.size)
-
-
-_FILLED = (*(one.section for one in PASSES), "settings")
-_MANY = {one.section for one in PASSES if one.many}
 
 
 def _forbidden(tree: Tree, env: Mapping[str, str]) -> list[SourceError]:

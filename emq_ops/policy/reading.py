@@ -95,15 +95,19 @@ class Reader:
         """Each of the items. Those of a thousand queues are mostly alike: what says the same is read once."""
         found: dict[str, Any] = {}
         known: dict[str, Any] = {}
+        same: dict[int, Any] = {}  # what is one object, and outlives this
         for name, below in value.items():
+            if id(below) in same:
+                found[name] = same[id(below)]
+                continue
             said = repr(below)
             if said not in known:
                 before = len(self.faults)
                 found[name] = self._read(shape, below, (*path, name))
-                if len(self.faults) == before:
-                    known[said] = found[name]
-            else:
-                found[name] = known[said]
+                if len(self.faults) > before:
+                    continue
+                known[said] = found[name]
+            found[name] = same[id(below)] = known[said]
         return found
 
     def _list(self, shape: Listed, value: Any, path: Path) -> Any:

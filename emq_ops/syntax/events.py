@@ -43,6 +43,9 @@ _APART = re.compile(
     re.MULTILINE,
 )
 
+_SIGNS = ("%", "\n...", "|", ">", "!", "?", "&", "*")
+"""Each that `_APART` takes has one of these."""
+
 KINDS: dict[type, EventKind] = {
     yaml.ScalarEvent: "scalar",
     yaml.AliasEvent: "alias",
@@ -57,9 +60,16 @@ KINDS: dict[type, EventKind] = {
 
 def parser_of(text: str) -> Any:
     """Returns libyaml's parser of `text`. Raises UnsureError."""
-    if not yaml.__with_libyaml__ or not _AGREED.fullmatch(text) or _APART.search(text):
-        raise UnsureError
+    require_agreed(text)
     return yaml.cyaml.CParser(text)
+
+
+def require_agreed(text: str) -> None:
+    """Raises UnsureError for text that libyaml and YAML 1.2 may read differently."""
+    if not yaml.__with_libyaml__ or not _AGREED.fullmatch(text):
+        raise UnsureError
+    if any(sign in text for sign in _SIGNS) and _APART.search(text):  # most texts have none of them
+        raise UnsureError
 
 
 def fast(text: str) -> Iterator[YamlEvent]:

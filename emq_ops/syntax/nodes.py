@@ -40,15 +40,59 @@ class MapTree:
     """What `plain` made of it."""
 
 
+class Repeated(MapTree):
+    """What says the same as `origin`, in the same words elsewhere: `down` lines further down, and its first line
+    `right` columns further right. Its values are made with their places when somebody looks at them."""
+
+    __slots__ = ("_down", "_items", "_right", "origin")
+
+    def __init__(self, origin: MapTree, down: int, right: int) -> None:
+        self.origin, self._down, self._right = origin, down, right
+        self._items: dict[str, tuple[Position, Tree]] | None = None
+        self.mark, self.size, self.bare = self._place(origin.mark), origin.size, None
+
+    @property
+    def items(self) -> dict[str, tuple[Position, Tree]]:  # type: ignore[override]  # not made before
+        """As those of the origin, at their own places."""
+        if self._items is None:
+            self._items = self._mapping(self.origin)
+        return self._items
+
+    def changed(self, origin: MapTree) -> Repeated:
+        """Of another origin that stands where the first one does."""
+        return Repeated(origin, self._down, self._right)
+
+    def _place(self, mark: Position) -> Position:
+        right = self._right if mark.line == self.origin.mark.line else 0
+        return Position(mark.file, mark.line + self._down, mark.column + right)
+
+    def _mapping(self, tree: MapTree) -> dict[str, tuple[Position, Tree]]:
+        return {key: (self._place(mark), self._moved(below)) for key, (mark, below) in tree.items.items()}
+
+    def _moved(self, tree: Tree) -> Tree:
+        mark = self._place(tree.mark)
+        if isinstance(tree, MapTree):
+            return MapTree(mark, self._mapping(tree), tree.size)
+        if isinstance(tree, ListTree):
+            return ListTree(mark, tuple(map(self._moved, tree.items)), tree.size)
+        return Scalar(mark, tree.value, block=tree.block)
+
+
 Tree = Scalar | ListTree | MapTree
+
+
+def origin_of(tree: MapTree) -> MapTree:
+    """The one mapping of all that say the same in the same words."""
+    return tree.origin if isinstance(tree, Repeated) else tree
 
 
 def plain(tree: Tree) -> Any:
     """The values of `tree` without marks, for a validator. Made once a mapping, and shared: not to be changed."""
     if isinstance(tree, MapTree):
-        if tree.bare is None:
-            tree.bare = {key: plain(value) for key, (_, value) in tree.items.items()}
-        return tree.bare
+        origin = origin_of(tree)
+        if origin.bare is None:
+            origin.bare = {key: plain(value) for key, (_, value) in origin.items.items()}
+        return origin.bare
     if isinstance(tree, ListTree):
         return [plain(value) for value in tree.items]
     return tree.value

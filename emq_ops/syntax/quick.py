@@ -16,14 +16,14 @@ from emq_ops.syntax.events import UnsureError, parser_of
 from emq_ops.syntax.nodes import MAX_DEPTH, MAX_VALUES, ListTree, MapTree, Scalar, Tree
 
 
-def document(text: str, file: str) -> Tree:
-    """The one document in `text`. Raises UnsureError."""
+def document(text: str, file: str, first: int = 1) -> Tree:
+    """The one document in `text`, whose first line is line `first` of the file. Raises UnsureError."""
     step = parser_of(text).get_event
     try:
         step()
         if type(step()) is not yaml.DocumentStartEvent:
             raise UnsureError
-        tree = _Quick(step, file).value(step(), 0, Position(file, 1, 1))
+        tree = _Quick(step, file, first).value(step(), 0, Position(file, first, 1))
         step()
         if type(step()) is not yaml.StreamEndEvent or tree.size > MAX_VALUES:
             raise UnsureError
@@ -33,8 +33,8 @@ def document(text: str, file: str) -> Tree:
 
 
 class _Quick:
-    def __init__(self, step: Any, file: str) -> None:
-        self._step, self._file = step, file
+    def __init__(self, step: Any, file: str, first: int) -> None:
+        self._step, self._file, self._first = step, file, first
         self._said: dict[str, Any] = {}  # what plain texts say: most of them stand there many times
 
     def value(self, event: Any, depth: int, above: Position) -> Tree:
@@ -46,17 +46,17 @@ class _Quick:
         if kind is yaml.ScalarEvent:
             text = event.value
             if event.style:
-                return Scalar(Position(self._file, start.line + 1, start.column + 1), _whole(text))
+                return Scalar(Position(self._file, start.line + self._first, start.column + 1), _whole(text))
             if not text:
                 return Scalar(above, None)
             if text not in self._said:
                 self._said[text] = scalar(_whole(text))
-            return Scalar(Position(self._file, start.line + 1, start.column + 1), self._said[text])
-        mark = Position(self._file, start.line + 1, start.column + 1)
+            return Scalar(Position(self._file, start.line + self._first, start.column + 1), self._said[text])
+        mark = Position(self._file, start.line + self._first, start.column + 1)
         return self._mapping(mark, depth) if kind is yaml.MappingStartEvent else self._list(mark, depth)
 
     def _mapping(self, mark: Position, depth: int) -> MapTree:
-        step, file, value = self._step, self._file, self.value
+        step, file, value, first = self._step, self._file, self.value, self._first
         items: dict[str, tuple[Position, Tree]] = {}
         size, depth = 1, depth + 1
         while type(key := step()) is yaml.ScalarEvent:
@@ -65,7 +65,7 @@ class _Quick:
                 raise UnsureError
             if not key.style and (not name or name == "<<"):
                 raise UnsureError
-            place = Position(file, start.line + 1, start.column + 1)
+            place = Position(file, start.line + first, start.column + 1)
             below = value(step(), depth, place)
             items[_whole(name)] = (place, below)
             size += below.size

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator
 
 from emq_ops.protocol.errors import one_line
-from emq_ops.syntax import quick
+from emq_ops.syntax import quick, repeats
 from emq_ops.syntax.core import BOOL, NULL, number
 from emq_ops.syntax.errors import Position, SourceError
 from emq_ops.syntax.events import UnsureError, YamlEvent, fast
@@ -41,7 +41,7 @@ def parse(text: bytes, file: str) -> Tree:
     if directive := re.search(r"^%YAML\s+(?!1\.2\b)(\S+)", decoded, re.MULTILINE):
         line = decoded.count("\n", 0, directive.start()) + 1
         raise SourceError(f"YAML {directive[1]} is not read", Position(file, line, 1), fix="take the %YAML line out")
-    for read in (quick.document, _document):
+    for read in (repeats.document, quick.document, _document):
         with contextlib.suppress(UnsureError):
             return read(decoded, file)
     from emq_ops.syntax import careful  # and ruamel.yaml, which hardly any file needs
