@@ -6,6 +6,7 @@
 --          (its flow parent would wait for ever), parent (its children still report to it). EMQDATA.
 --#include lib/lanes.lua
 --#include lib/act.lua
+--#include lib/dedup.lua
 local BOOKS = { ':logs', ':dependencies', ':processed', ':failed', ':unsuccessful' }
 local base, grave = ARGV[1], ARGV[2]
 expect(KEYS[2], 'zset')
@@ -52,6 +53,7 @@ for i = 1, #codes, 2 do
     else
       redis.call('ZREM', places[id] == 'pending' and KEYS[2] or KEYS[3], id)
     end
+    release_dedup_of(base, id, 'removed')
     redis.call('RENAME', row, grave .. id)
     for _, book in ipairs(BOOKS) do
       if redis.call('EXISTS', row .. book) == 1 then redis.call('RENAME', row .. book, grave .. id .. book) end

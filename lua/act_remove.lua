@@ -5,6 +5,7 @@
 -- Replies: id, code of each: done; alive, changed, damaged, gone, held (a worker's lock stands), child (its flow parent
 --          would wait for ever), parent (its children still report to it). EMQDATA.
 --#include lib/act.lua
+--#include lib/dedup.lua
 local BOOKS = { ':logs', ':dependencies', ':processed', ':failed', ':unsuccessful' }
 local base, grave = ARGV[1], ARGV[2]
 expect(KEYS[2], 'zset')
@@ -30,6 +31,7 @@ for i = 1, #codes, 2 do
   local row = base .. 'job:' .. id
   if codes[i + 1] == 'done' and redis.call('EXISTS', grave .. id) == 0 then
     redis.call('ZREM', KEYS[2], id)
+    release_dedup_of(base, id, 'removed')
     redis.call('RENAME', row, grave .. id)
     for _, book in ipairs(BOOKS) do
       if redis.call('EXISTS', row .. book) == 1 then redis.call('RENAME', row .. book, grave .. id .. book) end

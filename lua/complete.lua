@@ -8,9 +8,10 @@
 --#include lib/flow.lua
 --#include lib/record.lua
 --#include lib/counter.lua
+--#include lib/dedup.lua
 local base, id, row, stream = ARGV[1], ARGV[2], KEYS[2], KEYS[4]
 if not expect(row, 'hash') then return 0 end
-local values = row_fields(row, 'attempts', 'group', 'parent', 'parent_queue', 'parent_policy')
+local values = row_fields(row, 'attempts', 'group', 'parent', 'parent_queue', 'parent_policy', 'dedup', 'dedup_release')
 if attempts_of(row, values[1]) ~= tonumber(ARGV[3]) then
   return redis.error_reply('EMQSTALE complete token mismatch')
 end
@@ -21,6 +22,7 @@ expect_rights(row, 'HINCRBY', 'UNLINK')
 local counts = countable(base, string.sub(KEYS[3], #base + 1))
 local record = stream and settle_record(stream, now_ms(), tonumber(ARGV[7]), { unpack(ARGV, 8) })
 leave_claim(base, id, values[2])
+release_dedup(base, id, 'completed', values[6], values[7])
 redis.call('UNLINK', row, row .. ':dependencies', row .. ':processed', row .. ':failed', row .. ':unsuccessful')
 if counts then redis.call('HINCRBY', KEYS[3], 'count', 1) end
 write_aside(base)

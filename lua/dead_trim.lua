@@ -5,11 +5,12 @@
 -- Replies: {how many were deleted, id and reason of each that stays, in turn}. EMQFENCE, EMQDATA.
 --#include lib/fence.lua
 --#include lib/dead_trim.lua
+--#include lib/dedup.lua
 check_fence(KEYS[1], ARGV[1], ARGV[2], ARGV[3])
 expect_rights(KEYS[2], 'DEL', 'HDEL', 'ZREM')
 expect(KEYS[3], 'hash')
 local base = ARGV[4]
-local go, rows, books, stay = doomed(KEYS[2], base, 5)
+local go, rows, books, stay, dedups = doomed(KEYS[2], base, 5)
 
 -- The first write is below this line. No lock stands on a job that goes, and which books there are is known.
 local JOBS = 250 -- a call: 500 keys
@@ -25,5 +26,6 @@ for first = 1, #go, JOBS do
   redis.call('DEL', unpack(keys))
   if exempted then redis.call('HDEL', KEYS[3], unpack(go, first, last)) end
 end
+for _, one in ipairs(dedups) do release_dedup(base, one[1], 'removed', one[2], one[3]) end
 for first = 1, #books, 500 do redis.call('DEL', unpack(books, first, math.min(first + 499, #books))) end
 return { #go, stay }

@@ -8,9 +8,10 @@
 --#include lib/flow.lua
 --#include lib/record.lua
 --#include lib/counter.lua
+--#include lib/dedup.lua
 local base, id, row, stream = ARGV[1], ARGV[2], KEYS[2], KEYS[6]
 if not expect(row, 'hash') then return redis.error_reply('EMQSTALE job gone') end
-local values = row_fields(row, 'attempts', 'group', 'parent', 'state', 'parent_queue', 'parent_policy')
+local values = row_fields(row, 'attempts', 'group', 'parent', 'state', 'parent_queue', 'parent_policy', 'dedup', 'dedup_release')
 local attempts = attempts_of(row, values[1])
 if attempts ~= tonumber(ARGV[3]) then return redis.error_reply('EMQSTALE retry token mismatch') end
 -- A worker that sends its retry again, since the reply was lost, must not let the job die twice.
@@ -30,6 +31,7 @@ if ARGV[7] == 'release' then
   redis.call('ZREM', KEYS[4], id)
 end
 if dies then
+  release_dedup(base, id, 'dead', values[7], values[8])
   redis.call('HSET', row, 'last_error', ARGV[6], 'state', 'dead')
   redis.call('ZADD', KEYS[4], 0, id)
   if counts then redis.call('HINCRBY', KEYS[5], 'count', 1) end

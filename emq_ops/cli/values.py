@@ -28,14 +28,14 @@ def size_bytes(text: str, option: str) -> int:
     return _parsed(parse_size, text, option, "size")
 
 
-def instant_ms(text: str, option: str) -> int:
-    """Returns an instant as unix ms: ``10:00`` (UTC, the last time that it was so late), or a date with a time, UTC
-    where it names no zone. Raises BadInputError."""
+def instant_ms(text: str, option: str, *, ahead: bool = False) -> int:
+    """Returns an instant as unix ms: ``10:00`` (UTC, the last time that it was so late, or `ahead` the next one), or a
+    date with a time, UTC where it names no zone. Raises BadInputError."""
     now = datetime.now(UTC)
     try:
         if re.fullmatch(r"\d{1,2}:\d{2}(:\d{2})?", text):
             at = datetime.combine(now.date(), time_of_day.fromisoformat(text.zfill(5)), UTC)
-            at = at if at <= now else at - timedelta(days=1)
+            at += timedelta(days=(at <= now) if ahead else -(at > now))
         else:
             at = datetime.fromisoformat(text)
             at = at if at.tzinfo is not None else at.replace(tzinfo=UTC)

@@ -26,6 +26,7 @@ MAX_SNOWFLAKE = (1 << 63) - 1
 MAX_STREAM_PART = (1 << 64) - 1
 
 ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+_NAMESPACE = re.compile("[A-Z]{3}")
 _VALUE = {c: i for i, c in enumerate(ALPHABET)}
 _SHAPE = re.compile(r"[A-Z]{3}[0-9A-Za-z]{11}")
 _HIGHEST = "AzL8n0Y58m7"
@@ -65,6 +66,10 @@ class BrandedId:
         return self.text
 
 
+_TWO = [a + b for a in ALPHABET for b in ALPHABET]
+"""Each number below 3844 as two base-62 digits."""
+
+
 @functools.cache
 def _pairs() -> dict[str, int]:
     """Two base-62 digits as a number: by the hundred thousand, digits one by one are felt."""
@@ -73,11 +78,12 @@ def _pairs() -> dict[str, int]:
 
 def encode62(number: int) -> str:
     """`number` (0 .. 2^63 - 1) as 11 base-62 digits, most significant first."""
-    digits = []
-    for _ in range(11):
-        number, rest = divmod(number, 62)
-        digits.append(ALPHABET[rest])
-    return "".join(reversed(digits))
+    number, a = divmod(number, 3844)
+    number, b = divmod(number, 3844)
+    number, c = divmod(number, 3844)
+    number, d = divmod(number, 3844)
+    number, e = divmod(number, 3844)
+    return ALPHABET[number] + _TWO[e] + _TWO[d] + _TWO[c] + _TWO[b] + _TWO[a]
 
 
 def _plain(value: str | bytes) -> str | None:
@@ -235,7 +241,7 @@ class Minter:
 
     def mint(self, namespace: str) -> str:
         """A fresh id of `namespace` (three capitals)."""
-        if not re.fullmatch("[A-Z]{3}", namespace):
+        if not _NAMESPACE.fullmatch(namespace):
             raise BadInputError(f"'{one_line(namespace)}' is no namespace", fix="three ASCII capitals")
         return namespace + encode62(self.snowflake())
 

@@ -4,7 +4,7 @@
 -- followed in memory, job by job in the given order, and written with one command a key: the same end, fewer calls.
 
 local CHUNK = 500 -- values per unpack; Lua's stack ends near 8,000
-local RING_READ = 1000 -- a ring up to this length is read whole, once
+local RING_READ, RING_LONGEST = 1000, 100000 -- a ring up to this length is read whole, once; for many lanes also a long one
 
 local function each_chunk(values, send)
   for first = 1, #values, CHUNK do
@@ -51,7 +51,8 @@ local function load_lanes(batch, jobs)
       lane.paused = paused[i] == 1
     end
   end)
-  if redis.call('LLEN', base .. 'ring') <= RING_READ then
+  local length = redis.call('LLEN', base .. 'ring')
+  if length <= RING_READ or #order >= 15 and length <= RING_LONGEST then
     for _, group in ipairs(redis.call('LRANGE', base .. 'ring', 0, -1)) do
       if batch.lanes[group] then batch.lanes[group].on_ring = true end
     end

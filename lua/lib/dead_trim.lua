@@ -41,7 +41,7 @@ local function books_differ(row, parent, digest)
   return found ~= digest and 'changed' or nil
 end
 
-local HEAD = { 'attempts', 'stalled', 'parent', 'lock' }
+local HEAD = { 'attempts', 'stalled', 'parent', 'lock', 'dedup', 'dedup_release' }
 
 -- The values of `names` in a row, false for each that is not there; an error reply for a key of another type.
 local function values_of(row, names)
@@ -64,7 +64,8 @@ local function differs(row, values, logged, digest)
   if dead_digest(values, #HEAD + 1, logs) ~= digest then return 'changed' end
 end
 
--- Answers the ids that may go, their rows, the books among them, and a flat list of id and reason for the others:
+-- Answers the ids that may go, their rows, the books among them, a flat list of id and reason for the others, and {id,
+-- dedup, dedup_release} of those that go and have a deduplication key. The reasons:
 --   gone (not dead), held (:lock, or the row's field lock), child (of a flow), parent (with open children), changed (died again, or not what was
 --   archived), damaged (a row, logs or books of another type).
 local function doomed(dead, base, at)
@@ -85,19 +86,19 @@ local function doomed(dead, base, at)
   end
   local locked, parents = having(rows, ':lock'), flows and parents_among(rows) or {}
   local logged = count > 0 and having(rows, ':logs') or {}
-  local go, go_rows, books, stay = {}, {}, {}, {}
+  local go, go_rows, books, stay, dedups = {}, {}, {}, {}, {}
   for first = 1, #ids, 500 do
     local scores = redis.call('ZMSCORE', dead, unpack(ids, first, math.min(first + 499, #ids)))
     for i, score in ipairs(scores) do
       local place = first + i - 1
       local row, arg = rows[place], next_arg + (place - 1) * width
-      local why
+      local why, values
       if not score then
         why = 'gone'
       elseif locked[place] then
         why = 'held'
       else
-        local values = values_of(row, count > 0 and shapes[tonumber(ARGV[arg + 3])] or HEAD)
+        values = values_of(row, count > 0 and shapes[tonumber(ARGV[arg + 3])] or HEAD)
         if values.err then
           why = 'damaged'
         elseif values[4] then
@@ -119,11 +120,12 @@ local function doomed(dead, base, at)
       else
         go[#go + 1] = ids[place]
         go_rows[#go_rows + 1] = row
+        if values[5] then dedups[#dedups + 1] = { ids[place], values[5], values[6] } end
         if parents[place] then
           for _, book in ipairs(BOOKS) do books[#books + 1] = row .. book end
         end
       end
     end
   end
-  return go, go_rows, books, stay
+  return go, go_rows, books, stay, dedups
 end

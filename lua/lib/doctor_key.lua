@@ -5,6 +5,7 @@ local KEY_KINDS = {
   pending = 'zset', active = 'zset', schedule = 'zset', dead = 'zset', ring = 'list', paused = 'set', glimit = 'hash',
   gactive = 'hash', gweight = 'hash', wake = 'list', meta = 'hash', ['metrics:completed'] = 'hash',
   ['metrics:failed'] = 'hash', ['repeat'] = 'zset', ['flow:outbox'] = 'list',
+  limiter = 'string',
 }
 local BOOK_KINDS = {
   logs = 'list', lock = 'string', dependencies = 'string', processed = 'hash', failed = 'hash', unsuccessful = 'hash',

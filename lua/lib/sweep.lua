@@ -1,5 +1,6 @@
 --#include lib/batch.lua
 --#include lib/counter.lua
+--#include lib/dedup.lua
 -- The stalled sweep of up to `limit` lapsed leases: all reads and checks, then all writes.
 
 -- A lapsed lease as it was found: {id, row, group, stalled (count so far)}. Refuses a count that is no number.
@@ -42,6 +43,7 @@ local function settle_stalled(base, leases, max_stalled, refuse_dead)
   remove_members(base .. 'active', ids)
   for _, lease in ipairs(leases) do
     if lease.outcome == 'dead' then
+      release_dedup_of(base, lease.id, 'dead')
       redis.call('HSET', lease.row, 'stalled', digits(lease.count), 'state', 'dead', 'last_error', 'stalled')
     elseif lease.outcome == 'recovered' and lease.exempt then
       redis.call('HSET', lease.row, 'state', 'pending')

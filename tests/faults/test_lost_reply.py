@@ -40,7 +40,7 @@ from tests.support.valkey import Valkey
 
 LEASE = 3_600_000
 _minter = Minter(node=1, clock=lambda: 1_790_000_000_000)
-A, B, C, D, E, F, G, H, M1, M2, M3, R1, L1, P1, P2, W1 = (_minter.mint("JOB") for _ in range(16))
+A, B, C, D, E, F, G, H, M1, M2, M3, R1, L1, P1, P2, W1, W2 = (_minter.mint("JOB") for _ in range(17))
 LANE, LANE2 = (_minter.mint("GRP") for _ in range(2))
 AT_AN_INSTANT = {"stream_append"}
 """Their ids are of the instant: no two runs end alike."""
@@ -126,6 +126,7 @@ STEPS: list[tuple[str, Callable[[Queue], Any]]] = [
     ("a signal", lambda q: q.server.write("RPUSH", q.keys.outbox, "signal")),
     ("it is set aside", lambda q: q.run("outbox_settle", [q.keys.outbox, q.keys.outbox_aside], "signal", "why")),
     ("enqueue what waits", lambda q: enqueue.enqueue(q, W1, b"w")),
+    ("enqueue with a key", lambda q: enqueue.put(q, enqueue.NewJob(W2, b"w", dedup=enqueue.Dedup("k")))),
     ("enqueue to drain", lambda q: enqueue.enqueue(q, E, b"e", group=LANE)),
     ("drain a lane", lambda q: control.drain_lane(q, LANE)),
     ("drain what waits", lambda q: control.drain(q)),

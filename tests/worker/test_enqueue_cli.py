@@ -41,6 +41,7 @@ def test_into_a_lane_for_later_under_a_given_id(valkey: Valkey, q: Queue) -> Non
     ran = emq(*line, "--group", lane, "--delay", "10m", "--id", job)
     assert json.loads(ran.out) == {
         "job": job, "queue": "orders", "state": "scheduled", "group": lane, "delay_ms": 600_000, "bytes": 0,
+        "added": True,
     }  # fmt: skip
     assert reads.job_state(q, job) is reads.JobState.SCHEDULED
     again = emq(*line, "--id", job)
@@ -50,6 +51,19 @@ def test_into_a_lane_for_later_under_a_given_id(valkey: Valkey, q: Queue) -> Non
     now = json.loads(emq(*line, "--group", lane).out)
     claim = claims.claim_lane_batch(q, 60_000, 1)[0]
     assert (claim.job, claim.group, now["state"]) == (now["job"], lane, "pending")
+
+
+def test_while_a_job_holds_the_key_its_id_is_printed_and_nothing_is_added(valkey: Valkey, q: Queue) -> None:
+    line = ["--url", valkey.url, "worker", "enqueue", "orders", "x", "--new", "--dedup", "invoice 17"]
+    job = emq(*line, "--ttl", "1h", "--release", "completed", "--at", "2090-01-01T00:00:00Z").out.strip()
+    again = emq(*line)
+    assert (again.code, again.out.strip()) == (0, job)
+    assert f"{job} holds the key invoice 17; nothing was added" in again.err
+    assert (reads.dedup_owner(q, "invoice 17"), reads.counts(q).schedule, reads.counts(q).pending) == (job, 1, 0)
+    assert 3_500_000 < int(q.server.read("PTTL", q.keys.dedup("invoice 17"))) <= 3_600_000
+    never = emq(*line, "--release", "none")
+    assert (never.code, "never released" in never.err) == (4, True)
+    assert "nothing is released at 'later'" in emq(*line, "--release", "later").err
 
 
 def test_files_and_stdin_are_taken_byte_for_byte(valkey: Valkey, q: Queue, tmp_path: Path) -> None:
