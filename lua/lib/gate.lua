@@ -16,7 +16,8 @@ local function open_places(base, count)
     if room <= 0 then refuse('EMQRATE', 'concurrency ceiling ' .. digits(ceiling) .. ' reached') end
     count = math.min(count, room)
   end
-  local rate = meta[3] and whole(meta[3], base .. 'meta max') or 0
+  -- A rate that is no number is none (`doctor` names it): nothing of ours asked for it before, and no queue stops for it.
+  local rate = meta[3] and string.find(meta[3], '^%d+$') and #meta[3] <= 15 and tonumber(meta[3]) or 0
   if rate <= 0 then return count end
   local key = base .. 'limiter'
   expect(key, 'string')
