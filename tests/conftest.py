@@ -19,7 +19,7 @@ from tests.support.cluster import Cluster, ask
 from tests.support.postgres import Postgres
 from tests.support.s3 import S3Server
 from tests.support.shards import Shard
-from tests.support.states import keep_schemas
+from tests.support.states import keep_compiled, keep_schemas
 from tests.support.valkey import Valkey
 from tests.support.zygote import Zygote, shared
 
@@ -46,6 +46,7 @@ def pytest_configure() -> None:
     os.environ |= {"XDG_CONFIG_HOME": f"{ours}/config", "XDG_CACHE_HOME": f"{ours}/cache"}
     gc.disable()  # a tenth of all time went into it
     keep_schemas()
+    keep_compiled()
 
 
 @pytest.hookimpl(wrapper=True)

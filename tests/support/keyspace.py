@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 from pathlib import Path
@@ -21,8 +22,9 @@ def recorded(name: str) -> Path:
     return beside or DATA / name
 
 
+@functools.cache
 def live_keyspace() -> dict[str, Any]:
-    """The keys of the recorded live keyspace."""
+    """The keys of the recorded live keyspace, to be read only."""
     document = json.loads(recorded("live-keyspace.json").read_bytes())
     keys: dict[str, Any] = document["keys"]
     return keys

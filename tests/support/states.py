@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, MetaData, event, inspect
+from sqlalchemy import Connection, Engine, MetaData, event, inspect
+from sqlalchemy.engine.default import DefaultDialect
+from sqlalchemy.util import LRUCache
 
 from emq_ops.database import scripts
 from emq_ops.database.engine import open_database
@@ -48,6 +50,24 @@ def keep_schemas() -> None:
             sent[kind] = noted
 
     scripts.run = run_or_send
+
+
+def keep_compiled() -> None:
+    """Statements are compiled once a process, and not once for each database that it opens. For SQLAlchemy, dialects of
+    one type that speak to servers of one version are the same."""
+    compiled = LRUCache[Any, Any](5000)
+    made = Engine.__init__
+
+    def make(self: Engine, *args: Any, **more: Any) -> None:
+        made(self, *args, **more)
+        self._compiled_cache = compiled
+
+    def kind(dialect: Any) -> tuple[object, ...]:
+        return type(dialect), getattr(dialect, "server_version_info", None)
+
+    Engine.__init__ = make
+    DefaultDialect.__hash__ = lambda self: hash(kind(self))
+    DefaultDialect.__eq__ = lambda self, other: isinstance(other, DefaultDialect) and kind(self) == kind(other)
 
 
 def _brought_up(url: str) -> str:

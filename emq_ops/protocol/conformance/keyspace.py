@@ -12,7 +12,7 @@ from typing import Any
 
 from emq_ops.protocol.conformance import streams
 from emq_ops.protocol.conformance.values import TOLERANCE_MS, instant, offset, raw, show
-from emq_ops.protocol.errors import BadInputError
+from emq_ops.protocol.errors import BadInputError, EmqError
 from emq_ops.protocol.server import Arg, Server
 
 Keyspace = dict[str, dict[str, Any]]
@@ -28,9 +28,10 @@ def pairs(value: Any) -> list[tuple[bytes, bytes]]:
 
 def load_keyspace(server: Server, given: Keyspace, now_ms: int) -> None:
     """Writes a recorded keyspace to an empty server; `now_ms` is the server's clock at loading."""
-    for key, content in given.items():
-        for command in _load_commands(key, content, now_ms):
-            server.write(*command)
+    commands = [command for key, content in given.items() for command in _load_commands(key, content, now_ms)]
+    for reply in server.write_each(commands):
+        if isinstance(reply, EmqError):
+            raise reply
 
 
 def _content(key: str, recorded: dict[str, Any]) -> tuple[str, Any]:
