@@ -1,10 +1,10 @@
 -- Claim the lowest flat jobs: attempts + 1, active until now + lease.
--- KEYS: pending, active        ARGV: base, lease ms, how many, gate ("gate" or ""), flow children ("refuse" or "")
+-- KEYS: pending, active        ARGV: base, lease ms, how many, gate ("gate" or "")
 -- Replies: a list of {id, payload, token, "", when (ms)}, empty where there is nothing or the queue is paused; EMQRATE;
 --          EMQDATA. A member that can't be claimed is set aside (lib/aside), and the next one is taken.
 --#include lib/gate.lua
 --#include lib/aside.lua
-local base, lease, count, gate, flows = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4], ARGV[5]
+local base, lease, count, gate = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
 expect(KEYS[1], 'zset')
 expect(KEYS[2], 'zset')
 if gate == 'gate' then count = open_places(base, count) end
@@ -14,9 +14,8 @@ local claims = {}
 local function checked(id)
   expect_id(id, 'JOB', KEYS[1])
   local row = base .. 'job:' .. id
-  local values = row_fields(row, 'attempts', 'payload', 'parent')
+  local values = row_fields(row, 'attempts', 'payload')
   local token = attempts_of(row, values[1]) + 1
-  expect_no_parent(id, values[3], flows)
   return { id, values[2] or '', token, '' }
 end
 

@@ -1,14 +1,14 @@
 -- Claim from the lanes in rotation: the ring turns one step, that lane's lowest job becomes active. By weight, a lane has as
 -- many jobs claimed as it weighs before the ring turns, over several calls too: `emq-ops:{q}:turn` says how far its turn is.
--- KEYS: ring, active        ARGV: base, lease ms, how many, gate ("gate" or ""), flow children ("refuse" or ""), by ("weight"
---       or "": one job a lane a turn, and an empty lane found on the ring, which is taken off it, ends the claim)
+-- KEYS: ring, active        ARGV: base, lease ms, how many, gate ("gate" or ""), by ("weight" or
+--       "": one job a lane a turn, and an empty lane found on the ring, which is taken off it, ends the claim)
 -- Replies: a list of {id, payload, token, group, when (ms)}; empty where there is nothing, or the queue is paused; EMQRATE;
 --          EMQDATA. A job that can't be claimed is set aside (lib/aside), and the next one of its lane is taken; a weight that
 --          is no number is 1, and named there.
 --#include lib/gate.lua
 --#include lib/lanes.lua
 --#include lib/aside.lua
-local base, lease, count, gate, flows = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4], ARGV[5]
+local base, lease, count, gate = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
 expect(KEYS[1], 'list')
 expect(KEYS[2], 'zset')
 if gate == 'gate' then count = open_places(base, count) end
@@ -18,7 +18,7 @@ local deadline = digits(now + lease)
 local claims = {}
 
 -- The turn of a lane by weight: {lane, served}. `noted`: what stands on the server.
-local weighted = ARGV[6] == 'weight'
+local weighted = ARGV[5] == 'weight'
 local by_weight = weighted and expect(base .. 'gweight', 'hash')
 local turn_key, turn, noted, weights = 'emq-ops:' .. string.sub(base, 5) .. 'turn', {}, {}, {}
 if by_weight and expect(turn_key, 'hash') then
@@ -60,9 +60,8 @@ end
 local function checked(id, group)
   expect_id(id, 'JOB', lane_key(base, group))
   local row = base .. 'job:' .. id
-  local values = row_fields(row, 'attempts', 'payload', 'parent')
+  local values = row_fields(row, 'attempts', 'payload')
   local token = attempts_of(row, values[1]) + 1
-  expect_no_parent(id, values[3], flows)
   return { id = id, payload = values[2] or '', token = token }
 end
 

@@ -1,13 +1,13 @@
 -- Claim several jobs of the next lane in rotation: the ring turns one step, and that lane's lowest jobs become active.
 -- KEYS: ring, active        ARGV: base, lease ms, how many at most, by ("weight": at most the lane's weight; "" all), gate
---       ("gate" or ""), flow children ("refuse" or "")
+--       ("gate" or "")
 -- Replies: a list of {id, payload, token, group, when (ms)}, all under one deadline; empty where the ring or its first lane
 --          is empty or that lane has no room (it is taken off the ring, and no second one is tried: empty does not mean no
 --          work), or the queue is paused; EMQRATE; EMQDATA. A job that can't be claimed is set aside (lib/aside).
 --#include lib/gate.lua
 --#include lib/lanes.lua
 --#include lib/aside.lua
-local base, lease, count, gate, flows = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[5], ARGV[6]
+local base, lease, count, gate = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[5]
 expect(KEYS[1], 'list')
 expect(KEYS[2], 'zset')
 if gate == 'gate' then count = open_places(base, count) end
@@ -27,9 +27,8 @@ if limit then count = math.min(count, tonumber(limit) - (in_flight and tonumber(
 local function checked(id)
   expect_id(id, 'JOB', lane)
   local row = base .. 'job:' .. id
-  local values = row_fields(row, 'attempts', 'payload', 'parent')
+  local values = row_fields(row, 'attempts', 'payload')
   local token = attempts_of(row, values[1]) + 1
-  expect_no_parent(id, values[3], flows)
   return { id, values[2] or '', token, group }
 end
 

@@ -1,11 +1,33 @@
 #!lua flags=no-writes
--- How many scheduled jobs are due, and the first of them.
--- KEYS: schedule        ARGV: how many ids (0 without)
--- Replies: {due, ids ...}; EMQDATA.
+-- What the pass `promote` would do: scheduled jobs and repeatables that are due, signals to other queues that wait. A
+-- repeatable that can't fire and is named so already is nothing to do.
+-- KEYS: schedule, repeat, our own `cron`, flow:outbox, our own `aside`        ARGV: how many ids (0 without)
+-- Replies: {scheduled jobs due, repeatables due, signals, ids ...}; EMQDATA.
 --#include lib/check.lua
-expect(KEYS[1], 'zset')
+for i, kind in ipairs({ 'zset', 'zset', 'zset', 'list', 'hash' }) do expect(KEYS[i], kind) end
 local now = now_ms()
-local found = { redis.call('ZCOUNT', KEYS[1], digits(MIN_MS), now) }
+
+local function known_bad(name, score)
+  local every = redis.pcall('HGET', string.sub(KEYS[1], 1, -9) .. 'repeat:' .. name, 'every_ms')
+  local fine = type(every) == 'string' and #every < 16 and string.find(every, '^%d+$') and tonumber(every) > 0
+  return not (fine and tonumber(score) >= MIN_MS) and redis.call('HEXISTS', KEYS[5], name) == 1
+end
+
+local function repeatables_due()
+  local count = redis.call('ZCOUNT', KEYS[2], '-inf', now)
+  if count == 0 or redis.call('EXISTS', KEYS[5]) == 0 then return count end
+  local due = redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', now, 'WITHSCORES', 'LIMIT', 0, 200)
+  for i = 1, #due, 2 do
+    if known_bad(due[i], due[i + 1]) then count = count - 1 end
+  end
+  return count
+end
+
+local found = {
+  redis.call('ZCOUNT', KEYS[1], digits(MIN_MS), now),
+  repeatables_due() + redis.call('ZCOUNT', KEYS[3], '-inf', now),
+  redis.call('LLEN', KEYS[4]),
+}
 local limit = tonumber(ARGV[1] or '0')
 if limit > 0 then
   for _, id in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], digits(MIN_MS), now, 'LIMIT', 0, limit)) do

@@ -4,7 +4,8 @@
 --                    limit <group>, weight <group>, repeatable <name>
 -- Replies: {now, fields of the lease, what the last apply noted (state, revision, digest), then one list for each setting}:
 --   meta, weight: {value (nil: none)}        paused: {1 or 0, what is wrong with the lane's place on the ring or ""}
---   limit: {value (nil: none), the same}     repeatable: {every_ms, template, next instant} (nil: none)
+--   limit: {value (nil: none), the same}
+--   repeatable: {every_ms, template, next instant (nil: none), what the YAML says beyond: lane, template, cron, zone}
 --   any: {-1, why it can't be read}.
 --#include lib/lanes.lua
 local base = ARGV[1]
@@ -55,7 +56,9 @@ function read.repeatable(name)
   local odd = odd_key('repeat', 'zset') or odd_key('repeat:' .. name, 'hash')
   if odd then return odd end
   local row = redis.call('HMGET', base .. 'repeat:' .. name, 'every_ms', 'template')
-  return { row[1], row[2], redis.call('ZSCORE', base .. 'repeat', name) }
+  local more = redis.pcall('HMGET', 'emq-ops:' .. string.sub(base, 5) .. 'repeat:' .. name, 'lane', 'template', 'cron', 'zone')
+  if more.err then more = { false, false, false, false } end
+  return { row[1], row[2], redis.call('ZSCORE', base .. 'repeat', name), unpack(more) }
 end
 
 local note = redis.call('TYPE', KEYS[2])['ok'] == 'hash' and redis.call('HMGET', KEYS[2], 'state', 'revision', 'digest') or {}

@@ -12,6 +12,7 @@ _COMPETING = {
     "recoverer": "workers recover lapsed leases themselves, uncounted: a sweep beside them sees few stalls",
     "sweeper": "somebody else runs a stalled sweep here: two thresholds are in force",
     "archiver": "somebody else trims or archives a stream of this queue",
+    "pump": "somebody else fires its repeatables: with `promote` beside it, they fire twice",
 }
 
 

@@ -12,6 +12,7 @@ import typer
 from emq_ops.audit.doctor import KINDS, Diagnosis, Finding, Mended, kinds_named
 from emq_ops.audit.doctor.consult import consult, treat
 from emq_ops.audit.doctor.mend import may_mend
+from emq_ops.audit.pumping import pumping
 from emq_ops.cli.asking import ask
 from emq_ops.cli.context import CommandContext
 from emq_ops.cli.doctor_foundations import foundations_of, state_of
@@ -86,6 +87,8 @@ def doctor(
             raise typer.Exit(EXIT_UNREACHABLE) from None
         diagnosis = consult(server, names, ledger, listed=wanted | asked)
         diagnosis.findings += [*unusable, *foundations_of(context, server, names, ledger)]
+        layers = context.layers
+        diagnosis.notes += pumping(server, ledger, names, lambda queue: "promote" in layers.effective(queue).passes)
         diagnosis = _only(diagnosis, wanted)
         tell_risks(context, server)
         mendable = [finding for finding in diagnosis.findings if may_mend(finding, asked)]

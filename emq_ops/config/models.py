@@ -40,9 +40,12 @@ class LaneSection(Section):
 
 @dataclass(frozen=True, kw_only=True)
 class RepeatableSection(Section):
-    """One repeatable: a template that becomes a job every so often."""
+    """One repeatable: a template that becomes a job every so often. The pass `promote` fires it."""
 
-    every: int = option(SPAN, help="the period; the first job is due at once")
+    every: int | None = option(SPAN, None, "the period; the first job is due at once")
+    cron: str | None = option(TEXT, None, "instead of every: five fields, minute to weekday")
+    zone: str | None = option(ZONE, None, "time zone of cron; UTC")
+    lane: str | None = option(LANE, None, "where its jobs wait (EchoMQ's Consumer claims lanes only); else flat")
     template: str = option(TEXT, help="the payload of each job")
 
 

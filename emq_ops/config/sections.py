@@ -14,6 +14,7 @@ from emq_ops.policy.environment import resolves
 from emq_ops.policy.options import build, written
 from emq_ops.policy.reading import Reader
 from emq_ops.policy.references import has_reference
+from emq_ops.policy.triggers import parse_cron
 from emq_ops.protocol.errors import BadInputError
 from emq_ops.syntax.errors import BUILT_IN, Position, SourceError
 from emq_ops.syntax.tree import MapTree, Tree, plain
@@ -78,8 +79,28 @@ class Sections:
         if key not in self._alike:
             whole = MapTree(BUILT_IN, {"settings": (tree.mark, tree)}, 1)
             found = self.checked(QueueSection, "", whole)["settings"]
-            self._alike[key] = _settings(written(found), data)
+            values = written(found)
+            for name, fields in values["repeatables"].items():
+                self._check_repeatable(name, fields, tree)
+            self._alike[key] = _settings(values, data)
         return self._alike[key] or {}
+
+    def _check_repeatable(self, name: str, fields: Fields, tree: MapTree) -> None:
+        """A period, or a line of cron."""
+        mark = locate(tree, ("repeatables", name))[0]
+        path = dotted(["queues", self._queue, "settings", "repeatables", name])
+        every, cron, zone = (fields.get(key) for key in ("every", "cron", "zone"))
+        if (every is None) == (cron is None):
+            got = "neither" if every is None else "both"
+            raise SourceError("", mark, path=path, expected="one of every and cron", got=got)
+        if zone is not None and cron is None:
+            raise SourceError("", mark, path=f"{path}.zone", expected="none where there is no cron", got=str(zone))
+        if cron is None or has_reference(cron) or has_reference(zone):
+            return
+        try:
+            parse_cron(str(cron), None if zone is None else str(zone))
+        except ValueError as fault:
+            raise SourceError(f"{fault}", locate(tree, ("repeatables", name, "cron"))[0], path=f"{path}.cron") from None
 
 
 def _settings(values: Fields, data: Fields) -> Fields:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from emq_ops.config.models import DaemonSection
-from emq_ops.daemon import behind, clock, memory, wedged
+from emq_ops.daemon import behind, clock, memory, pumps, wedged
 from emq_ops.daemon.applied import AppliedRevision, MakeStores, Successor
 from emq_ops.daemon.behind import Behind
 from emq_ops.daemon.chores import Chore, Chores
@@ -28,7 +28,9 @@ from emq_ops.daemon.leads import Leads
 from emq_ops.daemon.monitor import QueueMonitor
 from emq_ops.daemon.notify import ReadyFile, Surroundings, sd_notify
 from emq_ops.daemon.pools import Sizes
+from emq_ops.daemon.probe import GLANCE_SECONDS
 from emq_ops.daemon.progress import EVERY_MS, ProgressBook
+from emq_ops.daemon.pumps import Pumps
 from emq_ops.daemon.requests import serve
 from emq_ops.daemon.settings import at_next_start
 from emq_ops.daemon.tasks import PassTask, TaskSet, task_set
@@ -92,6 +94,7 @@ class Daemon:
         self.behind = Behind(self.dispatcher, self.timers, ledger, emit)
         self.drifting = Drifting(server, ledger, env, emit)
         self.monitor = QueueMonitor(self.services, self._led, self.tasks)
+        self.pumps = Pumps(server.hurried(GLANCE_SECONDS), ledger, emit)
 
     @property
     def revision(self) -> Revision:
@@ -145,6 +148,7 @@ class Daemon:
             Chore(5.0, self._beat),
             Chore(behind.EVERY_SECONDS, self.behind.look),
             Chore(wedged.EVERY_SECONDS, self.monitor.judge),
+            Chore(pumps.EVERY_SECONDS, lambda: self.pumps.look(self._led())),
             Chore(1.0, lambda: self.drifting.look(self.settings.drift, self.revision, self._led())),
             Chore(EVERY_MS / 1000, self._flush),
             Chore(30.0, self._rescan),

@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from emq_ops.deploy.model import LiveQueue, Step, StreamBacklog
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from emq_ops.deploy import loss
+from emq_ops.deploy.model import LiveQueue, Refusal, Step, StreamBacklog
+from emq_ops.passes.observe.pumps import UNCLAIMED, Pumping, unfired
+
+Env = Mapping[str, str]
+Json = dict[str, Any]
 
 
 def stalled_effect(step: Step, facts: LiveQueue) -> None:
@@ -19,6 +28,36 @@ def promote_effect(step: Step, facts: LiveQueue) -> None:
     """What waits for its time when nobody of ours promotes any more."""
     if step.op == "delete":
         _left(step, facts.left.get("promote"), "that nothing of ours promotes any more", "scheduled job")
+
+
+def lands_flat(fields: Json) -> bool:
+    """Whether repeatables of a queue, as the YAML says them, fire into flat pending by a pass of ours."""
+    repeatables = (fields.get("settings") or {}).get("repeatables") or {}
+    return bool(fields.get("promote")) and any(not one.get("lane") for one in repeatables.values())
+
+
+def pump_faults(queue: str, fields: Json, facts: LiveQueue, env: Env) -> tuple[list[Refusal], list[str]]:
+    """Why `promote` may not run on a queue; what a plan warns of its repeatables."""
+    refusals, warnings = [], []
+    promote = fields.get("promote")
+    if promote and facts.pumped and not loss.switch(promote.get("beside_pump"), env):
+        what = f"{queue}: another pump fires its repeatables, so with `promote` beside it they would fire twice"
+        refusals.append(Refusal(what, "stop it for a day, or promote: {beside_pump: true}"))
+    declared = (fields.get("settings") or {}).get("repeatables") or {}
+    seen = facts.pumping or Pumping(0)
+    if not promote:
+        dated = sum(1 for one in declared.values() if one.get("cron"))
+        seen = replace(
+            seen,
+            periods=max(seen.periods, len(declared) - dated),
+            by_calendar=max(seen.by_calendar, dated),
+        )
+        said = unfired(seen, pumped=facts.pumped)
+        warnings += [f"{queue}: {said}"] if said else []
+    elif lands_flat(fields) and not (facts.flat is not None and facts.flat.claimed):
+        flat = ", ".join(name for name, one in declared.items() if not one.get("lane"))
+        warnings.append(f"{queue}: jobs of {flat} wait in flat pending, and {UNCLAIMED}; `lane:` says another place")
+    return refusals, warnings
 
 
 def _left(step: Step, count: int | None, what: str, thing: str) -> None:

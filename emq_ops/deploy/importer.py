@@ -107,8 +107,11 @@ def _settings(server: Server, name: str, left_out: list[str]) -> Json:
         except UnicodeDecodeError:
             left_out.append(f"{name}: the template of repeatable '{one.name}' is not UTF-8 text")
             continue
-        if one.every_ms > 0:
-            repeatables[one.name] = {"every": format_duration(one.every_ms), "template": _quoted(template)}
+        lane = {} if one.lane is None else {"lane": one.lane}
+        if one.cron:
+            repeatables[one.name] = {"cron": one.cron, "zone": one.zone, "template": _quoted(template), **lane}
+        elif one.every_ms > 0:
+            repeatables[one.name] = {"every": format_duration(one.every_ms), "template": _quoted(template), **lane}
         else:
             left_out.append(f"{name}: repeatable '{one.name}' has no interval")
     if repeatables:

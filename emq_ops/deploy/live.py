@@ -12,13 +12,15 @@ from dataclasses import replace
 from typing import Any
 
 from emq_ops.config.policies import dead_policy
-from emq_ops.deploy import loss, settings
+from emq_ops.deploy import effects, loss, settings
 from emq_ops.deploy.document import Document
 from emq_ops.deploy.live_settings import read_settings
 from emq_ops.deploy.model import DeadFacts, Interrupted, LiveServer, StreamBacklog
 from emq_ops.ledger.alerts import competing
 from emq_ops.ledger.ledger import Ledger
 from emq_ops.passes.lease.owner import foreign_queues
+from emq_ops.passes.observe.claimers import look_at_flat
+from emq_ops.passes.observe.pumps import look_at_pumps, pumped_lately
 from emq_ops.passes.trim.predict import predict_trim
 from emq_ops.policy.models import DeadPolicy
 from emq_ops.protocol.errors import DamagedError, EmqError, ServerError
@@ -64,6 +66,7 @@ def read_live(
     _read_streams(server, wants, live, env)
     _read_dead(server, ledger, wants, live, env, as_of or {})
     _read_left(server, wants, live)
+    _read_pumps(server, ledger, desired, live)
     if ledger is not None:
         for rival in competing(ledger):
             if rival.queue in live.queues:
@@ -101,6 +104,19 @@ class _Want:
             self.dead = dead
         was = old.get("streams") or {}
         self.streams = {n: f for n, f in (after.get("streams") or {}).items() if f != was.get(n)}
+
+
+def _read_pumps(server: Server, ledger: Ledger | None, desired: Document, live: LiveServer) -> None:
+    """Who fires the repeatables, and whether anybody claims what lands in flat pending."""
+    known: dict[str, int] = {}
+    for queue, seen in look_at_pumps(server, live.queues).items():
+        if ledger is not None and not known:
+            known = pumped_lately(ledger, None, seen.now_ms) or {"": 0}
+        facts = live.queues[queue]
+        facts.pumping, facts.pumped = seen, bool(seen.advanced) or queue in known
+    flat = [queue for queue, fields in desired.queues.items() if effects.lands_flat(fields)]
+    for queue, look in look_at_flat(server, flat).items():
+        live.queues[queue].flat = look
 
 
 def _read_streams(server: Server, wants: Sequence[_Want], live: LiveServer, env: Env) -> None:

@@ -78,8 +78,7 @@ def _asked(queue: str, paths: Sequence[str]) -> list[Arg]:
 
 def _value(path: str, raw: list[Any], now_ms: int) -> Any:
     if path.startswith("repeatables/"):
-        every, template, due = raw
-        return _repeatable(every, template, due, now_ms)
+        return _repeatable(raw, now_ms)
     if path == "paused":
         return raw[0] is not None
     if path.endswith("/paused"):
@@ -101,13 +100,18 @@ def _whole(raw: bytes | None) -> int | str | None:
     return (int(raw) or None) if raw.isdigit() and len(raw) <= 18 else text_of(raw[:40])
 
 
-def _repeatable(every: bytes | None, template: bytes | None, due: bytes | None, now_ms: int) -> Any:
+def _repeatable(raw: list[Any], now_ms: int) -> Any:
+    every, template, due, lane, dated, cron, zone = raw
+    beyond = {} if lane is None else {"lane": text_of(lane)}
+    if cron is not None and every is None:
+        return {"cron": text_of(cron), "zone": text_of(zone or b""), "template": text_of(dated or b""), **beyond}
     if every is None and template is None:
         return None if due is None else {"row": "gone, though it is listed: it fires nothing"}
     period = _whole(every)
     value = {
         "every": format_duration(period) if isinstance(period, int) else (period or "unset"),
         "template": text_of(template or b""),
+        **beyond,
     }
     if fault := _fault_of(period, due, now_ms):
         value["next"] = fault

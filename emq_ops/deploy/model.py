@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Any, Literal
 from emq_ops.deploy.document import Document
 
 if TYPE_CHECKING:
-    from emq_ops.passes.lease.owner import ForeignQueueError, LeaseInfo
+    from emq_ops.passes.observe.claimers import FlatLook
+from emq_ops.passes.lease.owner import ForeignQueueError, LeaseInfo
+from emq_ops.passes.observe.pumps import Pumping
 
 Op = Literal["create", "update", "delete", "move", "revert", "repair", "restore"]
 SIGNS: dict[str, str] = {
@@ -204,6 +206,11 @@ class LiveQueue:
     dead: DeadFacts | None = None
     streams: dict[str, StreamBacklog] = field(default_factory=dict)
     rivals: dict[str, str] = field(default_factory=dict)
+    pumping: Pumping | None = None
+    """Its repeatables, and who moved them; `pumped`: another pump was seen lately."""
+    pumped: bool = False
+    flat: FlatLook | None = None
+    """Whether anybody was seen to claim flat jobs; None: no repeatable of the YAML makes any."""
     left: dict[str, int] = field(default_factory=dict)
     """What stands under policies that go: ``stalled`` (jobs in flight), ``dead``, ``streams/<name>`` (records)."""
     damage: list[str] = field(default_factory=list)

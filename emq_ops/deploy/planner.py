@@ -6,7 +6,7 @@ from typing import Any
 
 from emq_ops.deploy import loss, settings
 from emq_ops.deploy.document import GLOBALS, Document
-from emq_ops.deploy.effects import dead_effect, promote_effect, stalled_effect, stream_effect
+from emq_ops.deploy.effects import dead_effect, promote_effect, pump_faults, stalled_effect, stream_effect
 from emq_ops.deploy.fields import changed, op_of, past_of, plain_of
 from emq_ops.deploy.model import Drift, Field, LiveQueue, LiveServer, Op, Plan, Refusal, Step, Write
 from emq_ops.deploy.moved import renames, with_renames
@@ -88,6 +88,10 @@ class _Planner:
         if after != before or queue in self._renamed:
             self._policies(queue, before or {}, after or {}, facts)
         self._settings(queue, before or {}, after or {}, facts)
+        if not self.offline and self.kind != "destroy":
+            refusals, warnings = pump_faults(queue, after or {}, facts, self.env)
+            self.refusals += refusals
+            self.warnings += warnings
 
     def _policies(self, queue: str, before: Json, after: Json, facts: LiveQueue) -> None:
         protected = bool(after.get("protect"))

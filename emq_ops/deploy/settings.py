@@ -8,6 +8,7 @@ from typing import Any
 from emq_ops.policy.environment import resolves
 from emq_ops.policy.references import ReferenceFault, has_reference, resolve
 from emq_ops.policy.scalars import format_duration, parse_duration
+from emq_ops.policy.triggers import parse_cron
 from emq_ops.protocol.errors import BadInputError
 
 Env = Mapping[str, str]
@@ -52,8 +53,7 @@ def resolved(path: str, value: Any, env: Env) -> Any:
     if not resolves(env):
         return value
     if isinstance(value, dict):
-        every = _text(path, value["every"], env)
-        return {"every": format_duration(parse_duration(every)), "template": _text(path, value["template"], env)}
+        return _repeatable(path, {name: _text(path, part, env) for name, part in value.items()})
     if not has_reference(value):
         return value
     text = _text(path, value, env)
@@ -64,6 +64,19 @@ def resolved(path: str, value: Any, env: Env) -> Any:
     if not text.isdecimal():
         raise BadInputError(f"{path}: the reference does not give a whole number")
     return int(text)
+
+
+def _repeatable(path: str, said: Json) -> Json:
+    """As the live one is told: with a period, or the line of cron and its zone."""
+    try:
+        if "cron" in said:
+            cron = parse_cron(said["cron"], said.get("zone"))
+            when = {"cron": cron.line, "zone": cron.zone}
+        else:
+            when = {"every": format_duration(parse_duration(said["every"]))}
+    except ValueError as fault:
+        raise BadInputError(f"{path}: {fault}") from None
+    return {**when, "template": said["template"], **({"lane": said["lane"]} if "lane" in said else {})}
 
 
 def _text(path: str, value: Any, env: Env) -> str:

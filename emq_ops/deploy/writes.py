@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from emq_ops.policy.scalars import parse_duration
+from emq_ops.policy.triggers import parse_cron
 from emq_ops.protocol.errors import BadInputError, EmqError
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.scripts import Script, load
@@ -52,7 +53,7 @@ def _write(q: Queue, setting: str, value: Any) -> None:
         if value is None:
             repeat.cancel(q, rest)
         else:
-            repeat.replace(q, rest, parse_duration(value["every"]), value["template"])
+            _declare(q, rest, value)
     elif head == "lanes":
         lane, _, what = rest.partition("/")
         if what == "paused":
@@ -65,3 +66,12 @@ def _write(q: Queue, setting: str, value: Any) -> None:
             control.limit_lane(q, lane, value)
     else:
         raise BadInputError(f"no setting '{setting}'")
+
+
+def _declare(q: Queue, name: str, value: Any) -> None:
+    lane = value.get("lane")
+    if "cron" in value:
+        cron = parse_cron(value["cron"], value.get("zone"))
+        repeat.replace_cron(q, name, cron.line, cron.zone, value["template"], lane=lane)
+    else:
+        repeat.replace(q, name, parse_duration(value["every"]), value["template"], lane=lane)

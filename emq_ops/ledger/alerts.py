@@ -14,7 +14,7 @@ from emq_ops.ledger import deaths
 from emq_ops.ledger.ledger import Ledger
 from emq_ops.ledger.schema import alerts, competitors, contacts, watches
 
-RECOVERER, SWEEPER, ARCHIVER = "recoverer", "sweeper", "archiver"
+RECOVERER, SWEEPER, ARCHIVER, PUMP = "recoverer", "sweeper", "archiver", "pump"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,8 @@ def newest(ledger: Ledger, limit: int) -> list[Alert]:
 @dataclass(frozen=True, slots=True)
 class Competitor:
     """Who else does our work on a queue: a ``recoverer`` (leases leave `active` past their deadline, no stall counted,
-    no pass of ours), a ``sweeper`` (stalls are counted, not by us), an ``archiver``. Times: server clock."""
+    no pass of ours), a ``sweeper`` (stalls are counted, not by us), an ``archiver``, a ``pump`` (repeatables fire, not
+    by us). Times: server clock."""
 
     queue: str
     kind: str

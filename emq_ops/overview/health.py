@@ -55,8 +55,8 @@ def _late(look: QueueLook) -> Iterator[Problem]:
         text = f"{look.overdue:,} scheduled jobs are due, the first for {span(now - look.due_ms)}: nobody promotes them"
         yield Problem("overdue", text, f"emq-ops promote {queue}")
     if look.repeat_ms is not None and now - look.repeat_ms > LATE_MS:
-        text = f"repeatable '{look.repeat}' has been due for {span(now - look.repeat_ms)}: nobody pumps this queue"
-        yield Problem("repeatable_overdue", text, "start a worker, which pumps: emq-ops worker run MODULE:HANDLER")
+        text = f"repeatable '{look.repeat}' has been due for {span(now - look.repeat_ms)}: nobody fires it"
+        yield Problem("repeatable_overdue", text, f"emq-ops promote {queue}, or promote: {{every: 1s}} in the YAML")
     if look.lag_ms is not None and look.lag_ms > LAG_MS:
         yield Problem("archive", f"the archive is {span(look.lag_ms)} behind", f"emq-ops archive fold {queue}")
     lease = look.lease

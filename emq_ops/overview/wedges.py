@@ -14,7 +14,7 @@ def wedges(before: QueueLook, now: QueueLook) -> dict[str, str]:
     out: dict[str, str] = {}
     if now.repeat_ms is not None and now.now_ms - now.repeat_ms > OVERDUE_MS:
         seconds = (now.now_ms - now.repeat_ms) // 1000
-        out[OVERDUE] = f"repeatable '{now.repeat}' has been due for {seconds:,} s: nobody pumps this queue"
+        out[OVERDUE] = f"repeatable '{now.repeat}' has been due for {seconds:,} s: nobody fires it (`promote`)"
     if now.paused or before.paused:
         return out
     if now.lanes and now.lanes_full == now.lanes and not (now.active or before.active):

@@ -105,6 +105,14 @@ def parse_every(text: str, zone: str | None = None) -> Trigger:
     return _cron(tuple(words), zone)
 
 
+def parse_cron(line: str, zone: str | None = None) -> Cron:
+    """As `parse_every`, of a cron line alone; `zone` is UTC unless given, here or in the line."""
+    found = parse_every(line, zone)
+    if not isinstance(found, Cron):
+        raise ValueError("a cron expression has five fields: minute, hour, day of month, month, weekday")
+    return found
+
+
 def _duration_of(words: list[str]) -> str | None:
     """The duration that was written with blanks in it (``1h 30m``, ``5 m``), or None."""
     together = "".join(words)

@@ -38,6 +38,8 @@ _NATIVE = "emq.extend emq.stalled.check"
 _WORKED = ("pending", "active", "schedule", "dead", "ring", "paused", "glimit", "gactive", "gweight", "wake", "meta")
 _FAMILIES = ("limiter", "job:*", "g:*", "de:*", "metrics:*", "repeat", "repeat:*")
 """What a worker's transitions write: all of a queue but its streams and the flow outbox, to which it adds."""
+_OURS = ("aside", "adding", "added:*", "turn", "repeat", "repeat:*", "cron")
+"""And of our own keys."""
 
 
 def rules(role: Role, queues: Sequence[str] = (), *, native: bool = False) -> list[str]:
@@ -49,7 +51,7 @@ def rules(role: Role, queues: Sequence[str] = (), *, native: bool = False) -> li
     if role == "worker":
         commands += f" {_WRITING}"
         keys = [f"~{base}{name}" for base in wires for name in (*_WORKED, *_FAMILIES)]
-        keys += [f"~{base}{name}" for base in ours for name in ("aside", "adding", "added:*", "turn")]
+        keys += [f"~{base}{name}" for base in ours for name in _OURS]
         keys += [f"%R~{base}*" for base in (*wires, *ours)]
     elif role == "reader":
         keys = [f"%R~{base}*" for base in (*wires, *ours)]

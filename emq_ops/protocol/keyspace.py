@@ -155,6 +155,20 @@ class Keys:
         return self.ops_base + "added:" + job_id(root)
 
     @property
+    def repeat_marks(self) -> str:
+        """Next instants of repeatables as we set them: name -> unix ms."""
+        return self.ops_base + "repeat"
+
+    @property
+    def calendar(self) -> str:
+        """The repeatables that go by the calendar, by their next instant (0: not known yet)."""
+        return self.ops_base + "cron"
+
+    def repeat_more(self, name: str) -> str:
+        """What the YAML says of a repeatable beyond the wire: lane; template, cron and zone."""
+        return self.repeat_marks + ":" + name
+
+    @property
     def outbox(self) -> str:
         return self.base + "flow:outbox"
 

@@ -41,7 +41,7 @@ class Consumer:
     """Works one queue with `handler`, up to `concurrency` jobs at once (a short form of ``settings.concurrency``).
     `on_event` is told everything, from several threads.
 
-    A job with a flow parent is never claimed: it is reported, and left to a worker that settles with the parent.
+    Flow children are settled with their parent in one step; a parent that is claimed can ask what they returned.
     """
 
     def __init__(

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from emq_ops.protocol.errors import StaleTokenError
 from emq_ops.protocol.native import CommandExecutor
 from emq_ops.protocol.queue import Queue
-from emq_ops.protocol.transitions import jobs
+from emq_ops.protocol.transitions import flows, jobs
 from emq_ops.protocol.transitions.leases import Extended
 from emq_ops.worker.cancel import CancelToken
 from emq_ops.worker.held_jobs import HeldJob, lease_clock
@@ -79,6 +79,15 @@ class Job:
         """Adds a line to the job's log, keeping the last `keep` (0: all)."""
         jobs.add_log(self._queue, self.id, line, keep=keep)
         self._sign()
+
+    def children_values(self) -> dict[str, bytes]:
+        """What the children of this flow parent returned, by child; a child that returned nothing gave its id. Raises
+        what the server raises."""
+        return flows.children_values(self._queue, self.id)
+
+    def ignored_failures(self) -> dict[str, bytes]:
+        """The errors of the children whose death this flow parent ignores, by child."""
+        return flows.ignored_failures(self._queue, self.id)
 
     def _sign(self) -> None:
         self._held.sign = time.monotonic()

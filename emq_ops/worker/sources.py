@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from emq_ops.protocol.errors import RateError, StateError, WireError
+from emq_ops.protocol.errors import RateError, WireError
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.transitions.claims import Claim, claim_batch, claim_lane_batch
 from emq_ops.worker.backoff import Backoff
@@ -15,16 +15,15 @@ from emq_ops.worker.settings import ConsumerSettings
 
 BATCH = 100
 """Jobs a claim call at most."""
-_FLOWS = "let a worker that settles with flow parents take it; this one claims nothing past it meanwhile"
 _Take = Callable[[Queue, int, int], list[Claim]]
 
 
 def _flat(q: Queue, lease: int, count: int) -> list[Claim]:
-    return claim_batch(q, lease, count, flows=False)
+    return claim_batch(q, lease, count)
 
 
 def _lanes(q: Queue, lease: int, count: int) -> list[Claim]:
-    return claim_lane_batch(q, lease, count, weighted=True, flows=False)
+    return claim_lane_batch(q, lease, count, weighted=True)
 
 
 class _Source:
@@ -113,10 +112,8 @@ class Sources:
             wait_ms = refusal.wait_ms or self._ceiling.delay(self._refusals)
             self._closed_until = time.monotonic() + wait_ms / 1000
             return []
-        except WireError as refusal:
+        except WireError:
             source.idle = True
-            if isinstance(refusal, StateError):
-                raise StateError(refusal.what, where=self._queue.name, fix=_FLOWS) from refusal
             raise
         self._refusals = 0
         if not claims:

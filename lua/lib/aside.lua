@@ -39,6 +39,14 @@ local function write_aside(base)
   end
 end
 
+-- A member can be taken again: it is named no more.
+local function forget_aside(base, member)
+  local key = 'emq-ops:' .. string.sub(base, 5) .. 'aside'
+  if redis.pcall('HEXISTS', key, member) ~= 1 then return end
+  if redis.acl_check_cmd and not redis.acl_check_cmd('HDEL', key, 'f') then return end
+  redis.call('HDEL', key, member)
+end
+
 -- A row's group, checked.
 local function expect_group(row, group)
   if group then expect_id(group, 'GRP', row .. ' group') end

@@ -41,10 +41,3 @@ local function count_claims(number)
     redis.call('INCRBY', window.key, digits(number))
   end
 end
-
--- Refuses a flow child for a claimer that can't settle with its parent.
-local function expect_no_parent(id, parent, flows)
-  if parent and flows == 'refuse' then
-    refuse('EMQSTATE', 'job ' .. id .. ' has a flow parent')
-  end
-end

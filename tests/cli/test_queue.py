@@ -132,7 +132,7 @@ def test_show_tells_all_and_what_to_do_next(ops: Ops, server: Server) -> None:
     steps = ran.out.split("\n\n")[1].splitlines()  # right behind the summary
     assert steps[0] == "what to do next: 4 things"
     assert {"    emq-ops queue resume orders", f"    emq-ops lane resume orders {lane}"} < set(steps)
-    assert any("nobody pumps this queue" in step for step in steps)
+    assert any("nobody fires it" in step for step in steps)
     told = ops("queue", "show", "orders", "--output", "json").json
     assert [one["kind"] for one in told["next"]] == ["repeatable_overdue", "paused", "dying", "paused_lane"]
     assert told["lanes"] == [

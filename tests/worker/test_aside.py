@@ -31,15 +31,11 @@ def text(q: Queue, job: str) -> None:
     q.server.write("SET", q.keys.row(job), "x")
 
 
-def flow_child(q: Queue, job: str) -> None:
-    q.server.write("HSET", q.keys.row(job), "state", "pending", "attempts", "0", "payload", "{}", "parent", ids.mint())
-
-
 def wrong_attempts(q: Queue, job: str) -> None:
     q.server.write("HSET", q.keys.row(job), "state", "pending", "attempts", "many", "payload", "{}")
 
 
-BAD = (hollow, gone, text, flow_child, wrong_attempts)
+BAD = (hollow, gone, text, wrong_attempts)
 
 
 def put_bad(q: Queue, key: str) -> dict[str, str]:
@@ -67,7 +63,6 @@ def test_good_jobs_behind_bad_ones_are_worked(q: Queue, lane: bool) -> None:
     assert {event.member for event in told.of(SetAside)} == set(bad.values())
     named = aside.listing(q)
     assert set(named) == set(bad.values())
-    assert "flow parent" in named[bad["flow_child"]]
     assert "no attempts" in named[bad["hollow"]]
     place = f"g:{group}:pending" if lane else "pending"
     assert all(reason.startswith(f"{place}: ") for reason in named.values())
@@ -80,10 +75,10 @@ def test_a_lane_of_bad_jobs_alone_is_turned_past(q: Queue) -> None:
     put_bad(q, q.keys.lane(stuck))
     q.server.write("RPUSH", q.keys.ring, stuck)
     put_all(q, b"1", b"2", group=fine)
-    found = claims.claim_lane_batch(q, 30_000, 10, flows=False)
+    found = claims.claim_lane_batch(q, 30_000, 10)
     assert [claim.group for claim in found] == [fine, fine]
     assert q.server.read("LRANGE", q.keys.ring, 0, -1) == [stuck.encode()]
-    assert claims.claim_lane_batch(q, 30_000, 10, flows=False) == []
+    assert claims.claim_lane_batch(q, 30_000, 10) == []
 
 
 def test_at_most_a_thousand_are_named(q: Queue) -> None:
@@ -96,7 +91,7 @@ def test_at_most_a_thousand_are_named(q: Queue) -> None:
 
 def test_what_is_not_there_any_more_is_forgotten(q: Queue) -> None:
     bad = put_bad(q, q.keys.pending)
-    assert claims.claim(q, 30_000, flows=False) is None
+    assert claims.claim(q, 30_000) is None
     q.server.write("ZREM", q.keys.pending, bad["gone"])
     assert aside.tidy(q) == 1
     assert set(aside.listing(q)) == set(bad.values()) - {bad["gone"]}

@@ -11,7 +11,6 @@ import pytest
 from emq_ops.protocol import ids
 from emq_ops.protocol.errors import BadInputError, IncompatibleError
 from emq_ops.protocol.queue import Queue
-from emq_ops.protocol.server import connect
 from emq_ops.protocol.transitions import control, jobs, reads
 from emq_ops.protocol.wire_fence import version_of
 from emq_ops.worker import Backoff, Consumer, ConsumerSettings, Job
@@ -19,7 +18,6 @@ from emq_ops.worker.events import Recovered, SetAside, Settled, Started
 from tests.support.consuming import Told, eventually, lapse, put_all, records, run
 from tests.support.handlers import obedient
 from tests.support.invariants import violations
-from tests.support.proxy import RespProxy, scripted
 from tests.support.roles import connect_as, install
 from tests.support.valkey import Valkey
 
@@ -103,35 +101,6 @@ def test_lapsed_leases_of_others_are_recovered_by_the_chosen_rule(q: Queue) -> N
             assert report.completed == 0
         else:
             assert (state, told.of(Recovered)) == (reads.JobState.ACTIVE, [])
-
-
-@pytest.mark.parametrize("grouped", [False, True])
-def test_a_flow_child_is_refused_untouched_and_reported_without_spinning(
-    valkey: Valkey, q: Queue, grouped: bool
-) -> None:
-    group = ids.mint("GRP") if grouped else None
-    [child, behind] = put_all(q, b"child", b"behind", group=group)
-    put_all(q, b"other", group=None if grouped else ids.mint("GRP"))
-    q.server.write("HSET", q.keys.row(child), "parent", ids.mint())
-    before = jobs.read_row(q, child)
-    told = Told()
-    with RespProxy(valkey.url) as proxy, connect(proxy.url) as server:
-        consumer = Consumer(Queue(server, q.name), lambda _: None, ConsumerSettings(beat=20), on_event=told)
-        consumer.start()
-        eventually(lambda: told.of(SetAside) and len(told.of(Settled)) == 2, "it is named, and the others are done")
-        claims = scripted("claim_lane" if grouped else "claim")
-        asked = proxy.count(claims)
-        beats = proxy.count(scripted("promote"))
-        eventually(lambda: proxy.count(scripted("promote")) > beats + 10, "ten more beats")
-        assert proxy.count(claims) <= asked + 12  # a look a beat, as at any empty queue
-        assert jobs.read_row(q, child) == before
-        assert reads.job_state(q, child) is reads.JobState.PENDING
-        [named] = told.of(SetAside)
-        assert (named.member, "flow parent" in named.reason) == (child, True)
-        assert told.troubles() == []
-        assert set(told.outcomes()) >= {behind}
-        consumer.stop()
-        consumer.join()
 
 
 def test_a_damaged_row_at_the_head_is_reported_and_survived(q: Queue) -> None:

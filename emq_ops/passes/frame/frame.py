@@ -15,7 +15,7 @@ from emq_ops.passes.frame.context import Context, Services
 from emq_ops.passes.frame.contract import Pass, Work
 from emq_ops.passes.frame.order import Order, Prediction
 from emq_ops.passes.frame.record import RunRow
-from emq_ops.passes.frame.refusal import OnHoldError, ProtectedError, check_hold, check_protected
+from emq_ops.passes.frame.refusal import OnHoldError, ProtectedError, PumpedError, check_hold, check_protected
 from emq_ops.passes.lease.holder import DAEMON
 from emq_ops.passes.lease.owner import ForeignQueueError
 from emq_ops.passes.observe.interruptions import notice
@@ -55,8 +55,8 @@ def run_pass(services: Services, what: Pass, order: Order, lease: LeaseSource) -
     """One run of a pass on a queue, within the caller's deadline: all its lives are one report and one row of the
     ledger. A held queue gives a report that says so (``status`` held); to a pass on demand it is an OnHoldError.
 
-    Raises ProtectedError, HeldQueueError and ForeignQueueError (nothing was begun), FenceError (the lease is lost;
-    nothing more was written), and what server, ledger, archive and the pass raise.
+    Raises ProtectedError, HeldQueueError, ForeignQueueError and PumpedError (nothing was begun), FenceError (the lease
+    is lost; nothing more was written), and what server, ledger, archive and the pass raise.
     """
     work, ledger = what.loaded, services.state
     report = work.report(order)
@@ -96,7 +96,7 @@ def _accounted(ledger: Ledger, what: Pass, order: Order, record: RunRow, report:
         record.refuse(ledger, held.what, report)
         if what.on_demand:
             raise
-    except (ProtectedError, ForeignQueueError) as refusal:
+    except (ProtectedError, ForeignQueueError, PumpedError) as refusal:
         record.refuse(ledger, refusal.what, report)
         raise
     except EmqError as fault:

@@ -18,6 +18,10 @@ class ProtectedBoundsError(ProtectedError, BadInputError):
     """The queue is protected: the pass runs, but by the config's bounds alone."""
 
 
+class PumpedError(EmqError):
+    """Another pump fires the queue's repeatables."""
+
+
 class OnHoldError(EmqError):
     """An operator holds the queue. `hold`: who, and until when."""
 

@@ -27,27 +27,24 @@ def _claims(replies: list[list[Any]]) -> list[Claim]:
     ]
 
 
-def claim_batch(q: Queue, lease_ms: int, count: int, *, gate: bool = True, flows: bool = True) -> list[Claim]:
+def claim_batch(q: Queue, lease_ms: int, count: int, *, gate: bool = True) -> list[Claim]:
     """Claims up to `count` flat jobs, lowest id first; an empty list where there is none or the queue is paused.
 
     `gate`: look at ``meta.paused``, the concurrency ceiling and the rate first (RateError where one is reached).
-    `flows`: whether jobs with a flow parent may be claimed (StateError where not). Raises DamagedError for a row that
-    can't be a job's.
+    Raises DamagedError for a row that can't be a job's.
     """
     args = (q.keys.base, positive(lease_ms, "lease_ms"), positive(count, "count"))
     keys = [q.keys.pending, q.keys.active]
-    return _claims(q.run("claim", keys, *args, "gate" if gate else "", "" if flows else "refuse"))
+    return _claims(q.run("claim", keys, *args, "gate" if gate else ""))
 
 
-def claim_lane_batch(
-    q: Queue, lease_ms: int, count: int, *, weighted: bool = False, gate: bool = True, flows: bool = True
-) -> list[Claim]:
+def claim_lane_batch(q: Queue, lease_ms: int, count: int, *, weighted: bool = False, gate: bool = True) -> list[Claim]:
     """As claim_batch, from the lanes in rotation, one job a lane a turn; `weighted`: as many as the lane weighs (1
     where it has no weight), however few a call takes."""
     by = "weight" if weighted else ""
     args = (q.keys.base, positive(lease_ms, "lease_ms"), positive(count, "count"))
     keys = [q.keys.ring, q.keys.active]
-    return _claims(q.run("claim_lane", keys, *args, "gate" if gate else "", "" if flows else "refuse", by))
+    return _claims(q.run("claim_lane", keys, *args, "gate" if gate else "", by))
 
 
 LANE_TURN = 1000
@@ -55,7 +52,7 @@ LANE_TURN = 1000
 
 
 def claim_lane_turn(
-    q: Queue, lease_ms: int, *, most: int = LANE_TURN, weighted: bool = False, gate: bool = True, flows: bool = True
+    q: Queue, lease_ms: int, *, most: int = LANE_TURN, weighted: bool = False, gate: bool = True
 ) -> list[Claim]:
     """Claims several jobs of the next lane in rotation, under one deadline: as far as its limit goes, at most `most`;
     `weighted`: at most the lane's weight (1 where it has none).
@@ -66,16 +63,16 @@ def claim_lane_turn(
     by = "weight" if weighted else ""
     args = (q.keys.base, positive(lease_ms, "lease_ms"), positive(most, "most"), by)
     keys = [q.keys.ring, q.keys.active]
-    return _claims(q.run("claim_lane_turn", keys, *args, "gate" if gate else "", "" if flows else "refuse"))
+    return _claims(q.run("claim_lane_turn", keys, *args, "gate" if gate else ""))
 
 
-def claim(q: Queue, lease_ms: int, *, gate: bool = True, flows: bool = True) -> Claim | None:
+def claim(q: Queue, lease_ms: int, *, gate: bool = True) -> Claim | None:
     """Claims the lowest flat job, or None. See claim_batch."""
-    found = claim_batch(q, lease_ms, 1, gate=gate, flows=flows)
+    found = claim_batch(q, lease_ms, 1, gate=gate)
     return found[0] if found else None
 
 
-def claim_lane(q: Queue, lease_ms: int, *, gate: bool = True, flows: bool = True) -> Claim | None:
+def claim_lane(q: Queue, lease_ms: int, *, gate: bool = True) -> Claim | None:
     """Claims the lowest job of the next lane in rotation, or None. See claim_batch."""
-    found = claim_lane_batch(q, lease_ms, 1, gate=gate, flows=flows)
+    found = claim_lane_batch(q, lease_ms, 1, gate=gate)
     return found[0] if found else None

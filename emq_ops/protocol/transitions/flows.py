@@ -132,8 +132,10 @@ def _add(q: Queue, root: FlowJob, way: str, placed: Sequence[_Placed]) -> int:
 
 @dataclass(slots=True)
 class Delivery:
-    """`delivered`: entries that parents heard of; `aside`: entries that can't be delivered, with the reason."""
+    """`seen`: entries that were looked at; `delivered`: those that parents heard of; `aside`: those that can't be
+    delivered, with the reason."""
 
+    seen: int = 0
     delivered: int = 0
     aside: list[tuple[bytes, str]] = field(default_factory=list)
 
@@ -175,6 +177,7 @@ def deliver(q: Queue, batch: int = 100) -> Delivery:
     found = Delivery()
     for entry in q.server.read("LRANGE", q.keys.outbox, 0, positive(batch, "batch") - 1):
         reason = ""
+        found.seen += 1
         try:
             told = _parse(entry)
             parent = Queue(q.server, told.queue)

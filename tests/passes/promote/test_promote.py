@@ -12,7 +12,8 @@ from emq_ops.passes.frame.context import Services
 from emq_ops.passes.frame.frame import predict_pass
 from emq_ops.passes.frame.order import Order
 from emq_ops.passes.promote.declared import PROMOTE, PromotePolicy
-from emq_ops.passes.promote.promote import SLICE, PromoteReport
+from emq_ops.passes.promote.promote import SLICE
+from emq_ops.passes.promote.report import PromoteReport
 from emq_ops.protocol.errors import FenceError
 from emq_ops.protocol.fence import Fence
 from emq_ops.protocol.ids import mint
