@@ -68,7 +68,7 @@ def test_by_hand_and_up_once_fire_and_refuse(tmp_path: Path, valkey: Valkey, ser
     file = tmp_path / "c.yaml"
     head = f"server: {{url: '{valkey.url}'}}\nstate: {{url: 'sqlite:///{tmp_path}/s.db'}}\n"
     mail = Queue(server, "mail")
-    file.write_text(head + YAML % ("every: 1h", OURS))
+    file.write_text(head + YAML % ("every: 1h", ", promote: {every: 10ms}"))
     assert emq("-c", file, "apply", "--yes").code == 0
     assert emq("-c", file, "up", "--once").code == 0
     assert server.read("ZCARD", mail.keys.pending) == 1
@@ -82,7 +82,7 @@ def test_by_hand_and_up_once_fire_and_refuse(tmp_path: Path, valkey: Valkey, ser
     server.write("ZADD", mail.keys.schedule, 1_600_000_000_000, ids.mint())
     assert emq("-c", file, "plan").code == 1
     by_hand, once = emq("-c", file, "promote", "mail"), emq("-c", file, "up", "--once")
-    assert (by_hand.code, once.code) == (1, 1)
+    assert (by_hand.code, once.code) == (1, 1), once
     assert "another pump fires this queue's repeatables" in by_hand.err
     assert server.read("ZCARD", mail.keys.pending) == 3
 
