@@ -10,7 +10,7 @@ import typer
 from emq_ops.cli.context import CommandContext
 from emq_ops.cli.deploying import carry_out, deployment_of
 from emq_ops.cli.looking import look, require_folder
-from emq_ops.cli.options import AllowLoss, Rules, ShowPlan, Target, Unfolded, Why, Yes, new_app
+from emq_ops.cli.options import AllowLoss, Rules, ShowPlan, Target, Why, Yes, new_app
 from emq_ops.cli.output import say
 from emq_ops.cli.values import file_of
 from emq_ops.deploy.deployment import require_set
@@ -30,7 +30,6 @@ def apply(
     target: Target = None,
     rules: Rules = None,
     resume: Annotated[bool, typer.Option("--resume", help="Only where an apply was cut off.")] = False,
-    verbose: Unfolded = False,
     allow_loss: AllowLoss = False,
     why: Why = "",
     yes: Yes = False,
@@ -43,7 +42,6 @@ def apply(
     nothing else.
     """
     context = CommandContext.of(ctx)
-    context.options.unfolded = verbose
     if saved is not None and plan is not None and saved != plan:
         raise BadInputError("two saved plans", fix="name one of them")
     file = saved if saved is not None else plan

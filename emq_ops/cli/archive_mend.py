@@ -52,7 +52,7 @@ def reship(
                     lost = "is lost, and not whole in the local database"
                     say(f"emq-ops: {key} {lost} (archive accept-loss, if it is for good)")
                 if done.left:
-                    turns.fail(EXIT_ERROR)
+                    raise typer.Exit(EXIT_ERROR)
 
 
 def accept_loss(

@@ -201,7 +201,7 @@ def verify(
                 for fault in found.faults:
                     say(f"emq-ops: {one_line(fault)}")
                 if not found.good:
-                    turns.fail(EXIT_ERROR)
+                    raise typer.Exit(EXIT_ERROR)
 
 
 def job_text(job: str | None) -> str | None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import typer
 
 from emq_ops.cli.context import CommandContext
-from emq_ops.cli.output import say
+from emq_ops.cli.output import say, say_held
 from emq_ops.config.contexts import read_contexts
 from emq_ops.policy.secrets import hide
 from emq_ops.protocol.errors import BadInputError, one_line
@@ -43,6 +43,8 @@ def ask(
     production. `removes`: something goes by it; else production is asked no more than any other. `place`: as in
     `target_of`. Raises BadInputError where nobody can be asked, or ``--confirm`` names another target."""
     target, said = target_of(context, place), context.options.confirm
+    if yes is False or target.production:
+        say_held()  # what the question is about
     if said is not None and said != target.name:
         raise BadInputError(
             f"this would act on {target.name}, not on {said}", where="--confirm", fix="check the target"

@@ -12,7 +12,7 @@ from emq_ops.cli.asking import ask
 from emq_ops.cli.context import CommandContext
 from emq_ops.cli.looking import ledger_for_a_look
 from emq_ops.cli.output import emit_rows, say
-from emq_ops.cli.table import plain
+from emq_ops.cli.table import look, plain
 from emq_ops.deploy import render
 from emq_ops.deploy.apply import Applied
 from emq_ops.deploy.deployment import Deployment
@@ -64,7 +64,7 @@ def show_plan(plan: Plan, context: CommandContext, *, markdown: bool = False) ->
     elif output in ("jsonl", "csv"):
         emit_rows(_rows(plan), output, COLUMNS)
     else:
-        sys.stdout.write(render.text(plan, colour=takes_colour(), unfolded=context.options.unfolded))
+        sys.stdout.write(render.text(plan, colour=takes_colour(), unfolded=look.verbose))
     sys.stdout.flush()
 
 

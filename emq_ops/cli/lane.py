@@ -83,9 +83,10 @@ def show(ctx: typer.Context, queue: SomeOfQueues, lane: LaneArg) -> None:
                 }
                 first = server.read("ZRANGE", q.keys.lane(found), 0, 0)
                 oldest = parse(first[0].decode()).unix_ms if first and is_valid(first[0]) else None
-                turns.add(
-                    row | {"oldest_minted_ms": oldest}, row | {"oldest_minted_ms": ago(oldest, server.now_ms(name))}
-                )
+                with turns.turn():
+                    turns.add(
+                        row | {"oldest_minted_ms": oldest}, row | {"oldest_minted_ms": ago(oldest, server.now_ms(name))}
+                    )
                 hints += _hints(name, row)
     for hint in hints:
         say(hint)
@@ -138,7 +139,8 @@ def limit(
             else:
                 say(f"{told}; nothing was changed")
             if context.output != "table":
-                turns.add(report.as_row())
+                with turns.turn():
+                    turns.add(report.as_row())
 
 
 @app.command()

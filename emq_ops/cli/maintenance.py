@@ -89,7 +89,8 @@ def start(
         with Turns(context, COLUMNS, many=len(wanted) > 1) as turns:
             for selector in wanted:
                 window = holds.open_window(ledger, Window(selector, now, now + ms, holder=who(), why=why))
-                turns.add(_row(window, now))
+                with turns.turn():
+                    turns.add(_row(window, now))
 
 
 @app.command()

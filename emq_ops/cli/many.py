@@ -12,6 +12,7 @@ import typer
 from emq_ops.cli.context import CommandContext
 from emq_ops.cli.exits import exit_code
 from emq_ops.cli.output import say
+from emq_ops.cli.table import look
 from emq_ops.protocol.errors import EmqError, UnreachableError
 from emq_ops.protocol.globs import is_glob
 
@@ -25,18 +26,22 @@ def several(selectors: Sequence[str], names: Sequence[Any]) -> bool:
 class Turns:
     """The turns of a command, one a queue or stream. One alone is an object on stdout, and its faults are the
     command's; of `many` there are rows, also where it ends in the middle, faults are told, and the exit code is that of
-    the first."""
+    the first. With ``--quiet`` just what failed is shown."""
 
     def __init__(self, context: CommandContext, columns: Sequence[str], *, many: bool) -> None:
         self._context, self._columns, self.many = context, list(columns), many
         self._rows: list[Mapping[str, Any]] = []
+        self._turn: list[Mapping[str, Any]] = []
         self._code = 0
+        self._failed = False
 
     @contextlib.contextmanager
     def turn(self) -> Iterator[None]:
         """One turn. Raises UnreachableError: the others would have to wait for it as long."""
+        self._turn, self._failed = [], True
         try:
             yield
+            self._failed = False
         except typer.Exit as end:
             if not self.many:
                 raise
@@ -46,17 +51,21 @@ class Turns:
                 raise
             say(f"emq-ops: {fault}")
             self._code = self._code or exit_code(fault)
+        finally:
+            if self._failed or not look.quiet:
+                self._tell()
 
     def add(self, row: Mapping[str, Any], alone: Mapping[str, Any] | None = None) -> None:
         """What a turn tells; `alone`: its table where there is no other."""
-        if self.many:
-            self._rows.append(row)
-        else:
-            self._context.emit_one(alone if alone is not None and self._context.output == "table" else row)
+        instead = not self.many and alone is not None and self._context.output == "table"
+        self._turn.append(alone if instead and alone is not None else row)
 
-    def fail(self, code: int) -> None:
-        """A turn that did not do all it should."""
-        self._code = self._code or code
+    def _tell(self) -> None:
+        if self.many:
+            self._rows += self._turn
+        else:
+            for row in self._turn:
+                self._context.emit_one(row)
 
     def __enter__(self) -> Turns:
         return self
@@ -64,9 +73,10 @@ class Turns:
     def __exit__(
         self, kind: type[BaseException] | None, fault: BaseException | None, where: TracebackType | None
     ) -> None:
-        if self.many and (self._rows or (fault is None and self._context.output != "table")):
+        table = self._context.output == "table"
+        if self.many and (self._rows or (fault is None and not table)):
             columns = self._columns
-            if self._context.output == "table":
+            if table:
                 columns = [
                     name for name in columns if any(row.get(name) not in (None, 0, "", []) for row in self._rows)
                 ]

@@ -29,7 +29,6 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")]
 YesAnyway = Annotated[bool, typer.Option("--yes", "-y", help="As everywhere; nothing is asked here.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be done; change nothing.")]
 ShowPlan = Annotated[bool, typer.Option("--dry-run", help="Show the plan and stop.")]
-Unfolded = Annotated[bool, typer.Option("--verbose", "-v", help="Each queue by itself, also those that are alike.")]
 Target = Annotated[
     list[str] | None, typer.Option("--target", metavar="QUEUE", help="Only this queue, or glob; repeatable.")
 ]
@@ -56,11 +55,8 @@ class GlobalOptions:
     adds_env: bool = False
     """Whether `allow_env` adds to what is confined elsewhere, and confines nothing by itself."""
     output: str = "table"
-    quiet: bool = False
     context: str | None = None
     confirm: str | None = None
-    unfolded: bool = False
-    """Whether a plan shows each queue by itself."""
     chosen: tuple[str, NamedPlace] | None = None
     """The context that says where everything is, with its name."""
 
@@ -139,6 +135,8 @@ def _accept(
     ] = None,
     global_output: Annotated[str | None, _option("table, json, jsonl or csv.", "FORM", "output", "--output")] = None,
     global_wide: Annotated[bool, _look("Tables with all their columns, however wide.", "wide", "--wide")] = False,
+    global_quiet: Annotated[bool, _look("Only what failed.", "quiet", "-q", "--quiet")] = False,
+    global_verbose: Annotated[bool, _look("Nothing folded, and why.", "verbose", "-v", "--verbose")] = False,
     global_utc: Annotated[bool, _look("Tables with instants as UTC, not in words.", "utc", "--utc")] = False,
 ) -> None:
     pass

@@ -14,13 +14,14 @@ import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from emq_ops.cli.table import cell, heading, plain, shown, write_table
+from emq_ops.cli.table import cell, heading, look, plain, shown, write_table
 from emq_ops.protocol.errors import one_line
 
 Tell = Callable[[str], None]
 """Takes lines, in place of stderr."""
 
 Row = Mapping[str, Any]
+_held: list[str] = []
 PAGE = 1000
 _FORMULA = tuple("=+-@\t\r＝＋－＠")  # the wide ones are formulas too, in East Asian spreadsheets
 
@@ -87,5 +88,17 @@ def tell_old(old: str, new: str) -> None:
 
 
 def say(text: str) -> None:
-    """A word to the operator, on stderr; whatever stands in it, it can't steer a terminal."""
-    sys.stderr.write("\n".join(map(one_line, text.split("\n"))) + "\n")
+    """A word to the operator, on stderr; whatever stands in it, it can't steer a terminal. With ``--quiet`` it waits
+    for the end of the command: see `say_held`."""
+    line = "\n".join(map(one_line, text.split("\n"))) + "\n"
+    if look.quiet:
+        _held.append(line)
+    else:
+        sys.stderr.write(line)
+
+
+def say_held(*, failed: bool = True) -> None:
+    """Writes what ``--quiet`` held back, where something failed or somebody is asked; else drops it."""
+    if failed:
+        sys.stderr.writelines(_held)
+    _held.clear()

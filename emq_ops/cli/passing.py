@@ -10,6 +10,7 @@ from typing import Any
 import typer
 
 from emq_ops.cli.asking import require
+from emq_ops.cli.config import value_rows
 from emq_ops.cli.context import CommandContext
 from emq_ops.cli.exits import EXIT_ERROR
 from emq_ops.cli.many import Turns, several
@@ -17,6 +18,7 @@ from emq_ops.cli.output import say
 from emq_ops.cli.progress import bar
 from emq_ops.cli.report_tables import columns_of, format_report
 from emq_ops.cli.streams import targets_of
+from emq_ops.cli.table import look
 from emq_ops.cli.values import duration_ms
 from emq_ops.passes.frame.context import Services
 from emq_ops.passes.frame.contract import Pass
@@ -78,7 +80,19 @@ def run_by_hand(context: CommandContext, what: Pass, selectors: Sequence[str], h
         turns = stack.enter_context(Turns(context, columns_of(kind), many=several((*selectors, streams), refs)))
         for order in orders:
             with turns.turn():
+                if look.verbose:
+                    _say_policy(context, what, order)
                 _run_one(services, what, order, hand, turns)
+
+
+def _say_policy(context: CommandContext, what: Pass, order: Order) -> None:
+    """Why a run does what it does: its policy, and the line that each value comes from."""
+    section = what.section + (f".{order.target}" if what.many else "")
+    for row in value_rows(context.layers.effective(order.queue)):
+        if str(row["path"]).startswith(f"{section}."):
+            say(f"{order.queue}: {row['path']} {row['value']} ({row['from']})")
+    if not order.applied:
+        say(f"{order.queue}: its bounds are those of the command line")
 
 
 def _run_one(services: Services, what: Pass, order: Order, hand: ByHand, turns: Turns) -> None:

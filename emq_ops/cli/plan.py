@@ -11,7 +11,7 @@ from emq_ops.cli.context import CommandContext
 from emq_ops.cli.deploying import deployment_of, show_plan
 from emq_ops.cli.exits import EXIT_CHANGES
 from emq_ops.cli.looking import look
-from emq_ops.cli.options import Rules, Target, Unfolded, new_app
+from emq_ops.cli.options import Rules, Target, new_app
 from emq_ops.cli.output import say
 from emq_ops.cli.risks import tell_risks
 from emq_ops.cli.values import file_of
@@ -33,13 +33,11 @@ def plan(
     ] = None,
     target: Target = None,
     rules: Rules = None,
-    verbose: Unfolded = False,
     offline: bool = typer.Option(False, "--offline", help="From the file alone: nothing is resolved or asked."),
     markdown: bool = typer.Option(False, "--markdown", help="For a pull request."),
 ) -> None:
     """Compare the config with what is applied and with the live server. Exit 0: nothing to do, 2: changes."""
     context = CommandContext.of(ctx)
-    context.options.unfolded = verbose
     files = [Path(file) for file in rules or ()]
     if offline:
         for option, given in (("--save", save), ("--revert", revert), ("--target", target)):

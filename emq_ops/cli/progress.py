@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 
+from emq_ops.cli.table import look
 from emq_ops.protocol.terminal import draws_over
 
 AFTER_SECONDS = 1.0
@@ -20,7 +21,7 @@ EVERY_SECONDS = 0.25
 def bar(what: str) -> Iterator[Callable[[int, int], None]]:
     """Yields what is to be called with how much is done, of how much (0: nobody knows). Where it is never called, the
     time so far is shown."""
-    if not draws_over(sys.stderr):
+    if look.quiet or not draws_over(sys.stderr):
         yield lambda _done, _total: None
         return
     line = _Line(what)

@@ -13,6 +13,7 @@ from emq_ops.cli.many import several
 from emq_ops.cli.options import QueuesArg
 from emq_ops.cli.output import counted, emit_one, emit_rows, say
 from emq_ops.cli.queues import pick
+from emq_ops.cli.table import look
 from emq_ops.overview.detail import QueueDetail, detail_of, lane_row
 from emq_ops.overview.look import QueueLook
 from emq_ops.overview.overview import QueueStanding, standings
@@ -60,17 +61,17 @@ def show(ctx: typer.Context, queues: QueuesArg) -> None:
 
 
 def _sections(detail: QueueDetail, standing: QueueStanding, policy: list[dict[str, Any]]) -> None:
-    look = standing.look
-    if look is None:
+    seen = standing.look
+    if seen is None:
         say(f"emq-ops: {standing.fault}")
     else:
-        emit_one(_facts(standing, look), "table")
-    now = look.now_ms if look is not None else 0
+        emit_one(_facts(standing, seen), "table")
+    now = seen.now_ms if seen is not None else 0
     steps = detail.next_steps
     told = [f"what to do next: {counted(len(steps), 'thing')}"] if steps else ["nothing is wrong with it"]
     told += [f"  {one_line(line)}" for step in steps for line in (step.text, f"  {step.fix}")]
     sys.stdout.write("\n" + "\n".join(told) + "\n")
-    lanes = [lane_row(one) for one in detail.lanes[:SHOWN_LANES]]
+    lanes = [lane_row(one) for one in detail.lanes[: None if look.verbose else SHOWN_LANES]]
     more = len(detail.lanes) - len(lanes)
     _part(f"lanes, by need ({more} more: emq-ops lane ls {standing.queue})" if more > 0 else "lanes, by need", lanes)
     repeats = [

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from emq_ops.cli.table import look
 from emq_ops.passes.registry import PASSES, by_name
 from emq_ops.policy.scalars import format_duration
 
@@ -118,8 +119,9 @@ def format_counts(numbers: Mapping[str, Any], skipped: Sequence[Mapping[str, str
 
 def format_ids(jobs: Sequence[str]) -> str:
     """The first of many ids."""
-    more = len(jobs) - SHOWN
-    return " ".join(jobs[:SHOWN]) + (f" and {more} more (--output json)" if more > 0 else "")
+    shown = len(jobs) if look.verbose else SHOWN
+    more = len(jobs) - shown
+    return " ".join(jobs[:shown]) + (f" and {more} more (-v names them)" if more > 0 else "")
 
 
 def _some(row: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:

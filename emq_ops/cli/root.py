@@ -15,7 +15,8 @@ from emq_ops.cli.conversion import convert_without_schemas
 from emq_ops.cli.exits import EXIT_BAD_INPUT, EXIT_ERROR, EXIT_INTERRUPTED, exit_code
 from emq_ops.cli.lazy import Commands, LazyGroup, Table
 from emq_ops.cli.options import global_options
-from emq_ops.cli.table import look_anew
+from emq_ops.cli.output import say_held
+from emq_ops.cli.table import look, look_anew
 from emq_ops.passes.registry import PASSES
 from emq_ops.policy.words import nearest
 from emq_ops.protocol.errors import BadInputError, EmqError, one_line
@@ -187,6 +188,11 @@ def root_group() -> LazyGroup:
 
 def _report(error: EmqError) -> None:
     sys.stderr.write(f"emq-ops: {error}\n")
+    cause = error.__cause__ or error.__context__
+    while look.verbose and cause is not None:
+        text = one_line(str(cause))
+        sys.stderr.write(f"  because: {text if isinstance(cause, EmqError) else f'{type(cause).__name__}: {text}'}\n")
+        cause = cause.__cause__ or cause.__context__
 
 
 def invoke(argv: list[str], *, debug: bool = False) -> int:
@@ -195,10 +201,12 @@ def invoke(argv: list[str], *, debug: bool = False) -> int:
     try:
         code = root_group().main(args=argv, prog_name="emq-ops", standalone_mode=False)
         sys.stdout.flush()
+        say_held(failed=code not in (None, 0))
         return code if isinstance(code, int) else 0
     except EmqError as error:
         if debug:
             raise
+        say_held()
         _report(error)
         return exit_code(error)
     except (typer.Abort, KeyboardInterrupt):
@@ -225,4 +233,5 @@ def invoke(argv: list[str], *, debug: bool = False) -> int:
         )
         return EXIT_ERROR
     finally:
-        look_anew()  # --wide and --utc were of this line
+        say_held()
+        look_anew()  # --wide and the others were of this line

@@ -45,6 +45,10 @@ class Look:
 
     wide: bool = False
     utc: bool = False
+    quiet: bool = False
+    """Only what failed."""
+    verbose: bool = False
+    """Everything unfolded, and why."""
 
 
 look = Look()
@@ -52,7 +56,7 @@ look = Look()
 
 def look_anew() -> None:
     """As for a new command line."""
-    look.wide = look.utc = False
+    look.wide = look.utc = look.quiet = look.verbose = False
 
 
 def plain(value: Any) -> Any:
@@ -139,9 +143,9 @@ def write_table(rows: Iterable[Mapping[str, Any]], columns: Sequence[str], *, he
     texts = {name: [heading(name), *column] if header else column for name, column in cells.items()}
     widths = {name: max(map(width, column), default=0) for name, column in texts.items()}
     room = width_of_screen()
-    gone = [] if look.wide else _without_room(widths, room)
+    gone = [] if look.wide or look.verbose else _without_room(widths, room)
     kept = [name for name in columns if name not in gone]
-    if not look.wide and (over := _total([widths[name] for name in kept]) - room) > 0 and kept:
+    if not (look.wide or look.verbose) and (over := _total([widths[name] for name in kept]) - room) > 0 and kept:
         widest = max(kept, key=lambda name: (widths[name], kept.index(name)))
         widths[widest] = max(NARROWEST, widths[widest] - over)
     out = sys.stdout

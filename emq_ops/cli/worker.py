@@ -29,7 +29,7 @@ def run(
         int | None, typer.Option(help="Jobs at once (8); with --batch: batches (1).", metavar="N")
     ] = None,
     claim: Annotated[
-        str, typer.Option(help="Which jobs: flat ones, and lanes in rotation, by weight.", metavar="flat,lanes")
+        str, typer.Option(help="Which jobs: flat ones, and lanes in rotation, by weight.", metavar="SOURCES")
     ] = "flat,lanes",
     batch: Annotated[
         int | None, typer.Option(help="The function works so many jobs at most, and gives each a verdict.", metavar="N")

@@ -96,6 +96,22 @@ def test_a_queue_that_is_refused_does_not_stop_the_others(ops: Ops) -> None:
     assert "now emq-ops maintenance stop QUEUE" in ops("maintenance", "stop", "--queues", "mail-*").err
 
 
+def test_quiet_shows_what_failed_and_verbose_says_why(ops: Ops) -> None:
+    ran = ops("sweep", "mail-*", "-q")
+    assert (ran.code, ran.out, ran.err) == (0, "", "")
+    assert ops("hold", "mail-eu", "--for", "1h", "-q").out == ""
+    ran = ops("-q", "sweep", "mail-*", "--output", "json")
+    assert (ran.code, [row["queue"] for row in ran.json], "mail-eu: nothing was done" in ran.err) == (
+        1,
+        ["mail-eu"],
+        True,
+    )
+    assert (ops("queue", "pause", "orders", "-q").err, ops("queue", "ls", "-q").err) == ("", "")
+    assert "mail-us: dead.keep 1 (config.yaml:" in ops("trim", "mail-us", "--dry-run", "-v").err
+    ran = ops("queue", "ls", "--url", "redis://127.0.0.1:1", "-v")
+    assert (ran.code, "\n  because: " in ran.err) == (3, True), ran.err
+
+
 def test_commas_are_part_of_a_name_where_a_queue_has_them(ops: Ops, server: Server) -> None:
     q = Queue(server, "mail-eu,mail-us")
     add(q, 1)
