@@ -68,6 +68,11 @@ OUTPUTS = {
         "id:s kind:s queue:s status:s started_ms:i ended_ms:i? trigger:s holder:s token:i slices:i policy:o counts:o "
         "error:s? took_ms:i?",
     ),
+    "stream groups": Output(1, True, "group:s consumers:i pending:i lag:i? oldest_ms:i? last_delivered:s"),
+    "stream ls": Output(
+        1, True, "stream:s entries:i first_ms:i? last_ms:i? groups:i pending:i archived_ms:i? error:s?"
+    ),
+    "stream read": Output(1, True, "stream_id:s evt:s? fields:l"),
     "validate": Output(1, False, "files:ls queues:ls globs:ls sha256:s"),
 }
 

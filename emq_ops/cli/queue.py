@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import signal
 import sys
-import threading
 import time
 from collections.abc import Iterator, Sequence
 from typing import Annotated, Any
@@ -13,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from emq_ops.cli.context import CommandContext
+from emq_ops.cli.following import until_interrupted
 from emq_ops.cli.options import DryRun, QueuesArg, SomeQueues, Why, new_app
 from emq_ops.cli.output import counted, say
 from emq_ops.cli.pausing import pause_all
@@ -81,28 +80,11 @@ def ls(
         if not watch:
             _look(context, server, ledger, queues or (), by, unhealthy=unhealthy, clear=False)
             return
-        with _until_interrupted() as interrupted:
+        with until_interrupted() as interrupted:
             while not interrupted.is_set():
                 _look(context, server, ledger, queues or (), by, unhealthy=unhealthy, clear=True)
                 sys.stdout.flush()
                 time.sleep(pause)
-
-
-@contextlib.contextmanager
-def _until_interrupted() -> Iterator[threading.Event]:
-    """Ends quietly at Ctrl-C, also where it came into code that lets nothing out."""
-    struck = threading.Event()
-
-    def strike(*_: object) -> None:
-        struck.set()
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGINT, strike)
-    try:
-        with contextlib.suppress(KeyboardInterrupt):
-            yield struck
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 def _look(

@@ -50,6 +50,7 @@ COMMANDS: Table = {
     "doctor": ("doctor", "Find what no transition repairs, and with --fix mend what is safe."),
     "drift": ("drift", "Say where the live server is not what was applied."),
     "history": ("history", "List the revisions, newest first."),
+    "events": ("events", "Follow what a queue's workers publish: progress, cancellations, what batch workers settled."),
     "hold": (
         "hold",
         "Hold queues: for that long, or until `release`, no pass runs on them, by a daemon or by hand.",
@@ -79,6 +80,7 @@ COMMANDS: Table = {
     ),
     "show": ("show", "Print a revision: what it changed, and what it says."),
     "state": ("state_commands", "The state: its lock, its journal, and moving it."),
+    "stream": ("stream", "See the event streams of a queue, read, follow, add to them."),
     "sweep": ("sweep", "Recover lapsed leases of queues, and dead-letter what stalled too often."),
     "top": (
         "top",
@@ -125,7 +127,7 @@ def table() -> Table:
 
 
 GROUPS = {
-    "See": ("top", "queue", "lane", "job", "dead", "worker", "ps", "runs"),
+    "See": ("top", "queue", "lane", "job", "dead", "stream", "events", "worker", "ps", "runs"),
     "Act": ("hold", "release", "maintenance", "sweep", "trim", "promote", "undo", "rehydrate", "play"),
     "Deploy": (
         *("init", "validate", "plan", "apply", "up", "drift", "history", "show", "rollback", "destroy", "import"),

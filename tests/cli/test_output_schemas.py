@@ -10,12 +10,14 @@ import pytest
 from emq_ops.cli.output_schemas import OUTPUTS
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import Server
-from emq_ops.protocol.transitions import control
+from emq_ops.protocol.transitions import control, groups, streams
 from tests.support.cli import emq
 from tests.support.passing import kill_row
 from tests.support.valkey import Valkey
 
 MORE = {"config show": ("orders",), "runs ls": ("--idle",)}
+STREAM = ("orders", "audit")
+MORE |= {"stream ls": ("orders",), "stream read": STREAM, "stream groups": STREAM}
 """What a command needs beside its noun."""
 EXITS = {"plan": 2, "drift": 2}
 
@@ -39,6 +41,8 @@ def lived_in(folder: Path, server: Server, valkey: Valkey, monkeypatch: pytest.M
         assert emq("apply", "--yes").code == 0
         assert emq("up", "--once").code == 0
         assert emq("-c", "config.yaml", "context", "add", "prod", "--production").code == 0
+    streams.append(Queue(server, "orders"), "audit", [("who", "ada")])
+    groups.create(Queue(server, "orders"), "audit", "billing", "0")
     control.set_concurrency(Queue(server, "orders"), 9)
 
 
