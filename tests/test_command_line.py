@@ -114,6 +114,7 @@ MORE = {
     "hold": ["--for", "1h"],
     "maintenance start": ["--for", "1h"],
     "play": ["health-check"],
+    "stream append": ["a=b"],
     "worker enqueue": ["x"],
     "worker run": ["--until-idle"],
 }

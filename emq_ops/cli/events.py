@@ -30,7 +30,7 @@ def events(
     queue: QueueArg,
     follow: Annotated[bool, typer.Option("-f", "--follow", help="Until Ctrl-C.")] = False,
     seconds: Annotated[str | None, typer.Option("--for", help="For so long.", metavar="DURATION")] = None,
-    count: Annotated[int | None, typer.Option("-n", "--count", help="Until so many came.", min=1)] = None,
+    count: Annotated[int | None, typer.Option("-n", "--count", help="Until so many came.", metavar="N", min=1)] = None,
 ) -> None:
     """Follow what a queue's workers publish: progress, cancellations, what batch workers settled.
 
@@ -44,16 +44,16 @@ def events(
       emq-ops events orders --for 10m --output jsonl
     """
     context, queue = CommandContext.of(ctx), queue_name(queue)
-    if not follow and seconds is None and count is None:
-        raise BadInputError(
-            "a channel keeps nothing that could be listed",
-            where="events",
-            fix=f"-f follows it; emq-ops stream read {queue} completions shows records of settled jobs",
-        )
     end = float("inf") if seconds is None else time.monotonic() + duration_ms(seconds, "--for") / 1000
     told = 0
     with context.server("events") as server, until_interrupted():
         require_queue(context, queue, server)
+        if not follow and seconds is None and count is None:
+            raise BadInputError(
+                "a channel keeps nothing that could be listed",
+                where="events",
+                fix=f"-f follows it; emq-ops stream read {queue} completions shows records of settled jobs",
+            )
         with server.subscribe(keys_of(queue).events) as channel:
             say(f"{queue}: following; what was published before is not kept anywhere")
             missed = _Missed(channel)

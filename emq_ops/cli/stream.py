@@ -38,9 +38,10 @@ def _name(stream: str) -> str:
     return stream_name(stream.removeprefix("stream:"))
 
 
-def _require(q: Queue, stream: str) -> None:
-    """Raises BadInputError, with the nearest name, for a stream that is not there."""
+def _require(context: CommandContext, q: Queue, stream: str) -> None:
+    """Raises BadInputError, with the nearest name, for a queue or a stream that is not there."""
     if not q.server.read("EXISTS", q.keys.stream(stream)):
+        require_queue(context, q.name, q.server)
         near = nearest(stream, names(q))
         fix = f"did you mean {near}?" if near else f"see which there are: emq-ops stream ls {q.name}"
         raise BadInputError(f"no stream {stream}", where=q.name, fix=fix)
@@ -94,7 +95,7 @@ def show(ctx: typer.Context, queue: QueueArg, stream: StreamName) -> None:
     context, queue, stream = CommandContext.of(ctx), queue_name(queue), _name(stream)
     with context.server("stream") as server:
         q = Queue(server, queue)
-        _require(q, stream)
+        _require(context, q, stream)
         one, now = standing(q, stream), server.now_ms(queue)
     row: dict[str, Any] = {"queue": queue, **_row(one), "groups": [_group_row(group) for group in one.groups]}
     row |= {"first": one.first, "last": one.last, "last_generated": one.last_generated, "added": one.added}
@@ -135,7 +136,7 @@ def groups(ctx: typer.Context, queue: QueueArg, stream: StreamName) -> None:
     context, queue, stream = CommandContext.of(ctx), queue_name(queue), _name(stream)
     with context.server("stream") as server:
         q = Queue(server, queue)
-        _require(q, stream)
+        _require(context, q, stream)
         rows = [_group_row(group) for group in consumer_groups.listing(q, stream)]
     context.emit_rows(rows, _GROUP)
     say(f"{queue} {stream}: {counted(len(rows), 'group')}")
@@ -151,7 +152,7 @@ def read(
     ] = None,
     last: Annotated[str | None, typer.Option("--to", help="Last one, inclusive.", metavar="WHEN")] = None,
     since: Annotated[str | None, typer.Option(help="The last 10m.", metavar="DURATION")] = None,
-    limit: Annotated[int | None, typer.Option(help="At most so many.", min=1)] = None,
+    limit: Annotated[int | None, typer.Option(help="At most so many.", metavar="N", min=1)] = None,
 ) -> None:
     """Print the records that stand in a stream, oldest first. What was trimmed is in the archive: `archive read`.
 
@@ -167,7 +168,7 @@ def read(
     start, end, back = _place(first, last=False), _place(last, last=True), duration_ms(since, "--since")
     with context.server("stream") as server:
         q = Queue(server, queue)
-        _require(q, stream)
+        _require(context, q, stream)
         if back is not None:
             start = ids.floor_stream_id(max(server.now_ms(queue) - back, 0))
         shown = (_shown(one, context.output) for one in _records(q, stream, start or "-", end or "+", limit))
@@ -213,7 +214,7 @@ def tail(
     ctx: typer.Context,
     queue: QueueArg,
     stream: StreamName,
-    count: Annotated[int, typer.Option("-n", "--count", help="The last so many first.", min=0)] = 10,
+    count: Annotated[int, typer.Option("-n", "--count", help="The last so many first.", metavar="N", min=0)] = 10,
     follow: Annotated[bool, typer.Option("-f", "--follow", help="Then what comes, until Ctrl-C.")] = False,
     seconds: Annotated[str | None, typer.Option("--for", help="With -f: for so long.", metavar="DURATION")] = None,
 ) -> None:
@@ -230,7 +231,7 @@ def tail(
     with context.server("stream") as server, until_interrupted():
         q = Queue(server, queue)
         if not follow:
-            _require(q, stream)
+            _require(context, q, stream)
         key = q.keys.stream(stream)
         newest = server.read("XREVRANGE", key, "+", "-", "COUNT", max(count, 1))
         seen = newest[0][0].decode("ascii") if newest else "0-0"

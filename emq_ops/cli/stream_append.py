@@ -26,7 +26,9 @@ def append(
     ctx: typer.Context,
     queue: QueueArg,
     stream: StreamName,
-    fields: Annotated[list[str] | None, typer.Argument(help="The record's fields.", metavar="NAME=VALUE")] = None,
+    fields: Annotated[
+        list[str] | None, typer.Argument(help="A field of the record, NAME=VALUE.", metavar="FIELD")
+    ] = None,
     file: Annotated[
         Path | None, typer.Option(help="Records, a JSON object of texts a line; - reads stdin.", metavar="FILE")
     ] = None,

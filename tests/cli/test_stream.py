@@ -121,5 +121,6 @@ def test_events_are_followed_and_what_may_be_missed_is_told(q: Queue, valkey: Va
 
 
 def test_a_channel_can_not_be_listed(q: Queue, capsys: pytest.CaptureFixture[str]) -> None:
+    streams.append(q, "audit", [("n", "0")])
     assert main(["events", "orders"]) == 4
     assert "-f follows it; emq-ops stream read orders completions" in capsys.readouterr().err
