@@ -36,7 +36,6 @@ DIFFERENT = {
     "deliver_flows-020-odd": "an entry that can't be read is set aside, the others are delivered",
     "deliver_flows-022-odd": "a parent that is gone hears nothing",
     "batch_consume-016-odd": "an unknown verdict retries that job alone",
-    "batch_consume-018": "flow children are left to other workers",
     "locks-007-odd": "a job without a row is not marked",
     "pump-009-odd": "a repeatable without a period fires nothing, and the pump goes on",
 }
