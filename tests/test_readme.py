@@ -139,7 +139,7 @@ def test_every_file_that_the_readme_links_exists() -> None:
 
 
 def test_every_noun_is_in_the_readme() -> None:
-    from emq_ops.cli.root import COMMANDS
+    from emq_ops.cli.commands import COMMANDS
 
     missing = [noun for noun in COMMANDS if noun != "demo" and f"`{noun}`" not in README and f"`{noun} " not in README]
     assert missing == []

@@ -13,10 +13,8 @@ from emq_ops.audit.restarts import audit_restarts, iso
 from emq_ops.audit.server_events import format_count, group_by_event
 from emq_ops.audit.suspects import BURST
 from emq_ops.audit.whatif import begin, fates_of, finish
-from emq_ops.cli.audit_dead import dead
 from emq_ops.cli.audit_parts import Html, Queues, archive_of, check_page, put_page, queues_of
 from emq_ops.cli.context import CommandContext
-from emq_ops.cli.options import new_app
 from emq_ops.cli.output import counted, emit_one, emit_rows, say
 from emq_ops.cli.queues import chosen
 from emq_ops.cli.values import duration_ms
@@ -24,9 +22,6 @@ from emq_ops.ledger import interruptions
 from emq_ops.ledger.history import queues_to_replay
 from emq_ops.protocol.errors import BadInputError, EmqError, UnreachableError, one_line
 from emq_ops.protocol.server import Server
-
-app = new_app("What died, when and why; what restarts did; what another threshold would have done.")
-app.command()(dead)
 
 CUTS = ("queue", "kind", "started", "ended", "in_flight", "recovered", "exempted", "died", "vanished", "others")
 EVENTS = ("queues", "kind", "last_alive", "back", *CUTS[4:], "ids")
@@ -36,7 +31,6 @@ MOST_FATES = 1_000
 """So many a table names."""
 
 
-@app.command()
 def restarts(
     ctx: typer.Context,
     queues: Queues = None,
@@ -81,7 +75,6 @@ def _since(text: str | None) -> int:
     return 0 if ms is None else time.time_ns() // 1_000_000 - ms
 
 
-@app.command("job")
 def one_job(
     ctx: typer.Context,
     job: Annotated[str, typer.Argument(help="Its id.", metavar="JOB")],
@@ -138,7 +131,6 @@ def _archived(
         return []
 
 
-@app.command("what-if")
 def what_would(
     ctx: typer.Context,
     max_stalled: Annotated[int, typer.Option(help="The threshold in question.", min=1)],

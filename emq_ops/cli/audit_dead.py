@@ -12,7 +12,6 @@ from emq_ops.audit.dead import AuditOptions, DeadAudit, DeadAuditor
 from emq_ops.audit.restarts import iso
 from emq_ops.audit.suspects import BURST, Suspect
 from emq_ops.cli.asking import require
-from emq_ops.cli.audit_acting import carry_out, go_on, predict, tell_acts
 from emq_ops.cli.audit_parts import Html, Queues, check_page, longest_lease, put_page, queues_of
 from emq_ops.cli.context import CommandContext
 from emq_ops.cli.dead_options import DeadFilters, filtering
@@ -64,10 +63,12 @@ def dead(
         raise BadInputError("--requeue and --remove at once", fix="give one of them")
     selection, suspects = filters.selection, filters.suspects
     kind = acts.REQUEUE if requeue else acts.REMOVE if remove else None
+    if resumed is not None or kind is not None:
+        from emq_ops.cli import audit_acting  # and all that acts, which looking needs none of
     if resumed is not None:
         if queues or selection.narrows or suspects:
             raise BadInputError("--resume with a queue or a filter", fix="it goes on with the jobs that were selected")
-        go_on(context, resumed, kind, rate=rate if rate != RATE else None, dry_run=dry_run)
+        audit_acting.go_on(context, resumed, kind, rate=rate if rate != RATE else None, dry_run=dry_run)
         return
     if kind and not queues and not selection.narrows and not suspects:
         raise BadInputError(f"--{kind} without a queue or a filter", fix="name the queue, or say which jobs")
@@ -95,13 +96,14 @@ def dead(
             if kind == acts.REMOVE:
                 require(context, f"Remove {counted(sum(len(one.jobs) for one in targets), 'dead job')}?", yes)
             options = ActOptions(rate, why=why, filters=filters.as_row())
-            reports = carry_out(context, server, ledger, kind, targets, options)
+            reports = audit_acting.carry_out(context, server, ledger, kind, targets, options)
         elif kind is not None:
-            reports = predict(context, server, ledger, kind, targets)
+            reports = audit_acting.predict(context, server, ledger, kind, targets)
     try:
         _show_dead(found, reports, html, context, acts_asked=kind is not None)
     finally:
-        tell_acts(reports, ledger if acting else None)
+        if kind is not None:
+            audit_acting.tell_acts(reports, ledger if acting else None)
     if kind is not None and not acting:
         say(f"nothing was changed; add --yes to {kind} them")
     if acting and not any(report.done for report in reports):

@@ -10,59 +10,25 @@ from typing import Annotated
 
 import typer
 
-from emq_ops.audit.dead import AuditOptions, DeadAuditor
 from emq_ops.cli.asking import ask
 from emq_ops.cli.audit_acting import carry_out, go_on, predict, tell_acts
-from emq_ops.cli.audit_dead import JOBS, job_row, tell_errors
-from emq_ops.cli.audit_parts import DONE_WORDS, format_act, longest_lease, queues_of
+from emq_ops.cli.audit_dead import tell_errors
+from emq_ops.cli.audit_parts import DONE_WORDS, format_act
 from emq_ops.cli.context import CommandContext
+from emq_ops.cli.dead_list import auditor_of
 from emq_ops.cli.dead_options import DeadFilters, Limit, Oldest, filtering, limited
 from emq_ops.cli.exits import EXIT_ERROR
-from emq_ops.cli.options import ActRate, ActWhy, DryRun, SomeQueues, Yes, new_app
+from emq_ops.cli.options import ActRate, ActWhy, DryRun, SomeQueues, Yes
 from emq_ops.cli.output import counted, say
 from emq_ops.ledger import acts
-from emq_ops.ledger.ledger import Ledger
 from emq_ops.passes.acts.declared import RATE
 from emq_ops.passes.acts.options import ActOptions
 from emq_ops.passes.acts.targets import Targets
-from emq_ops.protocol.errors import BadInputError, one_line
-from emq_ops.protocol.server import Server
+from emq_ops.protocol.errors import BadInputError
 
-app = new_app("List dead jobs, put them back to wait, take them away. In groups: `emq-ops audit dead`.")
 Resume = Annotated[str | None, typer.Option("--resume", help="Go on with a run that ended early.", metavar="RUN")]
 
 
-@app.command()
-@filtering
-def ls(
-    ctx: typer.Context,
-    queues: SomeQueues = None,
-    limit: Limit = None,
-    oldest: Oldest = False,
-    *,
-    filters: DeadFilters,
-) -> None:
-    """List dead jobs, a row a job; a line for each error that several queues share.
-
-    Examples:
-
-      emq-ops dead ls orders --error 'HTTP 5*' --limit 20 --oldest
-
-      emq-ops dead ls 'mail-*' --newer 1h --output csv
-    """
-    context = CommandContext.of(ctx)
-    with context.server("dead") as server, context.ledger_if_there() as ledger:
-        auditor = _auditor(context, server, ledger, queues, filters)
-        jobs = limited(auditor.jobs(), limit, oldest=oldest, minted=lambda pair: pair[0].job)
-        context.emit_rows((job_row(one, why) for one, why in jobs), JOBS)
-        found = auditor.finish()
-    for note in found.notes:
-        say(f"note: {one_line(note)}")
-    tell_errors(found)
-    say(f"{found.dead} dead in {counted(len(found.queues), 'queue')}")
-
-
-@app.command()
 @filtering
 def requeue(
     ctx: typer.Context,
@@ -101,7 +67,6 @@ def requeue(
     _act(CommandContext.of(ctx), acts.REQUEUE, choice, options, yes=yes, dry_run=dry_run)
 
 
-@app.command()
 @filtering
 def remove(
     ctx: typer.Context,
@@ -140,18 +105,6 @@ class _Choice:
     resumed: str | None
 
 
-def _auditor(
-    context: CommandContext,
-    server: Server,
-    ledger: Ledger | None,
-    queues: Sequence[str] | None,
-    filters: DeadFilters,
-) -> DeadAuditor:
-    names = queues_of(context, server, queues, ledger)
-    wanted = AuditOptions(only_suspects=filters.suspects, lease_ms=longest_lease(context, names))
-    return DeadAuditor(server, names, filters.selection, ledger, wanted)
-
-
 def _act(context: CommandContext, kind: str, choice: _Choice, options: ActOptions, *, yes: bool, dry_run: bool) -> None:
     queues, filters, limit = choice.queues, choice.filters, choice.limit
     if choice.resumed is not None:
@@ -164,7 +117,7 @@ def _act(context: CommandContext, kind: str, choice: _Choice, options: ActOption
     with context.server("dead") as server, contextlib.ExitStack() as stack:
         acting = not dry_run and (yes or sys.stdin.isatty())
         ledger = stack.enter_context(context.ledger() if acting else context.ledger_if_there())
-        auditor = _auditor(context, server, ledger, queues, filters)
+        auditor = auditor_of(context, server, ledger, queues, filters)
         picked: dict[str, Targets] = {}
         for one, _ in limited(auditor.jobs(), limit, oldest=choice.oldest, minted=lambda pair: pair[0].job):
             picked.setdefault(one.queue, Targets(one.queue)).add(one)

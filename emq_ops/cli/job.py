@@ -1,4 +1,4 @@
-"""``emq-ops job``: find jobs, see one, act on some."""
+"""``emq-ops job ls|find|logs``."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ from typing import Annotated, Any
 import typer
 
 from emq_ops.cli.context import CommandContext
-from emq_ops.cli.job_acts import cancel, edit, extend, located, remove, requeue
-from emq_ops.cli.job_show import show
-from emq_ops.cli.options import QueuesArg, new_app
+from emq_ops.cli.job_places import located
+from emq_ops.cli.options import QueuesArg
 from emq_ops.cli.output import counted, say
 from emq_ops.cli.queues import pick
 from emq_ops.ledger import acts, deaths, runs
@@ -25,16 +24,11 @@ from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import Server
 from emq_ops.protocol.transitions.jobs import read_logs
 
-app = new_app("Find jobs, see one, act on some.")
-app.command()(show)
-for command in (requeue, remove, cancel, extend, edit):
-    app.command()(command)
 COLUMNS = ("queue", "job", "state", "lane", "attempts", "when", "payload", "error")
 SHOWN = 60
 """Bytes of a payload and an error that a row shows."""
 
 
-@app.command()
 def ls(
     ctx: typer.Context,
     queues: QueuesArg,
@@ -43,7 +37,7 @@ def ls(
     ] = "waiting",
     limit: Annotated[int, typer.Option(help="At most so many of each queue.", metavar="N", min=1)] = 50,
 ) -> None:
-    """List the jobs of queues, a row a job: by id, those in flight by their lease, scheduled ones by when they are due.
+    """List the jobs of queues: by id, those in flight by their lease, scheduled ones by when they are due.
 
     Examples:
 
@@ -88,7 +82,6 @@ def row_of(one: JobLook, now_ms: int) -> dict[str, Any]:
     }
 
 
-@app.command()
 def find(
     ctx: typer.Context,
     what: Annotated[str, typer.Argument(help="A job's id, or a text of its payload or error.", metavar="TEXT")],
@@ -161,7 +154,6 @@ def _in_state(ledger: Ledger, job: str) -> list[dict[str, Any]]:
     return rows
 
 
-@app.command()
 def logs(
     ctx: typer.Context,
     job: Annotated[str, typer.Argument(help="The job.", metavar="JOB")],

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -11,13 +10,13 @@ import typer
 from emq_ops.cli.audit_acting import carry_out, go_on, predict, tell_acts
 from emq_ops.cli.context import CommandContext
 from emq_ops.cli.exits import EXIT_ERROR
+from emq_ops.cli.job_places import located
 from emq_ops.cli.options import ActWhy, DryRun, Yes
 from emq_ops.cli.output import say
 from emq_ops.cli.queues import pick
 from emq_ops.cli.removing import DRAIN_RATE, remove_waiting, selected
 from emq_ops.cli.values import duration_ms, file_of, instant_ms
 from emq_ops.ledger import acts
-from emq_ops.overview.jobs import whereabouts
 from emq_ops.passes.acts.declared import EDIT
 from emq_ops.passes.acts.edit import edit_payload, order_to_edit
 from emq_ops.passes.acts.options import ActOptions
@@ -27,7 +26,6 @@ from emq_ops.passes.acts.waiting import NAMES, SCHEDULED, WAITING, WaitingSelect
 from emq_ops.passes.frame.context import Services
 from emq_ops.passes.frame.frame import predict_pass
 from emq_ops.protocol.errors import BadInputError, EmqError
-from emq_ops.protocol.ids import job_id
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import Server
 from emq_ops.protocol.transitions import leases
@@ -41,23 +39,6 @@ if TYPE_CHECKING:
 JobsArg = Annotated[list[str], typer.Argument(help="Jobs, by their ids.", metavar="JOB")]
 JobArg = Annotated[str, typer.Argument(help="The job.", metavar="JOB")]
 InQueue = Annotated[str | None, typer.Option("--queue", help="Their queue, if known.", metavar="QUEUE")]
-
-
-def located(
-    context: CommandContext, server: Server, jobs: Sequence[str], queue: str | None
-) -> dict[str, tuple[str, str]]:
-    """Where each job is: its queue and state there. Raises BadInputError for one that is nowhere, or in several
-    queues."""
-    names = pick(context, [queue] if queue else (), server)
-    found: dict[str, tuple[str, str]] = {}
-    for job in dict.fromkeys(jobs):
-        places = whereabouts(server, job_id(job), names)
-        if not places:
-            raise BadInputError(f"no job {job}", where=queue, fix=f"where it was last: emq-ops job show {job}")
-        if len(places) > 1:
-            raise BadInputError(f"{job} is in {', '.join(places)}", fix="say which: --queue QUEUE")
-        found[job] = next(iter(places.items()))
-    return found
 
 
 def _dead_targets(server: Server, places: dict[str, tuple[str, str]]) -> list[Targets]:

@@ -3,107 +3,26 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from emq_ops.cli.context import CommandContext
+from emq_ops.cli.lane_show import LaneArg, picked
 from emq_ops.cli.many import Turns, several
-from emq_ops.cli.options import DryRun, QueuesArg, SomeOfQueues, Why, new_app
-from emq_ops.cli.output import counted, say
+from emq_ops.cli.options import DryRun, SomeOfQueues, Why
+from emq_ops.cli.output import say
 from emq_ops.cli.pausing import pause_all, set_beside
-from emq_ops.cli.queues import pick
-from emq_ops.overview.detail import by_need, lane_row
-from emq_ops.overview.words import ago
 from emq_ops.passes.acts.declared import LIMIT_LANE, PAUSE, RESUME, LanePolicy
 from emq_ops.passes.acts.lives import order_of
 from emq_ops.passes.acts.options import ActOptions
 from emq_ops.passes.frame.context import Services
 from emq_ops.passes.frame.contract import Pass
 from emq_ops.passes.frame.frame import predict_pass
-from emq_ops.policy.words import near_names
-from emq_ops.protocol.errors import BadInputError, one_line
-from emq_ops.protocol.globs import is_glob, matches
-from emq_ops.protocol.ids import group_id, is_valid, parse
-from emq_ops.protocol.queue import Queue
-from emq_ops.protocol.server import Server
-from emq_ops.protocol.transitions.reads import lanes
 
-app = new_app("See the lanes of a queue, bound them, stop them.")
-LaneArg = Annotated[str, typer.Argument(help="The lane, by its GRP id, or a glob.", metavar="LANE")]
 LanesArg = Annotated[list[str], typer.Argument(help="Lanes, by their GRP ids, or globs.", metavar="LANE")]
-COLUMNS = ("lane", "waiting", "in_flight", "limit", "weight", "paused", "on_ring")
 
 
-@app.command()
-def ls(ctx: typer.Context, queues: QueuesArg) -> None:
-    """List the lanes of queues, those first in which most jobs wait.
-
-    Examples:
-
-      emq-ops lane ls orders
-
-      emq-ops lane ls orders 'mail-*' --output csv
-    """
-    context = CommandContext.of(ctx)
-    with context.server("lane") as server:
-        names = pick(context, queues, server)
-        rows = [{"queue": queue, **row} for queue in names for row in _rows(server, queue)]
-    context.emit_rows(rows, ("queue", *COLUMNS) if several(queues, names) else COLUMNS)
-    say(f"{', '.join(names) if len(names) < 4 else counted(len(names), 'queue')}: {counted(len(rows), 'lane')}")
-
-
-def _rows(server: Server, queue: str) -> list[dict[str, Any]]:
-    q = Queue(server, queue)
-    flat = server.read("HGETALL", q.keys.gweight)
-    weights = {name.decode("utf-8", "replace"): value for name, value in zip(flat[::2], flat[1::2], strict=True)}
-    return [lane_row(one) | {"weight": weights.get(one.group)} for one in by_need(lanes(q))]
-
-
-@app.command()
-def show(ctx: typer.Context, queue: SomeOfQueues, lane: LaneArg) -> None:
-    """Show lanes: what waits in each, since when, and why nobody takes it, if nobody does.
-
-    Examples:
-
-      emq-ops lane show orders GRP0SS8QFjgi3i
-
-      emq-ops lane show 'mail-*' GRP0SS8QFjgi3i --output json
-    """
-    context, hints = CommandContext.of(ctx), []
-    with context.server("lane") as server:
-        pairs = _picked(context, server, queue, [lane])
-        with Turns(context, ("queue", *COLUMNS, "oldest_minted_ms"), many=several([queue, lane], pairs)) as turns:
-            for name, found in pairs:
-                q = Queue(server, name)
-                row: dict[str, Any] = {
-                    "queue": name,
-                    **next(one for one in _rows(server, name) if one["lane"] == found),
-                }
-                first = server.read("ZRANGE", q.keys.lane(found), 0, 0)
-                oldest = parse(first[0].decode()).unix_ms if first and is_valid(first[0]) else None
-                with turns.turn():
-                    turns.add(
-                        row | {"oldest_minted_ms": oldest}, row | {"oldest_minted_ms": ago(oldest, server.now_ms(name))}
-                    )
-                hints += _hints(name, row)
-    for hint in hints:
-        say(hint)
-
-
-def _hints(queue: str, row: dict[str, Any]) -> list[str]:
-    lane = row["lane"]
-    if row["paused"]:
-        return [f"it is paused: emq-ops lane resume {queue} {lane}"]
-    if row["limit"] is not None and row["in_flight"] >= row["limit"]:
-        return [f"it is at its limit: emq-ops lane limit {queue} {lane} {row['limit'] + 1}"]
-    if row["waiting"] and not row["on_ring"]:
-        return [f"it has work and is not on the ring, so nobody claims it: emq-ops doctor {queue} --fix"]
-    return []
-
-
-@app.command()
 def limit(
     ctx: typer.Context,
     queue: SomeOfQueues,
@@ -123,7 +42,7 @@ def limit(
     context = CommandContext.of(ctx)
     with context.server("lane") as server, contextlib.ExitStack() as stack:
         ledger = None if dry_run else stack.enter_context(context.ledger())
-        pairs = _picked(context, server, queue, [lane], new=True)
+        pairs = picked(context, server, queue, [lane], new=True)
         turns = stack.enter_context(
             Turns(context, ("queue", "lane", "limit", "was", "run"), many=several([queue, lane], pairs))
         )
@@ -143,7 +62,6 @@ def limit(
                     turns.add(report.as_row())
 
 
-@app.command()
 def pause(ctx: typer.Context, queue: SomeOfQueues, lane: LanesArg, why: Why = "", dry_run: DryRun = False) -> None:
     """Stop lanes: nothing is claimed from them; what is in flight goes on.
 
@@ -156,7 +74,6 @@ def pause(ctx: typer.Context, queue: SomeOfQueues, lane: LanesArg, why: Why = ""
     _pause(ctx, PAUSE, queue, lane, why, dry_run)
 
 
-@app.command()
 def resume(ctx: typer.Context, queue: SomeOfQueues, lane: LanesArg, why: Why = "", dry_run: DryRun = False) -> None:
     """Let paused lanes go on.
 
@@ -172,31 +89,4 @@ def resume(ctx: typer.Context, queue: SomeOfQueues, lane: LanesArg, why: Why = "
 def _pause(ctx: typer.Context, what: Pass, queue: str, wanted: list[str], why: str, dry_run: bool) -> None:
     context = CommandContext.of(ctx)
     with context.server("lane") as server:
-        pause_all(context, server, what, _picked(context, server, queue, wanted), why=why, dry_run=dry_run)
-
-
-def _picked(
-    context: CommandContext, server: Server, queue: str, wanted: Sequence[str], *, new: bool = False
-) -> list[tuple[str, str]]:
-    """The lanes that are meant, by their queues: names, or globs of those that there are. `new`: one that is named, of
-    a queue that is named, need not be there. Raises BadInputError, with the nearest name, for one that no queue has."""
-    names = pick(context, [queue], server)
-    there = {name: [one.group for one in lanes(Queue(server, name))] for name in names}
-    plain = names == [queue]
-    out: list[tuple[str, str]] = []
-    for lane in wanted:
-        found = [(name, one) for name in names for one in there[name] if matches(lane, one)]
-        if not found and new and plain and not is_glob(lane):
-            found = [(queue, group_id(lane))]
-        if not found:
-            if not is_glob(lane):
-                group_id(lane)
-            known = sorted({one for some in there.values() for one in some})
-            near = near_names(lane, known)
-            raise BadInputError(
-                f"no lane {one_line(lane[:80])}",
-                where=queue,
-                fix=near or f"see which there are: emq-ops lane ls {queue}",
-            )
-        out += [one for one in found if one not in out]
-    return out
+        pause_all(context, server, what, picked(context, server, queue, wanted), why=why, dry_run=dry_run)

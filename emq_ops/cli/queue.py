@@ -1,36 +1,26 @@
-"""``emq-ops queue``: see queues, stop them, empty them."""
+"""``emq-ops queue ls``: how queues stand."""
 
 from __future__ import annotations
 
-import contextlib
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
 
 from emq_ops.cli.context import CommandContext
 from emq_ops.cli.following import until_interrupted
-from emq_ops.cli.options import DryRun, QueuesArg, SomeQueues, Why, new_app
+from emq_ops.cli.options import SomeQueues
 from emq_ops.cli.output import counted, say
-from emq_ops.cli.pausing import pause_all
-from emq_ops.cli.queue_removing import drain, obliterate
-from emq_ops.cli.queue_show import show
 from emq_ops.cli.queues import pick
 from emq_ops.cli.values import duration_ms
 from emq_ops.ledger.ledger import Ledger
 from emq_ops.overview.overview import QueueStanding, standings
 from emq_ops.overview.words import ago, span
-from emq_ops.passes.acts.declared import PAUSE, RESUME
 from emq_ops.policy.words import did_you_mean
 from emq_ops.protocol.errors import BadInputError
 from emq_ops.protocol.server import Server
-
-app = new_app("See queues, stop them, let them go on, empty them.")
-app.command()(show)
-app.command()(drain)
-app.command()(obliterate)
 
 TABLE = (
     *("queue", "waiting", "active", "scheduled", "dead", "oldest", "state", "lease", "last_death", "lag", "leader"),
@@ -51,7 +41,6 @@ SORTED_BY = {
 _SMALLEST_FIRST = frozenset({"queue", "leader", "last_death_ms"})
 
 
-@app.command()
 def ls(
     ctx: typer.Context,
     queues: SomeQueues = None,
@@ -175,40 +164,3 @@ def _told(one: QueueStanding, row: dict[str, Any]) -> dict[str, Any]:
 
 def _span(ms: int | None) -> str:
     return "" if ms is None else span(ms)
-
-
-@app.command()
-def pause(ctx: typer.Context, queues: QueuesArg, why: Why = "", dry_run: DryRun = False) -> None:
-    """Stop queues: nothing is claimed from them; what is in flight goes on.
-
-    Recorded with who and why. `plan` shows it as drift where the config says otherwise, and leaves it be.
-
-    Examples:
-
-      emq-ops queue pause orders --why 'payment provider is down'
-
-      emq-ops queue pause 'mail-*' --dry-run
-    """
-    with _queues_of(ctx, queues) as (context, server, names):
-        pause_all(context, server, PAUSE, [(name, "") for name in names], why=why, dry_run=dry_run)
-
-
-@app.command()
-def resume(ctx: typer.Context, queues: QueuesArg, why: Why = "", dry_run: DryRun = False) -> None:
-    """Let paused queues go on.
-
-    Examples:
-
-      emq-ops queue resume orders
-
-      emq-ops queue resume 'mail-*' --why 'provider is back'
-    """
-    with _queues_of(ctx, queues) as (context, server, names):
-        pause_all(context, server, RESUME, [(name, "") for name in names], why=why, dry_run=dry_run)
-
-
-@contextlib.contextmanager
-def _queues_of(ctx: typer.Context, queues: Sequence[str]) -> Iterator[tuple[CommandContext, Server, list[str]]]:
-    context = CommandContext.of(ctx)
-    with context.server("queue") as server:
-        yield context, server, pick(context, queues, server)
