@@ -14,6 +14,7 @@ EXTRAS = {
     "duckdb": ("query", "archive query"),
     "waitress": ("http", "the daemon's page"),
     "prometheus_client": ("http", "the daemon's page"),
+    "msgpack": ("msgpack", "the codec MSGPACK"),
     "apprise": ("alerts", "an alert's messenger"),
 }
 """Package -> the extra that brings it, and what needs it."""
