@@ -7,10 +7,8 @@ import io
 import threading
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 from emq_archive import pages
+from emq_archive.arrow import pa, pq
 from emq_archive.errors import DamagedArchiveError
 from emq_ops.protocol.errors import EmqError
 

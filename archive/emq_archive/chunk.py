@@ -14,13 +14,11 @@ import sys
 from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import chain
 from typing import Any, Literal
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
+from emq_archive.arrow import pa, pc
 from emq_archive.codec import Columns, columns_of
 from emq_archive.model import Pair, RawEntry, Record, StreamId
 
@@ -29,18 +27,24 @@ if sys.byteorder != "little":  # the buffers below are written as they lie in me
 
 _HEAD = struct.Struct("<BQ")
 _COUNTS = struct.Struct("<QQ")
-_CODEC = pa.Codec("zstd", compression_level=1)
 _SMALL = 512
 PAIR_OVERHEAD = 8
 RECORD_OVERHEAD = 24
 
 
-_COUNTING = pa.array(range(65_536), pa.int32())
+@cache
+def _codec() -> Any:
+    return pa.Codec("zstd", compression_level=1)
+
+
+@cache
+def _most() -> Any:
+    return pa.array(range(65_536), pa.int32())
 
 
 def counting(count: int) -> Any:
     """0 .. count - 1 (int32)."""
-    return _COUNTING.slice(0, count) if count <= len(_COUNTING) else pa.array(range(count), pa.int32())
+    return _most().slice(0, count) if count <= len(_most()) else pa.array(range(count), pa.int32())
 
 
 def _halved(fields: Sequence[Sequence[bytes]]) -> Any:
@@ -221,7 +225,7 @@ class Chunk:
         body = b"".join([counts, _numbers(self.ms), _numbers(self.seq), *self._fields_as_bytes()])
         if len(body) < _SMALL:
             return _HEAD.pack(0, len(body)) + body
-        return _HEAD.pack(1, len(body)) + _CODEC.compress(body, asbytes=True)  # type: ignore[no-any-return]  # no types
+        return _HEAD.pack(1, len(body)) + _codec().compress(body, asbytes=True)  # type: ignore[no-any-return]  # no types
 
     def _fields_as_bytes(self) -> list[memoryview]:
         """Pairs a record, lengths of names and of values (i32 each), all names, all values."""
@@ -241,7 +245,7 @@ class Chunk:
         """Back from `encode`. Raises ValueError for what it did not make."""
         tag, size = _HEAD.unpack_from(stored)
         rest = pa.py_buffer(stored).slice(_HEAD.size)
-        body = rest if tag == 0 else _CODEC.decompress(rest, decompressed_size=size)
+        body = rest if tag == 0 else _codec().decompress(rest, decompressed_size=size)
         records, pairs = _COUNTS.unpack_from(memoryview(body))
         at = _COUNTS.size
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
+from emq_archive.arrow import pa, pc
 from emq_archive.chunk import Chunk, counting
 from emq_archive.codec import MAX_TIME_MS, as_utf8, columns_of
 

@@ -11,9 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
+from emq_archive.arrow import pa, pc, pq
 
 MAX_BYTES = 1024 * 1024 * 1024
 """Of one column in a row group, unpacked: one of ours has its 64 MiB, and one record more."""

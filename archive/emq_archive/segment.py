@@ -5,12 +5,10 @@ from __future__ import annotations
 import hashlib
 import io
 from collections.abc import Iterable, Iterator
+from functools import cache
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
-
+from emq_archive.arrow import pa, pc, pq
 from emq_archive.checked import CheckedFile
 from emq_archive.chunk import Chunk
 from emq_archive.columns import Picker, as_evt, as_number, as_text, times_of
@@ -23,47 +21,68 @@ ROW_GROUP = 65_536
 ROW_GROUP_BYTES = 64 * 1024 * 1024
 HASH_DIGITS = 16
 
-_FIELD = pa.struct([pa.field("name", pa.binary(), nullable=False), pa.field("value", pa.binary(), nullable=False)])
-SCHEMA = pa.schema(
-    [
-        pa.field("ms", pa.uint64(), nullable=False),
-        pa.field("seq", pa.uint64(), nullable=False),
-        pa.field("incarnation", pa.int32(), nullable=False),
-        pa.field("time", pa.timestamp("ms", "UTC"), nullable=False),
-        pa.field("evt", pa.string()),
-        pa.field("job", pa.string()),
-        pa.field("outcome", pa.string()),
-        pa.field("attempts", pa.int64()),
-        pa.field("result", pa.binary()),
-        pa.field("error", pa.binary()),
-        pa.field("group", pa.string()),
-        pa.field("fields", pa.list_(pa.field("element", _FIELD, nullable=False)), nullable=False),
-    ]
-)
-_WRITING: dict[str, Any] = {
-    "compression": "zstd",
-    "compression_level": 3,
-    "version": "2.6",
-    "store_schema": False,
-    "use_dictionary": ["incarnation", "outcome", "attempts", "group", "error", "result", "fields.list.element.name"],
-    "column_encoding": {
-        "ms": "DELTA_BINARY_PACKED",
-        "seq": "DELTA_BINARY_PACKED",
-        "time": "DELTA_BINARY_PACKED",
-        "evt": "DELTA_BYTE_ARRAY",
-        "job": "DELTA_BYTE_ARRAY",
-    },
-    "write_statistics": ["ms", "seq", "incarnation", "time", "evt", "job", "outcome", "attempts", "group"],
-    "sorting_columns": [pq.SortingColumn(0), pq.SortingColumn(1)],
-}
 _BLOOM_FPP = 0.01
+
+
+@cache
+def _field() -> pa.DataType:
+    return pa.struct([pa.field("name", pa.binary(), nullable=False), pa.field("value", pa.binary(), nullable=False)])
+
+
+@cache
+def schema() -> pa.Schema:
+    """The columns of a segment."""
+    return pa.schema(
+        [
+            pa.field("ms", pa.uint64(), nullable=False),
+            pa.field("seq", pa.uint64(), nullable=False),
+            pa.field("incarnation", pa.int32(), nullable=False),
+            pa.field("time", pa.timestamp("ms", "UTC"), nullable=False),
+            pa.field("evt", pa.string()),
+            pa.field("job", pa.string()),
+            pa.field("outcome", pa.string()),
+            pa.field("attempts", pa.int64()),
+            pa.field("result", pa.binary()),
+            pa.field("error", pa.binary()),
+            pa.field("group", pa.string()),
+            pa.field("fields", pa.list_(pa.field("element", _field(), nullable=False)), nullable=False),
+        ]
+    )
+
+
+@cache
+def _writing() -> dict[str, Any]:
+    return {
+        "compression": "zstd",
+        "compression_level": 3,
+        "version": "2.6",
+        "store_schema": False,
+        "use_dictionary": [
+            "incarnation",
+            "outcome",
+            "attempts",
+            "group",
+            "error",
+            "result",
+            "fields.list.element.name",
+        ],
+        "column_encoding": {
+            "ms": "DELTA_BINARY_PACKED",
+            "seq": "DELTA_BINARY_PACKED",
+            "time": "DELTA_BINARY_PACKED",
+            "evt": "DELTA_BYTE_ARRAY",
+            "job": "DELTA_BYTE_ARRAY",
+        },
+        "write_statistics": ["ms", "seq", "incarnation", "time", "evt", "job", "outcome", "attempts", "group"],
+        "sorting_columns": [pq.SortingColumn(0), pq.SortingColumn(1)],
+    }
 
 
 def table_of(chunk: Chunk, incarnation: int, kind: str) -> pa.Table:
     """A chunk in the segments' columns."""
     size = len(chunk)
     picker = Picker(chunk)
-    fields = pa.StructArray.from_arrays([chunk.names, chunk.values], fields=list(_FIELD))
+    fields = pa.StructArray.from_arrays([chunk.names, chunk.values], fields=list(_field()))
     if kind == "dead":
         outcome = pa.repeat(pa.scalar("dead", pa.string()), size)
         names = (b"row:attempts", b"", b"row:last_error", b"row:group")
@@ -74,7 +93,7 @@ def table_of(chunk: Chunk, incarnation: int, kind: str) -> pa.Table:
         chunk.ms,
         chunk.seq,
         pa.repeat(pa.scalar(incarnation, pa.int32()), size),
-        times_of(chunk, kind, picker).cast(SCHEMA.field("time").type),
+        times_of(chunk, kind, picker).cast(schema().field("time").type),
         as_evt(picker.get(b"id")) if kind == "stream" else pa.nulls(size, pa.string()),
         as_text(picker.get(b"job")),
         outcome,
@@ -82,9 +101,9 @@ def table_of(chunk: Chunk, incarnation: int, kind: str) -> pa.Table:
         picker.get(names[1]) if kind == "stream" else pa.nulls(size, pa.binary()),
         picker.get(names[2]),
         as_text(picker.get(names[3])),
-        pa.ListArray.from_arrays(chunk.ends, fields, type=SCHEMA.field("fields").type),
+        pa.ListArray.from_arrays(chunk.ends, fields, type=schema().field("fields").type),
     ]
-    return pa.Table.from_arrays(columns, schema=SCHEMA)
+    return pa.Table.from_arrays(columns, schema=schema())
 
 
 def chunk_of(table: pa.Table) -> Chunk:
@@ -149,7 +168,7 @@ class SegmentWriter:
         if self._writer is None:
             # One size for all row groups of a segment, so that a short one does not carry a large filter.
             bloom = {"job": {"ndv": len(chunk), "fpp": _BLOOM_FPP}}
-            self._writer = pq.ParquetWriter(self._out, SCHEMA, bloom_filter_options=bloom, **_WRITING)
+            self._writer = pq.ParquetWriter(self._out, schema(), bloom_filter_options=bloom, **_writing())
         self._writer.write_table(table, row_group_size=len(chunk))
         times = pc.min_max(table.column("time").cast(pa.int64())).as_py()
         self._times += (times["min"], times["max"])
@@ -211,7 +230,7 @@ def write_segment(ref: StreamRef, incarnation: int, chunks: Iterable[Chunk]) -> 
 def open_segment(source: Any, key: str) -> pq.ParquetFile:
     """A segment's reader over bytes or a file-like object, which hands out no column that unpacks to more than it may.
     Raises DamagedArchiveError naming `key`."""
-    checked = CheckedFile(source if hasattr(source, "read") else io.BytesIO(source), key, SCHEMA)
+    checked = CheckedFile(source if hasattr(source, "read") else io.BytesIO(source), key, schema())
     return pq.ParquetFile(checked, metadata=checked.metadata, pre_buffer=False)
 
 

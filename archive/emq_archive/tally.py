@@ -5,9 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
+from emq_archive.arrow import pa, pc
 from emq_archive.chunk import Chunk
 from emq_archive.columns import Picker, as_number, as_text
 from emq_ops.protocol.ids import ALPHABET, EPOCH_MS, LOW_BITS
@@ -17,7 +15,7 @@ BOUNDS_MS = (10, 50, 100, 500, 1_000, 5_000, 10_000, 30_000, 60_000, 300_000, 1_
 """Upper bounds of the buckets; above the last there is one more."""
 OUTCOMES = ("completed", "cancelled", "dead")
 """As the wire has them; others are counted together, as ``other``."""
-_DIGITS = pa.array([letter.encode("ascii") for letter in ALPHABET], pa.binary())
+_DIGITS = [letter.encode("ascii") for letter in ALPHABET]
 _DIGITS_OF_ID = 11
 _PREFIX = b"JOB"
 _MOST_MS = 10**11
@@ -80,8 +78,9 @@ def _minted(jobs: Any) -> Any:
     well = pc.and_(pc.equal(pc.binary_length(jobs), len(_PREFIX) + _DIGITS_OF_ID), pc.starts_with(jobs, _PREFIX))
     jobs = pc.if_else(well, jobs, pa.scalar(None, jobs.type))
     number: Any = pa.scalar(0, pa.int64())
+    digits = pa.array(_DIGITS, pa.binary())
     for place in range(len(_PREFIX), len(_PREFIX) + _DIGITS_OF_ID):
-        digit = pc.index_in(pc.binary_slice(jobs, place, place + 1), value_set=_DIGITS, skip_nulls=True)
+        digit = pc.index_in(pc.binary_slice(jobs, place, place + 1), value_set=digits, skip_nulls=True)
         number = pc.add(pc.multiply(number, 62), digit.cast(pa.int64()))  # wraps beyond 2^63, which no id is
     return pc.if_else(
         pc.greater_equal(number, 0), pc.add(pc.shift_right(number, LOW_BITS), EPOCH_MS), pa.scalar(None, pa.int64())

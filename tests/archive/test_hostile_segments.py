@@ -22,7 +22,7 @@ from emq_archive.log.commit import commit_key
 from emq_archive.read.archive import Archive
 from emq_archive.read.query import Query
 from emq_archive.remote import open_remote
-from emq_archive.segment import SCHEMA, open_segment, row_groups, write_segment
+from emq_archive.segment import open_segment, row_groups, schema, write_segment
 from emq_archive.upkeep.restore import restore
 from emq_archive.upkeep.verify import verify
 from tests.archive.making import REF, START_MS, archived, entry
@@ -45,12 +45,12 @@ def bomb(column: str, **how: Any) -> bytes:
         "ms": ids,
         "seq": pa.array([0] * ROWS, pa.uint64()),
         "incarnation": pa.array([0] * ROWS, pa.int32()),
-        "time": ids.cast(pa.int64()).cast(SCHEMA.field("time").type),
-        "fields": pa.array([[pair]] * ROWS, SCHEMA.field("fields").type),
+        "time": ids.cast(pa.int64()).cast(schema().field("time").type),
+        "fields": pa.array([[pair]] * ROWS, schema().field("fields").type),
     }
     if column in ("job", "error"):
-        columns[column] = pa.array([LONG] * ROWS, pa.string()).cast(SCHEMA.field(column).type)
-    table = pa.table([columns.get(f.name, pa.nulls(ROWS, f.type)) for f in SCHEMA], schema=SCHEMA)
+        columns[column] = pa.array([LONG] * ROWS, pa.string()).cast(schema().field(column).type)
+    table = pa.table([columns.get(f.name, pa.nulls(ROWS, f.type)) for f in schema()], schema=schema())
     out = io.BytesIO()
     pq.write_table(table, out, compression="zstd", store_schema=False, **how)
     assert len(out.getvalue()) < 20_000
@@ -141,7 +141,7 @@ def test_a_query_unpacks_no_column_without_end(
 
 @pytest.mark.parametrize("column", ["ms", "fields", "job"])
 def test_a_segment_with_another_kind_of_column_is_named(column: str) -> None:
-    columns = {f.name: pa.nulls(3, f.type) if f.nullable else pa.array([1, 2, 3], pa.int64()) for f in SCHEMA}
+    columns = {f.name: pa.nulls(3, f.type) if f.nullable else pa.array([1, 2, 3], pa.int64()) for f in schema()}
     columns[column] = pa.array([1.5, 2.5, 3.5])
     out = io.BytesIO()
     pq.write_table(pa.table(columns), out)

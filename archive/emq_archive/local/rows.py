@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
+from emq_archive.arrow import pa, pc
 from emq_archive.chunk import Chunk
 from emq_archive.codec import id_key
 from emq_archive.columns import job_ends

@@ -9,9 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 from emq_archive.remote.file import RemoteFile
-from emq_archive.segment import SCHEMA
+from emq_archive.segment import schema
 
-_COLUMN = SCHEMA.get_field_index("job")
 _SALTS = (0x47B6137B, 0x44974D91, 0x8824AD5B, 0xA2B7289D, 0x705495C7, 0x2DF1424B, 0x9EFC4947, 0x5C6BFB31)
 _P1, _P2, _P3, _P4, _P5 = (
     0x9E3779B185EBCA87,
@@ -78,7 +77,7 @@ def groups_with_job(source: RemoteFile, metadata: Any, job: str) -> list[int]:
     """The row groups that may hold records of `job`, by the column's statistics and filters."""
     found = []
     for group in range(metadata.num_row_groups):
-        column = metadata.row_group(group).column(_COLUMN)
+        column = metadata.row_group(group).column(schema().get_field_index("job"))
         stats = column.statistics
         if stats is not None and stats.has_min_max and not stats.min <= job <= stats.max:
             continue

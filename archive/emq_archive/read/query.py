@@ -27,12 +27,12 @@ from emq_archive.read.archive import Archive, Looked, hole
 from emq_archive.read.bloom import groups_with_job
 from emq_archive.read.filters import job_asked_for
 from emq_archive.remote.file import RemoteFile
-from emq_archive.segment import SCHEMA, table_of
+from emq_archive.segment import schema, table_of
 from emq_ops.protocol import deadline
 from emq_ops.protocol.errors import BadInputError, DeadlineError, EmqError
 
 _PAGE = 1000
-COLUMNS = (*SCHEMA.names, "queue", "stream", "stored")
+COLUMNS = (*schema().names, "queue", "stream", "stored")
 """Of the view: a segment's columns, and where a record is: ``remote``, ``local`` (not shipped) or ``live``."""
 
 
@@ -80,8 +80,8 @@ class Query:
         self._connection.execute("SET python_enable_replacements = false")
         self._connection.execute("SET TimeZone = 'UTC'")
         parts = {
-            "local": pa.concat_tables([SCHEMA.empty_table(), *(table_of(c, i, ref.kind) for i, c in here)]),
-            "live": pa.concat_tables([SCHEMA.empty_table(), *live]),
+            "local": pa.concat_tables([schema().empty_table(), *(table_of(c, i, ref.kind) for i, c in here)]),
+            "live": pa.concat_tables([schema().empty_table(), *live]),
         }
         if segments and archive.remote is not None:
             parts["remote"] = self._dataset(archive.remote, segments)
@@ -163,13 +163,13 @@ class Query:
         parts = []
         for segment in segments:
             source = RemoteFile(remote, segment.key, segment.bytes, until=until)
-            file = self._recent.add(CheckedFile(source, segment.key, SCHEMA))
+            file = self._recent.add(CheckedFile(source, segment.key, schema()))
             # What is true of the whole file, so that it is not opened for nothing.
             between = (ds.field("ms") >= pa.scalar(segment.first[0], pa.uint64())) & (
                 ds.field("ms") <= pa.scalar(segment.last[0], pa.uint64())
             )
             parts.append((segment, source, form.make_fragment(file, partition_expression=between)))
-        found = _Pruned([fragment for _, _, fragment in parts], SCHEMA, form)
+        found = _Pruned([fragment for _, _, fragment in parts], schema(), form)
         found.prepare(parts, self.looked)
         return found
 
