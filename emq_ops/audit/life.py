@@ -9,6 +9,7 @@ from typing import Any
 from emq_ops.audit.suspects import clock
 from emq_ops.ledger import acts, deaths, interruptions, runs, stalls
 from emq_ops.ledger.ledger import Ledger
+from emq_ops.overview.near_jobs import unknown_job
 from emq_ops.passes.acts.errortext import text_of
 from emq_ops.protocol.errors import BadInputError, DamagedError
 from emq_ops.protocol.ids import job_id, parse
@@ -78,7 +79,10 @@ def life_of(
         _kept(life, ledger)
     life.events = sorted(events, key=lambda event: (event.at_ms is None, event.at_ms or 0))
     if len(events) == 1 and not life.live:
-        raise BadInputError(f"nobody knows a job {job}", fix="check the id; is it this server, state and archive?")
+        fix = "check the id; is it this server, state and archive?"
+        if server is not None:
+            raise unknown_job(server, job, list(queues), fix)
+        raise BadInputError(f"no job {job}", fix=fix)
     return life
 
 

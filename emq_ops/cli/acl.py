@@ -27,6 +27,12 @@ def acl(
 
     The user is on and has no password: append >PASSWORD or #SHA256 to the line. Whoever may add to a stream (XADD) may
     also trim it by MAXLEN or MINID: a worker that records completions can lose what is not archived yet.
+
+    Examples:
+
+      emq-ops acl worker --queue orders
+
+      emq-ops acl daemon --user emq-daemon
     """
     if user is not None and (not user or not user.isprintable() or any(c.isspace() for c in user)):
         raise BadInputError("can't be a user's name", where="--user", fix="a word without spaces")

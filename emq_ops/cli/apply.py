@@ -40,6 +40,12 @@ def apply(
 
     An apply that was killed is taken up by the next one: what it wrote stands, the rest is done. --resume does that and
     nothing else.
+
+    Examples:
+
+      emq-ops apply --why 'more dead kept'
+
+      emq-ops apply --target 'mail-*' --yes
     """
     context = CommandContext.of(ctx)
     if saved is not None and plan is not None and saved != plan:

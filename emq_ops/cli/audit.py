@@ -43,6 +43,12 @@ def restarts(
     From the ledger alone: what the daemon, and passes, saw. A table has one row an event, however many queues it
     touched: the server went away after `last_alive`, and was there again at `back`. The other forms have what it was
     for each queue, and what each instant is.
+
+    Examples:
+
+      emq-ops audit restarts --since 7d
+
+      emq-ops audit restarts orders --html restarts.html
     """
     context = CommandContext.of(ctx)
     check_page(html, context.output)
@@ -80,7 +86,14 @@ def one_job(
     job: Annotated[str, typer.Argument(help="Its id.", metavar="JOB")],
     html: Html = None,
 ) -> None:
-    """Tell the whole life of one job: ledger, archive, live row."""
+    """Tell the whole life of one job: ledger, archive, live row.
+
+    Examples:
+
+      emq-ops audit job JOB0SS8QFjgi3i
+
+      emq-ops audit job JOB0SS8QFjgi3i --html job.html
+    """
     context = CommandContext.of(ctx)
     check_page(html, context.output)
     notes: list[str] = []
@@ -143,6 +156,12 @@ def what_would(
     """Replay the ledger: who would have lived or died at another stall threshold.
 
     Names each job that died of stalls or would have; the verdict says whether that is the same.
+
+    Examples:
+
+      emq-ops audit what-if --max-stalled 3
+
+      emq-ops audit what-if orders --max-stalled 3 --since 7d
     """
     context = CommandContext.of(ctx)
     check_page(html, context.output)

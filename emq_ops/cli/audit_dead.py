@@ -56,6 +56,12 @@ def dead(
 
     Numbers and ids in error texts don't matter for the grouping. --requeue and --remove show what they would do; with
     --yes they do it, recorded with who and why, resumable after a kill; a removal can be undone (emq-ops undo RUN).
+
+    Examples:
+
+      emq-ops audit dead
+
+      emq-ops audit dead orders --error 'HTTP 503' --list
     """
     context = CommandContext.of(ctx)
     check_page(html, context.output)

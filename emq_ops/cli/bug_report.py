@@ -70,6 +70,12 @@ def bug_report(
     """Write versions, the config with its references, facts of the server, the last runs and alerts into one file.
 
     Nothing is resolved, no payload and no error of a job is in it, and it is sent nowhere. Read it before you share it.
+
+    Examples:
+
+      emq-ops bug-report
+
+      emq-ops bug-report report.txt --url redis://localhost
     """
     context = CommandContext.of(ctx)
     stamp = instant(now_ms()).replace(":", "").replace("-", "")

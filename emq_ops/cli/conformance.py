@@ -42,6 +42,12 @@ def conformance(
     """Replay recorded transitions against a server and compare replies and whole keyspaces.
 
     Refuses a server that holds keys. Exit 0 only if every transition agrees.
+
+    Examples:
+
+      emq-ops conformance transitions.json
+
+      emq-ops conformance transitions.json --url redis://localhost:7000
     """
     context = CommandContext.of(ctx)
     vectors = [vector for path in files for vector in read_vectors(path)]

@@ -42,6 +42,12 @@ def add(
     """Keep what -c, --url, --state, --local and --remote say under a name. One of that name is replaced.
 
     A password is a reference: --url 'redis://ops:${NAME}@host', which is looked up whenever it is used.
+
+    Examples:
+
+      emq-ops context add prod --production -c /srv/emq/config.yaml
+
+      emq-ops context add here --use --url redis://localhost
     """
     options = options_of(ctx)
     try:
@@ -79,7 +85,14 @@ def _url(options: GlobalOptions, key: str) -> str | None:
 
 @app.command()
 def use(ctx: typer.Context, name: NameArg) -> None:
-    """Use a context wherever neither -c, --url, --context nor EMQ_CONTEXT names another; `-`: none."""
+    """Use a context wherever neither -c, --url, --context nor EMQ_CONTEXT names another; `-`: none.
+
+    Examples:
+
+      emq-ops context use prod
+
+      emq-ops context use -
+    """
     contexts = read_contexts(os.environ)
     if name == NONE:
         write_contexts(os.environ, replace(contexts, current=None))
@@ -94,7 +107,14 @@ def use(ctx: typer.Context, name: NameArg) -> None:
 
 @app.command("ls")
 def list_contexts(ctx: typer.Context) -> None:
-    """List the contexts. The one in use has a mark."""
+    """List the contexts. The one in use has a mark.
+
+    Examples:
+
+      emq-ops context ls
+
+      emq-ops context ls --output json
+    """
     contexts = read_contexts(os.environ)
     rows = [
         {
@@ -120,7 +140,14 @@ def list_contexts(ctx: typer.Context) -> None:
 
 @app.command()
 def rm(ctx: typer.Context, name: NameArg) -> None:
-    """Forget a context. What it names stays as it is."""
+    """Forget a context. What it names stays as it is.
+
+    Examples:
+
+      emq-ops context rm prod
+
+      emq-ops context rm here
+    """
     contexts = read_contexts(os.environ)
     contexts.get(name, "context rm")
     left = without_context(contexts, name)

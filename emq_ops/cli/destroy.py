@@ -28,7 +28,14 @@ def destroy(
     yes: Yes = False,
     dry_run: ShowPlan = False,
 ) -> None:
-    """Take the schedules away. Jobs, streams, archives and the settings on the server stay as they are."""
+    """Take the schedules away. Jobs, streams, archives and the settings on the server stay as they are.
+
+    Examples:
+
+      emq-ops destroy orders --dry-run
+
+      emq-ops destroy 'mail-*' --yes
+    """
     context = CommandContext.of(ctx)
     with deployment_of(context, "destroy") as session:
         for selector in queues or ():

@@ -69,6 +69,12 @@ def doctor(
     mend; 2: something is; 3: the server does not answer (the rest was looked at), or nothing is left but queues whose
     slot a Cluster is moving, which are not judged. Looked at are also the state, the archive's two sides (heads of logs
     and a sample of segments), leases, tasks that are overdue, clocks and disk space.
+
+    Examples:
+
+      emq-ops doctor
+
+      emq-ops doctor orders --fix
     """
     context = CommandContext.of(ctx)
     if kinds:

@@ -16,7 +16,14 @@ app = new_app()
 
 @app.command()
 def drift(ctx: typer.Context) -> None:
-    """Say where the live server is not what was applied. Exit 0: nowhere, 2: somewhere."""
+    """Say where the live server is not what was applied. Exit 0: nowhere, 2: somewhere.
+
+    Examples:
+
+      emq-ops drift
+
+      emq-ops drift --output json
+    """
     context = CommandContext.of(ctx)
     with deployment_of(context, "drift", look=True) as session:
         found = session.drift()

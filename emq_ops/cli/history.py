@@ -14,7 +14,14 @@ app = new_app()
 
 @app.command()
 def history(ctx: typer.Context, limit: int = typer.Option(50, "--limit", min=1, help="How many.")) -> None:
-    """List the revisions, newest first."""
+    """List the revisions, newest first.
+
+    Examples:
+
+      emq-ops history
+
+      emq-ops history --limit 5
+    """
     context = CommandContext.of(ctx)
     with context.ledger_alone() as ledger:
         heads = revisions.history(ledger, limit)

@@ -58,7 +58,14 @@ def import_(
     ] = None,
     out: str | None = typer.Option(None, "--out", metavar="FILE", help="A new file instead of stdout."),
 ) -> None:
-    """Write a config from the settings that stand on a live server."""
+    """Write a config from the settings that stand on a live server.
+
+    Examples:
+
+      emq-ops import > imported.yaml
+
+      emq-ops import 'mail-*' --out imported.yaml
+    """
     context = CommandContext.of(ctx)
     wiring = context.places
     with wiring.connect("import") as server, context.ledger_if_there() as ledger:

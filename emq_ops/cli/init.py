@@ -39,6 +39,12 @@ def init(
     """Look at a server, ask six things at most, and write an annotated config. Nothing is changed on the server.
 
     Then: emq-ops plan, emq-ops apply, emq-ops up.
+
+    Examples:
+
+      emq-ops init --url redis://localhost
+
+      emq-ops init config.yaml --non-interactive --url redis://localhost
     """
     context = CommandContext.of(ctx)
     path = file_of(out)

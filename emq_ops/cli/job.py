@@ -16,6 +16,7 @@ from emq_ops.cli.queues import pick
 from emq_ops.ledger import acts, deaths, runs
 from emq_ops.ledger.ledger import Ledger
 from emq_ops.overview.jobs import PLACES, JobLook, TextSearch, jobs_of, whereabouts
+from emq_ops.overview.near_jobs import unknown_job
 from emq_ops.overview.words import ago
 from emq_ops.passes.acts.errortext import text_of
 from emq_ops.protocol.errors import BadInputError
@@ -130,7 +131,7 @@ def _by_id(context: CommandContext, server: Server, ledger: Ledger | None, job: 
     ]
     rows += [] if ledger is None else _in_state(ledger, job)
     if not rows:
-        raise BadInputError(f"nobody knows a job {job}", fix=f"the archive may: emq-ops job show {job}")
+        raise unknown_job(server, job, names, f"the archive may know it: emq-ops job show {job}")
     context.emit_rows(rows, ("queue", "job", "state", "when", "source"))
 
 

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from emq_ops.cli.context import CommandContext
 from emq_ops.cli.queues import pick
 from emq_ops.overview.jobs import whereabouts
+from emq_ops.overview.near_jobs import unknown_job
 from emq_ops.protocol.errors import BadInputError
-from emq_ops.protocol.ids import job_id
+from emq_ops.protocol.ids import is_valid
 from emq_ops.protocol.server import Server
 
 
@@ -20,9 +21,9 @@ def located(
     names = pick(context, [queue] if queue else (), server)
     found: dict[str, tuple[str, str]] = {}
     for job in dict.fromkeys(jobs):
-        places = whereabouts(server, job_id(job), names)
+        places = whereabouts(server, job, names) if is_valid(job) else {}
         if not places:
-            raise BadInputError(f"no job {job}", where=queue, fix=f"where it was last: emq-ops job show {job}")
+            raise unknown_job(server, job, names, f"where it was last: emq-ops job show {job}")
         if len(places) > 1:
             raise BadInputError(f"{job} is in {', '.join(places)}", fix="say which: --queue QUEUE")
         found[job] = next(iter(places.items()))

@@ -15,8 +15,10 @@ from emq_ops.cli.audit_parts import archive_of, queues_of
 from emq_ops.cli.context import CommandContext
 from emq_ops.cli.output import emit_one, emit_rows, say
 from emq_ops.cli.table import plain
+from emq_ops.overview.near_jobs import unknown_job
 from emq_ops.overview.words import ago
 from emq_ops.protocol.errors import BadInputError, EmqError, one_line
+from emq_ops.protocol.ids import is_valid
 from emq_ops.protocol.keyspace import keys_of
 from emq_ops.protocol.scores import score_ms
 from emq_ops.protocol.server import Server
@@ -47,6 +49,8 @@ def show(
     with context.server("job") as server, contextlib.ExitStack() as stack:
         ledger = stack.enter_context(context.ledger_if_there())
         names = queues_of(context, server, [queue] if queue else None)
+        if not (job[:3] == "JOB" and is_valid(job)):
+            raise unknown_job(server, job, names, "see which there are: emq-ops job ls QUEUE")
         archived: list[LifeEvent] = []
         try:
             archive = stack.enter_context(archive_of(context, server))

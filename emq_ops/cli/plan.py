@@ -36,7 +36,14 @@ def plan(
     offline: bool = typer.Option(False, "--offline", help="From the file alone: nothing is resolved or asked."),
     markdown: bool = typer.Option(False, "--markdown", help="For a pull request."),
 ) -> None:
-    """Compare the config with what is applied and with the live server. Exit 0: nothing to do, 2: changes."""
+    """Compare the config with what is applied and with the live server. Exit 0: nothing to do, 2: changes.
+
+    Examples:
+
+      emq-ops plan
+
+      emq-ops plan --target orders --save orders.plan
+    """
     context = CommandContext.of(ctx)
     files = [Path(file) for file in rules or ()]
     if offline:

@@ -81,6 +81,12 @@ def play(
 
     Exit 0: every task was fine (also a check that predicts changes); 2: a task failed; 3: a server was lost; 4: the
     playbook or an option is wrong, and nothing was done.
+
+    Examples:
+
+      emq-ops play health-check
+
+      emq-ops play restart-recovery --check --queues 'mail-*'
     """
     context = CommandContext.of(ctx)
     context.options.adds_env = True  # what lookup('env', NAME) may read is asked for by name here

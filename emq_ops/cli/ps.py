@@ -37,6 +37,12 @@ def ps(
     """Show each task: its leader, last and next run, how late, failures in a row; or the living daemons.
 
     While the server is away what the state knows is shown, without leaders, and a line says so (exit 0).
+
+    Examples:
+
+      emq-ops ps
+
+      emq-ops ps --daemons
     """
     context = CommandContext.of(ctx)
     wiring = context.wiring

@@ -31,7 +31,14 @@ def rehydrate(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would come back.")] = False,
     yes: YesAnyway = False,
 ) -> None:
-    """Bring removed jobs back from the ledger or the archive, as they were when they were last dead."""
+    """Bring removed jobs back from the ledger or the archive, as they were when they were last dead.
+
+    Examples:
+
+      emq-ops rehydrate orders JOB0SS8QFjgi3i
+
+      emq-ops rehydrate orders JOB0SS8QFjgi3i --requeue --dry-run
+    """
     context = CommandContext.of(ctx)
     name = queue_name(queue)
     with context.ledger() as ledger, context.server("rehydrate") as server, archive_of(context) as archive:

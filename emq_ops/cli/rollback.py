@@ -21,7 +21,14 @@ def rollback(
     yes: Yes = False,
     dry_run: ShowPlan = False,
 ) -> None:
-    """Go back to an earlier revision: its content becomes a new one."""
+    """Go back to an earlier revision: its content becomes a new one.
+
+    Examples:
+
+      emq-ops rollback 3 --dry-run
+
+      emq-ops rollback 3 --why 'back to friday' --yes
+    """
     context = CommandContext.of(ctx)
     with deployment_of(context, "rollback") as session:
         proposal = session.propose_document(revision(session.ledger, number).document, "rollback")

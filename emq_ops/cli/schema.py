@@ -26,6 +26,12 @@ def schema(
     """Print the JSON Schema of the config file, for editors; or of a command's JSON (`schema output NOUN`).
 
     The schema of an output has a version: a field that goes, or means something else, makes a new one.
+
+    Examples:
+
+      emq-ops schema > schema.json
+
+      emq-ops schema output runs ls
     """
     if what not in OF_WHAT:
         raise BadInputError(f"no schema of '{what}'", fix=did_you_mean(what, OF_WHAT))

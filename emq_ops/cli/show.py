@@ -24,7 +24,14 @@ def show(
     number: int = typer.Argument(..., metavar="REV", help="A number that `history` shows."),
     yaml: bool = typer.Option(False, "--yaml", help="The config that was applied, as YAML."),
 ) -> None:
-    """Print a revision: what it changed, and what it says."""
+    """Print a revision: what it changed, and what it says.
+
+    Examples:
+
+      emq-ops show 3
+
+      emq-ops show 3 --yaml
+    """
     context = CommandContext.of(ctx)
     with context.ledger_alone() as ledger:
         found = revision(ledger, number)

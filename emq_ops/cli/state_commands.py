@@ -28,7 +28,14 @@ def state() -> None:
 
 @app.command()
 def status(ctx: typer.Context) -> None:
-    """Say which revision is in force, who holds the lock, and what an apply left unfinished."""
+    """Say which revision is in force, who holds the lock, and what an apply left unfinished.
+
+    Examples:
+
+      emq-ops state status
+
+      emq-ops state status --output json
+    """
     context = CommandContext.of(ctx)
     with context.ledger_alone() as ledger, ledger.read() as connection:
         owner, cut = owner_of(connection), interrupted(connection)
@@ -61,7 +68,14 @@ def unlock(
     ctx: typer.Context,
     force: bool = typer.Option(False, "--force", help="Though its owner may be alive."),
 ) -> None:
-    """Free the lock of an apply whose process is gone."""
+    """Free the lock of an apply whose process is gone.
+
+    Examples:
+
+      emq-ops state unlock
+
+      emq-ops state unlock --force
+    """
     with CommandContext.of(ctx).ledger_alone() as ledger:
         before = lock.unlock(ledger, force=force)
     say("emq-ops: the lock was free" if before is None else f"emq-ops: freed; it was held by {before}")
@@ -73,7 +87,14 @@ def export(
     file: str = typer.Argument(..., metavar="FILE", help="Where to."),
     force: bool = typer.Option(False, "--force", help="Though a daemon may run."),
 ) -> None:
-    """Write the whole state into a file, to import it elsewhere. The daemon must be stopped."""
+    """Write the whole state into a file, to import it elsewhere. The daemon must be stopped.
+
+    Examples:
+
+      emq-ops state export state.jsonl
+
+      emq-ops state export state.jsonl --force
+    """
     context = CommandContext.of(ctx)
     if not force:
         _no_daemon(context)
@@ -85,7 +106,14 @@ def export(
 @app.command("import")
 def import_(ctx: typer.Context, file: str = typer.Argument(..., metavar="FILE", help="What `export` wrote.")) -> None:
     """Fill a fresh state (--state URL, or the config's) from an export. It then owns the queues; use the old one no
-    more."""
+    more.
+
+    Examples:
+
+      emq-ops state import state.jsonl
+
+      emq-ops state import state.jsonl --state sqlite:///new.db
+    """
     context = CommandContext.of(ctx)
     with context.ledger_alone() as ledger:
         counts = transfer.load(ledger, file_of(file))
@@ -95,7 +123,14 @@ def import_(ctx: typer.Context, file: str = typer.Argument(..., metavar="FILE", 
 
 @app.command()
 def backup(ctx: typer.Context, file: str = typer.Argument(..., metavar="FILE", help="Where to.")) -> None:
-    """Copy the state while it is in use: of SQLite a database, of PostgreSQL an export."""
+    """Copy the state while it is in use: of SQLite a database, of PostgreSQL an export.
+
+    Examples:
+
+      emq-ops state backup state-backup.db
+
+      emq-ops state backup /srv/backup/state.db
+    """
     context = CommandContext.of(ctx)
     with context.ledger_alone() as ledger:
         transfer.backup(ledger, file_of(file))
@@ -112,6 +147,12 @@ def take_over(
 
     It is refused while a process of that database leads a queue. Before or after `archive restore`, and as often as
     one likes.
+
+    Examples:
+
+      emq-ops state take-over
+
+      emq-ops state take-over 0f8fad5b-d9cb-469f-a165-70867728950e --yes
     """
     take_over_state(CommandContext.of(ctx), state, yes=yes)
 

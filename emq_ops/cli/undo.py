@@ -38,6 +38,12 @@ def undo(
     What a removal, a trim or a drain took away comes back to where it stood, byte for byte; deduplication keys and
     locks do not. A payload that was edited is as it was. A run over several queues is taken back in all of them. Killed
     half-way, run it again.
+
+    Examples:
+
+      emq-ops undo RUN0SS8QFjgi3i --dry-run
+
+      emq-ops undo RUN0SS8QFjgi3i --why 'it was the wrong queue'
     """
     context = CommandContext.of(ctx)
     with context.ledger() as ledger:
@@ -67,11 +73,15 @@ def undo(
 
 def _require_run(ledger: Ledger, run: str) -> None:
     """Raises BadInputError for a run that this state has not, with the way back of what a lost state's run took."""
+    if not ids.is_valid(run):
+        runs.get(ledger, run)  # raises, with the nearest
     began = ids.parse(ids.require(run, "RUN")).unix_ms
     if runs.find(ledger, run) is None:
+        near = runs.near(ledger, run)
         raise BadInputError(
             f"no run {run}; it began {ids.at(began):%Y-%m-%dT%H:%M:%SZ}",
             where=ledger.where,
-            fix="see `emq-ops runs ls`; if it was a run of a state that is lost, the jobs that it took away are in the "
-            f"archive: `emq-ops archive rehydrate QUEUE dead --from {began}` (add --job JOB, or --to)",
+            fix=f"{near or 'see `emq-ops runs ls`'}; if it was a run of a state that is lost, the jobs that it "
+            f"took away are in the archive: `emq-ops archive rehydrate QUEUE dead --from {began}` "
+            "(add --job JOB, or --to)",
         )

@@ -74,6 +74,12 @@ def up(
 
     Follows new revisions within 2 s. SIGTERM: the pass in hand ends, leases are given up, exit 0. SIGHUP: look at the
     revision, the file (--watch) and the server's queues at once.
+
+    Examples:
+
+      emq-ops up
+
+      emq-ops up --apply --log json
     """
     if log not in ("text", "json"):
         raise BadInputError(f"no log form '{log}'", where="--log", fix="text or json")

@@ -22,7 +22,14 @@ def validate(
     ctx: typer.Context,
     allow_unset: bool = typer.Option(False, "--allow-unset", help="Environment variables may be unset here."),
 ) -> None:
-    """Check the config: every fault in a line of its own. Connects to nothing, and reads no variable's value."""
+    """Check the config: every fault in a line of its own. Connects to nothing, and reads no variable's value.
+
+    Examples:
+
+      emq-ops validate
+
+      emq-ops validate -c base.yaml -c prod.yaml
+    """
     context = CommandContext.of(ctx)
     faults: list[SourceError] = []
     try:

@@ -25,6 +25,12 @@ def cancel_jobs(
     Answers: removed; signalled (lost where no worker listens; the handler may choose to go on); unheld (in flight, but
     its lease lapsed: nobody holds it until a sweep brings it back); locked (it waits, and a worker holds it all the
     same: it stays); gone; not cancellable.
+
+    Examples:
+
+      emq-ops worker cancel JOB0SS8QFjgi3i --queue orders
+
+      emq-ops worker cancel JOB0SS8QFjgi3i --queue orders --reason 'bad deploy'
     """
     context = CommandContext.of(ctx)
     wanted = [job_id(job) for job in jobs]

@@ -15,7 +15,8 @@ from emq_ops.database.records import AsRow, Records
 from emq_ops.database.statements import among, equal, insert
 from emq_ops.ledger.ledger import Ledger, host_ms
 from emq_ops.ledger.schema import runs
-from emq_ops.protocol.errors import BadInputError
+from emq_ops.policy.words import near_names
+from emq_ops.protocol.errors import BadInputError, one_line
 from emq_ops.protocol.ids import mint, require
 
 RUNNING, DONE, FAILED, STOPPED, INTERRUPTED, IDLE = "running", "done", "failed", "stopped", "interrupted", "idle"
@@ -54,6 +55,8 @@ class Run(AsRow):
         return replace(self, status=status, ended_ms=host_ms(), counts=counts, error=error)
 
 
+NEAR_AMONG = 500
+"""So many of the last runs are looked at for a mistyped id."""
 _RUNS = Records(runs, Run, packed=["policy", "counts"])
 
 
@@ -237,11 +240,22 @@ def adopt(connection: Connection, run: str, kind: str, queue: str) -> None:
 
 
 def get(ledger: Ledger, run: str) -> Run:
-    """The run of that id; raises BadInputError where there is none."""
-    found = find(ledger, require(run, "RUN"))
+    """The run of that id; raises BadInputError, with the nearest of the last ones, where there is none."""
+    found, what = None, f"no run {one_line(run[:80])}"
+    try:
+        found = find(ledger, require(run, "RUN"))
+    except BadInputError as malformed:
+        what = malformed.what
     if found is None:
-        raise BadInputError(f"no run {run}", where=ledger.where, fix="see `emq-ops runs ls`")
+        raise BadInputError(what, where=ledger.where, fix=near(ledger, run) or "see `emq-ops runs ls`")
     return found
+
+
+def near(ledger: Ledger, run: str) -> str:
+    """A hint: those of the last runs whose ids are like this one; empty where none is."""
+    with ledger.read() as connection:
+        last = connection.execute(select(runs.c.id).order_by(runs.c.id.desc()).limit(NEAR_AMONG)).scalars()
+        return near_names(run, last)
 
 
 def find(ledger: Ledger, run: str) -> Run | None:

@@ -84,7 +84,7 @@ def test_find_by_id_and_by_text_goes_on_where_it_ended(server: Server, ops: Ops)
         start = more[1]
     assert found == [waits, dead]
     gone = ops("job", "find", ids.mint())
-    assert (gone.code, "nobody knows a job" in gone.err) == (4, True)
+    assert (gone.code, "no job JOB" in gone.err) == (4, True)
     assert [row["job"] for row in ops("job", "ls", "orders", "--state", "dead", "--output", "json").json] == [dead]
 
 
@@ -125,6 +125,19 @@ def test_a_payload_is_edited_before_a_retry_and_put_back(server: Server, ops: Op
     assert "removed" in ops("job", "cancel", job).out
     missing = ops("job", "edit", ids.mint(), "--payload", str(file))
     assert (missing.code, "no job" in missing.err) == (4, True)
+
+
+def test_an_id_that_names_nothing_has_the_nearest(server: Server, ops: Ops) -> None:
+    [job] = add(Queue(server, "orders"), 1)
+    assert ops("queue", "pause", "orders").code == 0
+    [run] = [row["id"] for row in ops("runs", "ls", "--output", "json").json]
+    other = job[:-1] + ("0" if job[-1] != "0" else "1")
+    for argv in (("show", other), ("show", job[:-2]), ("find", other), ("requeue", other), ("logs", other)):
+        ran = ops("job", *argv)
+        assert (ran.code, f"did you mean '{job}'?" in ran.err) == (4, True), (argv, ran.err)
+    for argv in (("runs", "show", run[:-2]), ("undo", run[:-2]), ("runs", "show", run[:-1] + "!")):
+        ran = ops(*argv)
+        assert (ran.code, f"did you mean '{run}'?" in ran.err) == (4, True), (argv, ran.err)
 
 
 def test_lanes_are_seen_bounded_and_stopped(server: Server, ops: Ops) -> None:

@@ -26,6 +26,12 @@ def completion(
 
     bash: emq-ops completion bash > ~/.local/share/bash-completion/completions/emq-ops; zsh: into a folder of $fpath, as
     _emq-ops; fish: > ~/.config/fish/completions/emq-ops.fish. It starts no Python: names are those of the last look.
+
+    Examples:
+
+      emq-ops completion bash > ~/.local/share/bash-completion/completions/emq-ops
+
+      emq-ops completion fish > ~/.config/fish/completions/emq-ops.fish
     """
     if shell not in SHELLS:
         raise BadInputError(f"no completion for '{shell}'", fix=did_you_mean(shell, SHELLS))

@@ -31,7 +31,14 @@ def demo(
     folder: Annotated[Path, typer.Option(help="Made anew; holds server, state, archive and logs.")] = Path(".emq/demo"),
     seed: Annotated[int, typer.Option(help="Which jobs come.")] = 7,
 ) -> None:
-    """Show it all in half a minute: workers that succeed, fail, hang and are killed, the daemon at work."""
+    """Show it all in half a minute: workers that succeed, fail, hang and are killed, the daemon at work.
+
+    Examples:
+
+      emq-ops demo
+
+      emq-ops demo --seconds 10 --seed 7
+    """
     context = CommandContext.of(ctx)
     files = context.options.config_files()
     stage = Stage(folder.absolute(), files[0] if files else None)
