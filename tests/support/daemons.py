@@ -23,7 +23,8 @@ def wait_for(what: Callable[[], Any], seconds: float = WAIT_SECONDS, why: str = 
 
 
 @contextlib.contextmanager
-def _environment(values: dict[str, str]) -> Iterator[None]:
+def environment(values: dict[str, str]) -> Iterator[None]:
+    """With these variables beside those that there are."""
     before = dict(os.environ)
     os.environ.update(values)
     try:
@@ -51,7 +52,7 @@ class Site:
 
     def run(self, *words: str, code: int | None = 0) -> Ran:
         """A command on the folder's config, in this process; its exit code is checked (None: whatever it is)."""
-        with _environment(self.env):
+        with environment(self.env):
             ran = emq("-c", str(self.folder / "config.yaml"), *words)
         assert code in (None, ran.code), f"{words}: exit {ran.code}\n{ran.out}\n{ran.err}"
         return ran

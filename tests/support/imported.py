@@ -54,8 +54,8 @@ def _libraries() -> set[str]:
     return {name for name in tops if name not in known and not name.startswith("_")} | {*HEAVY} & sys.modules.keys()
 
 
-def _forked(work: Callable[[], Any]) -> Any:
-    """What `work` returns in a process of its own."""
+def forked(work: Callable[[], Any]) -> Any:
+    """What `work` returns in a process of its own, as JSON has it."""
     with tempfile.TemporaryFile("w+") as told:
         if (pid := os.fork()) == 0:
             code = 1
@@ -87,7 +87,7 @@ def _group(libraries: Sequence[str], lines: Sequence[Sequence[str]]) -> list[Imp
     before = _libraries()
     found = []
     for left, argv in enumerate(lines, 1 - len(lines)):
-        told, modules = _forked(functools.partial(_ran, argv, before))
+        told, modules = forked(functools.partial(_ran, argv, before))
         found.append(Imported(*told))
         for name in modules if left and not found[-1].more else ():
             with contextlib.suppress(ImportError):  # one that takes its place by itself
@@ -99,9 +99,7 @@ def _group(libraries: Sequence[str], lines: Sequence[Sequence[str]]) -> list[Imp
 def _serve() -> None:
     lines = [(tuple(libraries), argv) for libraries, argv in json.load(sys.stdin)]
     found = {
-        libraries: iter(
-            _forked(functools.partial(_group, libraries, [argv for own, argv in lines if own == libraries]))
-        )
+        libraries: iter(forked(functools.partial(_group, libraries, [argv for own, argv in lines if own == libraries])))
         for libraries in dict.fromkeys(libraries for libraries, _ in lines)
     }
     json.dump([next(found[libraries]) for libraries, _ in lines], sys.stdout)

@@ -31,6 +31,8 @@ import traceback
 from pathlib import Path
 from typing import Any, Self
 
+from tests.support.states import keep_compiled, keep_schemas
+
 ROOT = Path(__file__).parents[2]
 RAISED = 70
 """The exit code of a child that raised."""
@@ -242,4 +244,6 @@ def _run(module: Any, spec: dict[str, Any], told: Path) -> None:
 
 
 if __name__ == "__main__":
+    keep_schemas()
+    keep_compiled()
     _Parent().serve()

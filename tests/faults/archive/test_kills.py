@@ -52,7 +52,7 @@ class Bench:
             # Now the same host goes on, now another with a database of its own; and now and then the first once more.
             host = "ab"[number % 2]
             try:
-                world.settle(zygote, host, watching="a" if number % 8 == 1 else None)
+                world.settle(host, watching="a" if number % 8 == 1 else None)
             except AssertionError as fault:
                 raise AssertionError(f"killed {moment}, went on as host {host}: {fault}") from fault
 

@@ -8,6 +8,8 @@ from typing import Any
 
 from emq_ops.protocol.keyspace import keys_of
 from emq_ops.protocol.server import Server
+from tests.faults.archive.run_cycles import cycles
+from tests.support.daemons import environment
 from tests.support.http_proxy import HttpProxy
 from tests.support.kills import Moment, kill_at, moments
 from tests.support.oracle import Bucket, Seen, local_records
@@ -162,9 +164,11 @@ class World:
         assert shipped == rows
         assert set(rows) <= set(self.sent)
 
-    def settle(self, zygote: Zygote, host: str, watching: str | None = None) -> None:
-        """After a kill: nothing is lost; then `host` finishes, and after it `watching`, if any."""
+    def settle(self, host: str, watching: str | None = None) -> None:
+        """After a kill: nothing is lost; then, in this process, `host` finishes, and after it `watching`, if any."""
         self.nothing_lost()
         for name in (host, *([watching] if watching else [])):
-            self.run(zygote, name)
+            with environment(self.store.environment):
+                told = cycles(self.spec(name))
+            assert told["errors"] == []
             self.converged(name)
