@@ -12,10 +12,14 @@ import typer
 
 from emq_ops.cli.context import CommandContext
 from emq_ops.cli.options import new_app
-from emq_ops.protocol.conformance.replay import read_vectors, replay_all
+from emq_ops.protocol.conformance.deliberate import Difference, deliberate
+from emq_ops.protocol.conformance.replay import CALLS as BASIC
+from emq_ops.protocol.conformance.replay import Replayed, read_vectors, replay_all
 from emq_ops.protocol.server import Server, connect
+from emq_ops.worker.conformance import CALLS as WORKERS
 
 app = new_app()
+CALLS = {**BASIC, **WORKERS}
 
 
 @contextlib.contextmanager
@@ -41,26 +45,37 @@ def conformance(
 ) -> None:
     """Replay recorded transitions against a server and compare replies and whole keyspaces.
 
-    Refuses a server that holds keys. Exit 0 only if every transition agrees.
+    Where emq-ops differs from the reference on purpose (`docs/protocol.md` lists it), that is said with the reason.
+    Refuses a server that holds keys. Exit 0 only if every transition agrees, or differs on purpose.
 
     Examples:
 
-      emq-ops conformance transitions.json
+      emq-ops conformance operations.json
 
-      emq-ops conformance transitions.json --url redis://localhost:7000
+      emq-ops conformance transitions.json operations.json --url redis://localhost:6390 --output jsonl
     """
     context = CommandContext.of(ctx)
-    vectors = [vector for path in files for vector in read_vectors(path)]
-    agreeing = 0
+    vectors = [vector for path in files for vector in read_vectors(path, CALLS)]
+    agreeing = meant = 0
     rows = []
     with _server(context.options.url) as server:
-        for verdict in replay_all(server, vectors):
-            agreeing += verdict.agrees
-            rows.append({"vector": verdict.vector, "agrees": verdict.agrees, "differences": verdict.lines})
+        for vector, verdict in zip(vectors, replay_all(server, vectors, CALLS), strict=True):
+            why = None if verdict.agrees else deliberate(vector, verdict)
+            agreeing, meant = agreeing + verdict.agrees, meant + (why is not None)
+            row = {"vector": verdict.vector, "agrees": verdict.agrees, "differences": verdict.lines}
+            rows.append({**row, "on_purpose": why.name if why else None, "reason": why.why if why else None})
             if not verdict.agrees and context.output == "table":
-                typer.echo("\n".join([verdict.vector, *(f"  {line}" for line in verdict.lines)]))
+                typer.echo("\n".join(_told(verdict, why)))
     if context.output != "table":
-        context.emit_rows(rows, ["vector", "agrees", "differences"])
-    typer.echo(f"{agreeing} of {len(vectors)} transitions agree", err=context.output != "table")
-    if agreeing != len(vectors):
+        context.emit_rows(rows, ["vector", "agrees", "on_purpose", "differences", "reason"])
+    more = f", {meant} differ on purpose" if meant else ""
+    typer.echo(f"{agreeing} of {len(vectors)} transitions agree{more}", err=context.output != "table")
+    if agreeing + meant != len(vectors):
         raise typer.Exit(1)
+
+
+def _told(verdict: Replayed, why: Difference | None) -> list[str]:
+    """What is said of one that disagrees: its diff, or why that is meant to be so."""
+    if why is None:
+        return [verdict.vector, *(f"  {line}" for line in verdict.lines)]
+    return [f"{verdict.vector} differs on purpose: {why.name}: {why.what} (else {why.why})"]

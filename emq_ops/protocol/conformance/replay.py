@@ -41,10 +41,11 @@ class Vector:
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """`lines`: a small diff, empty where the server agrees."""
+    """`lines`: a small diff, empty where the server agrees; `got`: the reply."""
 
     vector: str
     lines: list[str] = field(default_factory=list)
+    got: Any = None
 
     @property
     def agrees(self) -> bool:
@@ -139,7 +140,7 @@ def replay(server: Server, vector: Vector, *, caller: Server | None = None, call
     expected = expected_keyspace(vector.then)
     _without_free_texts(vector, expected, found)
     lines += differences(expected, found, call_ms)
-    return Replayed(vector.name, lines)
+    return Replayed(vector.name, lines, got)
 
 
 def replay_all(server: Server, vectors: list[Vector], calls: Calls = CALLS) -> Iterator[Replayed]:
