@@ -2,10 +2,11 @@
 -- A slice of an act: take selected waiting jobs away, out of pending, their lane or the schedule, with rows, logs and
 -- books. They are laid aside under names of ours, whole, with the place that they had, until the ledger has them.
 -- KEYS: acted, pending, schedule        ARGV: base, where they are laid (a prefix), then id, attempts, stalls of each
--- Replies: id, code of each: done; moved (it waits no more), changed, damaged, gone, held (a worker's lock stands), child
---          (its flow parent would wait for ever), parent (its children still report to it). EMQDATA.
+-- Replies: id, code of each: done; moved (it waits no more), changed, damaged, gone, held (a worker's lock stands), parent
+--          (its children still report to it). EMQDATA. The parent of a flow child hears that it died.
 --#include lib/lanes.lua
 --#include lib/act.lua
+--#include lib/flow.lua
 --#include lib/dedup.lua
 local BOOKS = { ':logs', ':dependencies', ':processed', ':failed', ':unsuccessful' }
 local base, grave = ARGV[1], ARGV[2]
@@ -17,7 +18,7 @@ expect_lane_rights(base)
 if redis.acl_check_cmd and not redis.acl_check_cmd('RENAME', KEYS[2], KEYS[1]) then
   refuse('NOPERM', "this user may not run 'RENAME', which the script needs")
 end
-local places, groups = {}, {}
+local places, groups, parents = {}, {}, {}
 
 local function code_of(id, attempts, stalls)
   if is_id(id, 'JOB') and redis.call('EXISTS', grave .. id) == 1 then return 'done' end -- by us, before
@@ -36,7 +37,9 @@ local function code_of(id, attempts, stalls)
   else
     return 'moved'
   end
-  return bound_code(row) or 'done'
+  local bound = bound_code(row)
+  if not bound then parents[id] = checked_parent(base, row) end
+  return bound or 'done'
 end
 
 local codes = judge_jobs(3, code_of)
@@ -58,6 +61,7 @@ for i = 1, #codes, 2 do
     for _, book in ipairs(BOOKS) do
       if redis.call('EXISTS', row .. book) == 1 then redis.call('RENAME', row .. book, grave .. id .. book) end
     end
+    child_died(base, parents[id], id, 'drained')
   end
 end
 keep_acted(KEYS[1], codes)

@@ -1,5 +1,6 @@
 #!lua flags=allow-oom
--- Delete dead jobs with their rows, logs and flow books: each only if it is still dead and is what the caller saw.
+-- Delete dead jobs with their rows, logs and flow books: each only if it is still dead and is what the caller saw. The
+-- parent of a flow child hears that it died, if it did not yet.
 -- KEYS: lease, dead, exempt
 -- ARGV: state, token, run id (lib/fence); base; the jobs (lib/dead_trim)
 -- Replies: {how many were deleted, id and reason of each that stays, in turn}. EMQFENCE, EMQDATA.
@@ -10,9 +11,19 @@ check_fence(KEYS[1], ARGV[1], ARGV[2], ARGV[3])
 expect_rights(KEYS[2], 'DEL', 'HDEL', 'ZREM')
 expect(KEYS[3], 'hash')
 local base = ARGV[4]
-local go, rows, books, stay, dedups = doomed(KEYS[2], base, 5)
+local go, rows, books, stay, dedups, children = doomed(KEYS[2], base, 5)
+
+local heard = {}
 
 -- The first write is below this line. No lock stands on a job that goes, and which books there are is known.
+for _, child in ipairs(children) do
+  child_died(base, child[2], child[1], child[3])
+  local row = base .. 'job:' .. child[2].job
+  if not child[2].queue and redis.call('EXISTS', row) == 1 then heard[child[2].job] = row end
+end
+for _, id in ipairs(go) do
+  if heard[id] then books[#books + 1] = heard[id] .. ':failed' end -- the parent goes, too
+end
 local JOBS = 250 -- a call: 500 keys
 local exempted = redis.call('EXISTS', KEYS[3]) == 1
 for first = 1, #go, JOBS do

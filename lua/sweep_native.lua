@@ -6,6 +6,7 @@
 -- Replies: as sweep_pass; also {"script-claims", now, 0, ids}: rows without an epoch, which the command would never
 --          count; nothing was done. EMQFENCE, EMQDATA, and what the command refuses with.
 --#include lib/slice.lua
+--#include lib/flow.lua
 local swept_key, active, base = KEYS[2], KEYS[3], ARGV[4]
 local COMMAND = 'EMQ.STALLED.CHECK'
 
@@ -20,16 +21,20 @@ for i = 1, #due, 2 do
   local values = row_fields(row, 'attempts', 'lease_epoch')
   if not values[2] and redis.call('EXISTS', row) == 1 then script_claims[#script_claims + 1] = due[i] end
   leases[#leases + 1] =
-    { id = due[i], row = row, deadline = due[i + 1], attempts = values[1] or '', epoch = values[2] or '' }
+    { id = due[i], row = row, deadline = due[i + 1], attempts = values[1] or '', epoch = values[2] or '',
+      parent = checked_parent(base, row) }
 end
 if #script_claims > 0 then return { 'script-claims', now, 0, script_claims } end
 
--- The command checks before it writes, and refuses as a whole; what follows it writes only our own key.
+-- The command checks before it writes, and refuses as a whole; what follows it was checked above, or is our own key.
 local outcomes = {}
 if #leases > 0 then
   local reply = redis.call(COMMAND, 3, active, KEYS[4], KEYS[5], base, ARGV[9], ARGV[10])
   for _, id in ipairs(reply[1]) do outcomes[id] = 'recovered' end
   for _, id in ipairs(reply[2]) do outcomes[id] = 'dead' end
+  for _, lease in ipairs(leases) do
+    if outcomes[lease.id] == 'dead' then child_died(base, lease.parent, lease.id, 'stalled') end
+  end
 end
 if standing then redis.call('UNLINK', swept_key) end
 local facts = { ARGV[5], ARGV[6], digits(now) }

@@ -31,7 +31,7 @@ local function found_lease(id, score)
     id = id, row = row, group = expect_group(row, values[2]), stalled = values[1] and whole(values[1], row .. ' stalled') or 0,
     deadline = score, attempts = values[3] or '', epoch = values[4] or '',
     ghost = not (values[1] or values[2] or values[3]) and redis.call('EXISTS', row) == 0,
-    exemptions = 0,
+    exemptions = 0, parent = checked_parent(base, row),
   }
 end
 
@@ -64,6 +64,7 @@ if #leases > 0 then
     return most and deaths > most and { 'burst', now, 1, { deaths } }
   end)
   if refusal then return refusal end
+  tell_parents(base, leases)
 end
 
 -- Below this line only our own keys are written.

@@ -49,8 +49,8 @@ def drain(
 ) -> None:
     """Take the waiting jobs of one queue away, flat and in lanes; what is in flight, and the dead, stay.
 
-    They are kept in the state, whole: `emq-ops undo RUN` brings them back to where they stood. Flow children are left,
-    since their parents would wait for ever, and jobs that a worker's lock stands on.
+    They are kept in the state, whole: `emq-ops undo RUN` brings them back to where they stood. Jobs that a worker's
+    lock stands on are left. Parents of flow children hear that these died, and an undo does not take that back.
 
     Examples:
 

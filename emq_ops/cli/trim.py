@@ -38,8 +38,8 @@ def trim(
     """Delete dead jobs beyond what the policy keeps, each with its row, logs and flow books.
 
     The policy is the config's; --keep and --max-age replace both of its bounds, and are asked about. Held jobs and flow
-    children are skipped and reported. Beside a live daemon the daemon runs it. Exit 1: the queue is held or protected,
-    a guard stopped the pass, or the time ran out.
+    parents with open children are skipped and reported; the parent of a flow child hears that it is gone. Beside a live
+    daemon the daemon runs it. Exit 1: the queue is held or protected, a guard stopped the pass, or the time ran out.
 
     Examples:
 

@@ -56,7 +56,7 @@ class PassReport:
 
 @dataclass(slots=True)
 class Skipped:
-    """A job that a trim left where it is, and why: held, flow child, changed, not archived ..."""
+    """A job that a trim left where it is, and why: held, changed, not archived ..."""
 
     job: str
     reason: str

@@ -13,7 +13,7 @@ from emq_ops.protocol.errors import BadInputError, EmqError, IncompatibleError, 
 from emq_ops.protocol.ids import job_id
 from emq_ops.protocol.queue import Queue, positive
 from emq_ops.protocol.server import Server
-from emq_ops.protocol.transitions import leases, recover
+from emq_ops.protocol.transitions import flows, leases, recover
 from emq_ops.protocol.transitions.leases import Extended
 from emq_ops.protocol.transitions.recover import Swept
 
@@ -102,6 +102,8 @@ class Native:
             recovered, dead = q.server.write(STALLED_CHECK, 3, *keys, *tail)
         except ServerError as fault:
             raise self._explained(STALLED_CHECK, fault) from fault
+        for job in dead:
+            flows.tell(q, job.decode("ascii"))  # the command knows nothing of parents
         return Swept([i.decode("ascii") for i in recovered], [i.decode("ascii") for i in dead])
 
     def _require(self, name: str) -> None:

@@ -33,12 +33,11 @@ local function judge_jobs(first, code_of)
   return codes
 end
 
--- Why a job may not be taken away, or nil: held, child (its flow parent would wait for ever), parent (its children still
--- report to it).
+-- Why a job may not be taken away, or nil: held, parent (its children still report to it).
 local function bound_code(row)
   if is_held(row) then return 'held' end
-  if redis.call('HEXISTS', row, 'parent') == 1 then return 'child' end
-  if (tonumber(redis.call('GET', row .. ':dependencies') or '0') or 1) > 0 then return 'parent' end
+  local waits = tonumber(redis.call('GET', row .. ':dependencies') or '0') or 1
+  if waits > 0 and waits > redis.call('HLEN', row .. ':failed') then return 'parent' end
   return nil
 end
 

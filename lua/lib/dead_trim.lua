@@ -1,4 +1,5 @@
 --#include lib/dead.lua
+--#include lib/flow.lua
 -- Which dead jobs a trim may delete: all the checks, none of the writes.
 --
 -- A call's tail, from ARGV[at] on: "flow" where some of the jobs may be flow parents, "flat" where none is; number of
@@ -41,7 +42,7 @@ local function books_differ(row, parent, digest)
   return found ~= digest and 'changed' or nil
 end
 
-local HEAD = { 'attempts', 'stalled', 'parent', 'lock', 'dedup', 'dedup_release' }
+local HEAD = { 'attempts', 'stalled', 'parent', 'lock', 'dedup', 'dedup_release', 'parent_queue', 'parent_policy', 'last_error' }
 
 -- The values of `names` in a row, false for each that is not there; an error reply for a key of another type.
 local function values_of(row, names)
@@ -64,10 +65,11 @@ local function differs(row, values, logged, digest)
   if dead_digest(values, #HEAD + 1, logs) ~= digest then return 'changed' end
 end
 
--- Answers the ids that may go, their rows, the books among them, a flat list of id and reason for the others, and {id,
--- dedup, dedup_release} of those that go and have a deduplication key. The reasons:
---   gone (not dead), held (:lock, or the row's field lock), child (of a flow), parent (with open children), changed (died again, or not what was
---   archived), damaged (a row, logs or books of another type).
+-- Answers the ids that may go, their rows, the books among them, a flat list of id and reason for the others, {id, dedup,
+-- dedup_release} of those that go and have a deduplication key, and {id, parent, error} of the flow children that go. The
+-- reasons:
+--   gone (not dead), held (:lock, or the row's field lock), parent (with open children), changed (died again, or not what
+--   was archived), damaged (a row, logs or books of another type, or its parent's).
 local function doomed(dead, base, at)
   expect(dead, 'zset')
   local flows, shapes, count = ARGV[at] == 'flow', {}, tonumber(ARGV[at + 1])
@@ -86,7 +88,7 @@ local function doomed(dead, base, at)
   end
   local locked, parents = having(rows, ':lock'), flows and parents_among(rows) or {}
   local logged = count > 0 and having(rows, ':logs') or {}
-  local go, go_rows, books, stay, dedups = {}, {}, {}, {}, {}
+  local go, go_rows, books, stay, dedups, children = {}, {}, {}, {}, {}, {}
   for first = 1, #ids, 500 do
     local scores = redis.call('ZMSCORE', dead, unpack(ids, first, math.min(first + 499, #ids)))
     for i, score in ipairs(scores) do
@@ -103,8 +105,6 @@ local function doomed(dead, base, at)
           why = 'damaged'
         elseif values[4] then
           why = 'held'
-        elseif values[3] then
-          why = 'child'
         elseif parents[place] and open_children(row) then
           why = 'parent'
         elseif not as_told(values[1], ARGV[arg + 1], '-1') or not as_told(values[2], ARGV[arg + 2], '0') then
@@ -114,6 +114,11 @@ local function doomed(dead, base, at)
             or flows and books_differ(row, parents[place], ARGV[arg + width - 1]) or nil
         end
       end
+      local parent
+      if not why and values[3] then
+        parent = parent_of(base, values[3], values[7], values[8])
+        if not pcall(expect_flow, base, parent) then why = 'damaged' end
+      end
       if why then
         stay[#stay + 1] = ids[place]
         stay[#stay + 1] = why
@@ -121,11 +126,12 @@ local function doomed(dead, base, at)
         go[#go + 1] = ids[place]
         go_rows[#go_rows + 1] = row
         if values[5] then dedups[#dedups + 1] = { ids[place], values[5], values[6] } end
+        if parent then children[#children + 1] = { ids[place], parent, values[9] or 'trimmed' } end
         if parents[place] then
           for _, book in ipairs(BOOKS) do books[#books + 1] = row .. book end
         end
       end
     end
   end
-  return go, go_rows, books, stay, dedups
+  return go, go_rows, books, stay, dedups, children
 end

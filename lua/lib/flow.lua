@@ -40,6 +40,14 @@ local function expect_flow(base, parent)
   end
 end
 
+-- The parent of the job whose row that is, checked for what its death may write; nil for a job that is no child.
+local function checked_parent(base, row)
+  local values = row_fields(row, 'parent', 'parent_queue', 'parent_policy')
+  local parent = parent_of(base, values[1], values[2], values[3])
+  expect_flow(base, parent)
+  return parent
+end
+
 -- One open child fewer; at none left a parent that waits for its children goes to pending.
 local function one_fewer(base, row, parent)
   if redis.call('DECR', row .. ':dependencies') > 0 then return end

@@ -1,13 +1,17 @@
 --#include lib/batch.lua
 --#include lib/counter.lua
+--#include lib/flow.lua
 --#include lib/dedup.lua
 -- The stalled sweep of up to `limit` lapsed leases: all reads and checks, then all writes.
 
--- A lapsed lease as it was found: {id, row, group, stalled (count so far)}. Refuses a count that is no number.
+-- A lapsed lease as it was found: {id, row, group, stalled (count so far), parent}. Refuses a count that is no number.
 local function lapsed_lease(base, id)
   local row = base .. 'job:' .. id
   local values = row_fields(row, 'stalled', 'group')
-  return { id = id, row = row, group = expect_group(row, values[2]), stalled = values[1] and whole(values[1], row .. ' stalled') or 0 }
+  return {
+    id = id, row = row, group = expect_group(row, values[2]), parent = checked_parent(base, row),
+    stalled = values[1] and whole(values[1], row .. ' stalled') or 0,
+  }
 end
 
 -- Settles each lease, in order: counts its stall, unless `lease.exempt`. An exempt ghost leaves active and no row is made.
@@ -56,7 +60,16 @@ local function settle_stalled(base, leases, max_stalled, refuse_dead)
   return swept
 end
 
+-- The parents of flow children that died in the sweep hear of it.
+local function tell_parents(base, leases)
+  for _, lease in ipairs(leases) do
+    if lease.outcome == 'dead' then child_died(base, lease.parent, lease.id, 'stalled') end
+  end
+end
+
 local function sweep_due(base, max_stalled, limit)
   local leases = due_members(base, base .. 'active', now_ms(), limit, function(id) return lapsed_lease(base, id) end)
-  return settle_stalled(base, leases, max_stalled)
+  local swept = settle_stalled(base, leases, max_stalled)
+  tell_parents(base, leases)
+  return swept
 end

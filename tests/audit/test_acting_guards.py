@@ -137,7 +137,7 @@ def test_a_dry_run_foretells_who_stays(server: Server, where: tuple[str, ...]) -
         return report, ran
 
     dry, ran = acted("--remove")
-    assert "orders: 1 would be removed; 1 child (flow child: its parent would wait for ever); 1 held" in ran.err
+    assert "orders: 2 would be removed; 1 held" in ran.err
     requeued, _ = acted("--requeue")
     assert (requeued["left"], requeued["selected"]) == ({}, 4)
     done, _ = acted("--remove", "--yes")

@@ -11,10 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from emq_ops.protocol import ids
-from emq_ops.protocol.errors import BadInputError, KindError, ServerError, StateError
+from emq_ops.protocol.errors import BadInputError, KindError, ServerError
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import connect
-from emq_ops.protocol.transitions import claims, enqueue, jobs, reads, settle
+from emq_ops.protocol.transitions import claims, enqueue, flows, jobs, reads, settle
+from emq_ops.protocol.transitions.flows import FlowJob
 from emq_ops.worker import CancelAnswer, Cancelled, CancelToken, Consumer, ConsumerSettings, Job, JobCancelled, cancel
 from emq_ops.worker.events import Signalled
 from emq_ops.worker.listener import cancel_event
@@ -71,13 +72,13 @@ def test_a_dead_job_and_a_held_flow_parent_are_not_cancellable(q: Queue) -> None
     assert dump(q.server) == before
 
 
-def test_a_waiting_flow_child_is_refused_since_its_parent_would_wait_for_ever(q: Queue) -> None:
-    job = put(q)
-    q.server.write("HSET", q.keys.row(job), "parent", ids.mint())
-    before = dump(q.server)
-    with pytest.raises(StateError, match="flow parent"):
-        cancel.request(q, job)
-    assert dump(q.server) == before
+def test_a_waiting_flow_child_goes_and_its_parent_hears_of_it(q: Queue) -> None:
+    child = FlowJob(ids.mint(), b"c")
+    root = FlowJob(ids.mint(), b"r", children=(child,))
+    flows.add(q, root)
+    assert cancel.request(q, child.job) is CancelAnswer.REMOVED
+    assert reads.job_state(q, root.job) is reads.JobState.DEAD
+    assert q.server.read("HGETALL", q.keys.book(root.job, "failed")) == [child.job.encode(), b"cancelled"]
 
 
 @pytest.mark.parametrize(("job", "error"), [("nonsense", BadInputError), ("GRP0SS8LquJMLE", KindError)])
@@ -172,7 +173,7 @@ def test_an_event_that_overtakes_the_reply_of_its_claim_is_not_lost(valkey: Valk
     ):
         eventually(lambda: proxy.count(named("SUBSCRIBE")), "listening")
         # The claim's reply is kept back: the request is done, its answer waits in the proxy.
-        held = proxy.arm("hold_reply", match=lambda r: r.name.startswith("EVAL") and b"refuse" in r.words)
+        held = proxy.arm("hold_reply", match=lambda r: r.name.startswith("EVAL") and b"gate" in r.words)
         job = put(q)
         held.wait()
         eventually(lambda: reads.job_state(q, job) is reads.JobState.ACTIVE, "claimed")

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from emq_ops.passes.frame.context import Context
 from emq_ops.passes.frame.contract import Work
 from emq_ops.passes.frame.order import Order, Prediction
 from emq_ops.passes.report import PassReport
+from emq_ops.protocol.key_names import row_of_name
 from emq_ops.protocol.queue import Queue
-from emq_ops.protocol.transitions import control, reads
+from emq_ops.protocol.transitions import control, jobs, reads
 
 _BUDGET = 1000
 
@@ -46,6 +48,8 @@ class ObliterateWork(Work):
                 context.report.more = True
                 context.report.notes.append("the time ran out with work left; asked again, it goes on")
                 return
+        for job in list(_waiting_parents(q)):  # they stand in no set, and their children were in other queues
+            context.report.jobs += jobs.remove(q, job)
 
     def predict(self, context: Context) -> Prediction:
         """What is in it."""
@@ -59,3 +63,13 @@ class ObliterateWork(Work):
         report.jobs = counts.pending + counts.active + counts.schedule + counts.dead + sum(one.waiting for one in lanes)
         report.lanes = len(lanes)
         report.repeatables = int(q.server.read("ZCARD", q.keys.repeat))
+
+
+def _waiting_parents(q: Queue) -> Iterator[str]:
+    """Flow parents that wait for children. A look at every key of the server, by bounded scans."""
+    for key in q.server.scan(q.keys.all_pattern()):
+        job = row_of_name(q.keys.name_of(key)) if key.startswith(q.keys.base.encode("utf-8")) else None
+        if job is None or q.server.read("TYPE", key) != b"hash":
+            continue
+        if q.server.read("HGET", key, "state") == b"awaiting_children":
+            yield job.decode("ascii")

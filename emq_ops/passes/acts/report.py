@@ -14,7 +14,6 @@ WHY_LEFT = {
     "alive": "not dead any more",
     "changed": "died again since it was selected",
     "held": "a worker's lock stands on it",
-    "child": "flow child: its parent would wait for ever",
     "parent": "flow parent: its children still report to it",
     "damaged": "its row can't be read; see `emq-ops doctor`",
     "gone": "there is no row any more",

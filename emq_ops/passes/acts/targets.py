@@ -39,8 +39,8 @@ class Targets:
         self.jobs.append((job.job, job.attempts, job.stalls))
         self.causes[job.cause] += 1
         self.last_attempt += job.cause == "error"
-        if job.held or job.parent:
-            self.blocked[job.job] = "held" if job.held else "child"
+        if job.held:
+            self.blocked[job.job] = "held"
 
 
 def choose(server: Server, queue: str, selection: DeadSelection, ledger: Ledger | None = None) -> Targets:
@@ -58,6 +58,9 @@ def note_flow_parents(server: Server, targets: Targets) -> None:
     keys = keys_of(targets.queue)
     for page in pages(targets.ids):
         counts = server.read_many([("GET", keys.book(job, "dependencies")) for job in page])
-        for job, count in zip(page, counts, strict=True):
-            if (count or b"0") != b"0":
+        open_ = [job for job, count in zip(page, counts, strict=True) if (count or b"0") != b"0"]
+        failed = server.read_many([("HLEN", keys.book(job, "failed")) for job in open_])
+        waits = dict(zip(page, counts, strict=True))
+        for job, dead in zip(open_, failed, strict=True):
+            if not waits[job].lstrip(b"-").isdigit() or int(waits[job]) > dead:
                 targets.blocked.setdefault(job, "parent")

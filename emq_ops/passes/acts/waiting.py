@@ -29,7 +29,7 @@ STATES = (WAITING, SCHEDULED)
 PAGE = 1000
 _WITH_PAYLOAD = 200
 """Jobs a flush where payloads travel along."""
-_FIELDS = ("attempts", "stalled", "group", "parent", "lock", "state")
+_FIELDS = ("attempts", "stalled", "group", "lock", "state")
 _END = 1 << 62
 _NAMED = 1000
 NAMES = ("job", "payload")
@@ -47,7 +47,6 @@ class WaitingJob:
     stalls: int = 0
     lane: str | None = None
     due_ms: int | None = None
-    child: bool = False
     held: bool = False
     payload: bytes | None = None
     damaged: bool = False
@@ -200,8 +199,8 @@ def add_to(targets: Targets, one: WaitingJob) -> None:
     """One more job to act on."""
     targets.jobs.append((one.job, one.attempts, one.stalls))
     targets.causes[one.state] += 1
-    if one.held or one.child:
-        targets.blocked[one.job] = "held" if one.held else "child"
+    if one.held:
+        targets.blocked[one.job] = "held"
 
 
 def _job(job: str, state: str, due_ms: int | None, reply: Any) -> WaitingJob:
@@ -209,13 +208,13 @@ def _job(job: str, state: str, due_ms: int | None, reply: Any) -> WaitingJob:
         if isinstance(reply, UnreachableError):
             raise reply
         return WaitingJob(job, state, due_ms=due_ms, damaged=True)
-    attempts, stalled, group, parent, lock, _state, *payload = reply
+    attempts, stalled, group, lock, _state, *payload = reply
     if attempts is None or not attempts.isdigit() or len(attempts) > 15:
         return WaitingJob(job, state, due_ms=due_ms, damaged=True)
     stalls = int(stalled) if stalled is not None and stalled.isdigit() and len(stalled) <= 15 else 0
     lane = group.decode("utf-8", "backslashreplace") if group else None
-    held, child = lock is not None, parent is not None
-    return WaitingJob(job, state, int(attempts), stalls, lane, due_ms, child, held, payload[0] if payload else None)
+    held = lock is not None
+    return WaitingJob(job, state, int(attempts), stalls, lane, due_ms, held, payload[0] if payload else None)
 
 
 def _names(queue: str, one: WaitingJob) -> dict[str, Any]:

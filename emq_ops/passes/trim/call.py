@@ -12,9 +12,8 @@ from emq_ops.protocol.server import Arg
 
 _REASONS = {
     "held": "held: a worker's lock stands on it",
-    "child": "flow child: its parent would wait for ever",
     "parent": "flow parent with open children",
-    "damaged": "its row, logs or books are of another type",
+    "damaged": "its row, logs or books, or its parent's, are of another type",
 }
 
 

@@ -46,7 +46,7 @@ class _Act(Module):
         return Decision(CHANGE if ids else SAME, len(ids), ids, removals, False, message, diff, data, returns)
 
     def _blocked(self, ctx: TaskContext, targets: Targets) -> dict[str, str]:
-        """Those that a removal would leave alone: held jobs, flow children, flow parents with open children."""
+        """Those that a removal would leave alone: held jobs, flow parents with open children."""
         if not self.destructive:
             return {}
         note_flow_parents(ctx.queue.server, targets)
@@ -133,7 +133,7 @@ class Remove(_Act):
     options = (*FILTERS, _ALL, LIMIT, AT_RATE)
     returns: ClassVar = {
         "ids": "the jobs",
-        "left": "how many were left alone (held, flow children ...)",
+        "left": "how many were left alone (held, flow parents ...)",
         "run": "the act's run, for `emq-ops undo`; none where nothing was done",
         "last_attempt": "how many died of an error",
     }

@@ -38,7 +38,7 @@ class TrimDead(Module):
         "removed": "how many are gone",
         "archived": "how many records are new in the archive",
         "left": "how many stay dead",
-        "stayed": "how many had to stay (held, flow children ...)",
+        "stayed": "how many had to stay (held, flow parents ...)",
         "removed_ids": "the first 1,000 of those that are gone",
     }
 

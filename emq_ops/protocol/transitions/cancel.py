@@ -29,7 +29,7 @@ class CancelAnswer(Enum):
 def request(q: Queue, job: str, reason: str = DEFAULT_REASON) -> CancelAnswer:
     """Asks for `job`'s cancellation; nothing interrupts a handler that does not look at its token.
 
-    Raises StateError for a waiting flow child (its parent would wait for ever), ServerError without a right to publish.
+    The parent of a flow child that is removed hears that it died. Raises ServerError without a right to publish.
     """
     event = json.dumps({"event": "cancel", "job": job_id(job), "reason": reason or DEFAULT_REASON})
     reply = q.run("cancel", [q.keys.row(job)], q.keys.base, job, event, q.keys.events)

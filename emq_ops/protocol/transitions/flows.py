@@ -130,6 +130,12 @@ def _add(q: Queue, root: FlowJob, way: str, placed: Sequence[_Placed]) -> int:
     return int(q.run("flow_add", keys, q.keys.base, root.job, way, ADDED_KEPT_MS, *args))
 
 
+def tell(q: Queue, job: str) -> bool:
+    """Tells the parent of a dead flow child that it died, by its policy: for deaths by somebody who tells nobody. A
+    parent that heard before has heard once. False: the job is not dead, or no child."""
+    return bool(q.run("flow_tell", [q.keys.row(job), q.keys.dead], q.keys.base, job_id(job)))
+
+
 @dataclass(slots=True)
 class Delivery:
     """`seen`: entries that were looked at; `delivered`: those that parents heard of; `aside`: those that can't be
