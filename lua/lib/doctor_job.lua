@@ -10,8 +10,9 @@ local function job_facts(base, id, set)
   local row = base .. 'job:' .. id
   local facts = { id = id, row = row, set = set, kind = kind_of(row), places = {} }
   if facts.kind == 'hash' then
-    local values = redis.call('HMGET', row, 'attempts', 'state', 'group', 'stalled')
+    local values = redis.call('HMGET', row, 'attempts', 'state', 'group', 'stalled', 'parent')
     facts.attempts, facts.state, facts.group, facts.stalled = values[1], values[2], values[3], values[4]
+    facts.parent = values[5]
     facts.payload = redis.call('HEXISTS', row, 'payload') == 1
   end
   facts.grouped = facts.group and is_id(facts.group, 'GRP') or false

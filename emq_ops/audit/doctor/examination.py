@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from itertools import repeat
 
 from emq_ops.audit.doctor.finding import Finding
+from emq_ops.audit.doctor.flows import examine_flows
 from emq_ops.audit.doctor.kinds import KINDS
 from emq_ops.audit.doctor.queue_examination import MAX_FLIGHTS, QueueExamination
 from emq_ops.protocol import key_names, keyspace
@@ -76,6 +77,11 @@ def examine(
         time.sleep(settle)
     for name in list(examined):
         guarded(name, lambda one: out.findings.extend(one.confirmed()))
+    found, notes = examine_flows(
+        server, {name: list(dict.fromkeys(one.of_flows)) for name, one in examined.items()}, settle
+    )
+    out.findings += found
+    out.notes += notes
     for one in examined.values():
         out.notes += [*one.notes, *map(_said_of, repeat(one.keys.queue), one.ordinary.items())]
         out.unlisted |= {(one.keys.queue, kind): n for kind, n in one.unlisted.items()}

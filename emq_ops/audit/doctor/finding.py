@@ -8,6 +8,8 @@ from emq_ops.audit.doctor.kinds import KINDS, DamageKind
 
 LANE, KEY = "lane", "key"
 """Places of findings that are no jobs."""
+FLOW = "flow "
+"""The place of a finding about a flow begins so; then how many children the parent waited for."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -96,6 +96,21 @@ _ALL = (
         ordinary=True,
     ),
     DamageKind("bad_dependencies", "a flow parent's count of children is no number: it waits for ever", None, False),
+    DamageKind(
+        "unreleased_parent",
+        "a flow parent waits, though all its children have settled",
+        "puts it to wait for a worker",
+    ),
+    DamageKind(
+        "untold_death",
+        "a dead flow child of which its parent, which waits, never heard",
+        "tells it, by its policy",
+    ),
+    DamageKind(
+        "lost_children",
+        "a flow parent waits for children that are gone without a word",
+        "puts it into the dead set, as the death of a child does; its own parent hears of it",
+    ),
     DamageKind("stray_dedup", "a deduplication key held by a job that is gone: it blocks new jobs", "deletes the key"),
     DamageKind("odd_dedup", "a deduplication key that holds no JOB id", "deletes the key", False),
     DamageKind(

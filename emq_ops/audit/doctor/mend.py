@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from emq_ops.audit.doctor.finding import KEY, LANE, Finding
+from emq_ops.audit.doctor.finding import FLOW, KEY, LANE, Finding
 from emq_ops.protocol.errors import ServerError, SlotMovingError, WireError
 from emq_ops.protocol.keyspace import keys_of
 from emq_ops.protocol.scripts import load
@@ -63,7 +63,10 @@ def _order(finding: Finding) -> tuple[int, str, bytes]:
 def _run(server: Server, finding: Finding) -> int:
     keys = keys_of(finding.queue)
     what: list[Arg] = [finding.subject, finding.kind]
-    if finding.place == LANE:
+    if finding.place.startswith(FLOW):
+        script = "doctor_mend_flow"
+        what.append(finding.place.removeprefix(FLOW))
+    elif finding.place == LANE:
         script = "doctor_mend_lane"
     elif finding.place == KEY:
         script = "doctor_mend_key"

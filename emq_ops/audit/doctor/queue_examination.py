@@ -37,6 +37,8 @@ class QueueExamination:
         self.notes: list[str] = []
         self.suspects: list[Finding] = []
         self.unlisted: Counter[str] = Counter()
+        self.of_flows: list[str] = []
+        """The rows that are of a flow."""
         self._known: set[tuple[str, str, bytes]] = set()
         self._listed: Counter[str] = Counter()
         self._rows: list[bytes] = []
@@ -187,6 +189,9 @@ class QueueExamination:
     def _note(self, reply: Sequence[Sequence[bytes]], place: str) -> None:
         for subject, kind_name, detail in reply:
             kind = kind_name.decode("ascii")
+            if kind == "flow":
+                self.of_flows.append(subject.decode("ascii"))
+                continue
             if KINDS[kind].ordinary and kind not in self.listed:
                 self.ordinary[kind] += 1
                 continue

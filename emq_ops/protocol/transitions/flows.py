@@ -147,7 +147,9 @@ class Delivery:
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
+class Signal:
+    """An entry of an outbox: what became of `child`, for `parent` in `queue`. `policy`: "" it completed."""
+
     queue: str
     parent: str
     child: str
@@ -155,7 +157,7 @@ class _Told:
     text: bytes
 
 
-def _parse(entry: bytes) -> _Told:
+def parse_signal(entry: bytes) -> Signal:
     """Raises BadInputError, KindError for what is no entry."""
     if entry.startswith(b"\0"):
         parts = entry.split(b"\0", 6)
@@ -170,7 +172,7 @@ def _parse(entry: bytes) -> _Told:
         queue, parent, child, text = parts
         word = ""
     names = [part.decode("utf-8", "surrogateescape") for part in (parent, child)]
-    return _Told(queue_name(queue), job_id(names[0]), job_id(names[1]), word, text)
+    return Signal(queue_name(queue), job_id(names[0]), job_id(names[1]), word, text)
 
 
 def deliver(q: Queue, batch: int = 100) -> Delivery:
@@ -185,7 +187,7 @@ def deliver(q: Queue, batch: int = 100) -> Delivery:
         reason = ""
         found.seen += 1
         try:
-            told = _parse(entry)
+            told = parse_signal(entry)
             parent = Queue(q.server, told.queue)
             args = (parent.keys.base, told.parent, told.child, told.policy, told.text)
             parent.run("flow_hear", [parent.keys.row(told.parent)], *args)
