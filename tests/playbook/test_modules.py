@@ -30,6 +30,7 @@ DESTRUCTIVE = {
     "remove": "remove: {all: true, rate: 100000}",
     "drain": "drain: ",
     "obliterate": "obliterate: {force: true}",
+    "stream_trim": "stream_trim: {stream: completions, keep: 1}",
     "cancel": 'cancel: {ids: ["@A", "@B"]}',
 }
 

@@ -6,7 +6,7 @@ from emq_ops.passes.archive.declared import ARCHIVE
 from emq_ops.passes.registry import PASSES
 from emq_ops.passes.sweep.declared import SWEEP
 from emq_ops.passes.trim.declared import TRIM
-from emq_ops.playbook.modules import acts, archive, control, dead, jobs, logic, operate, recover
+from emq_ops.playbook.modules import acts, archive, control, dead, jobs, logic, operate, recover, streams
 from emq_ops.playbook.modules.passing import module_of
 from emq_ops.playbook.registry import Module
 
@@ -31,6 +31,9 @@ MODULES: dict[str, Module] = {
         control.Obliterate(),
         jobs.Cancel(),
         jobs.Extend(),
+        streams.Reassign(),
+        streams.StreamAppend(),
+        streams.StreamTrim(),
         operate.Maintenance(),
         operate.Health(),
         operate.WaitFor(),

@@ -134,8 +134,11 @@ class Retained:
     from_id: str | None = None
 
 
-def retain(q: Queue, stream: str, *, keep: int | None = None, before_ms: int | None = None) -> Retained:
+def retain(
+    q: Queue, stream: str, *, keep: int | None = None, before_ms: int | None = None, count_only: bool = False
+) -> Retained:
     """Takes entries off the head of a stream, in slices, until `keep` stay, or none from before an instant (unix ms).
+    `count_only`: tells what would go.
 
     Nothing goes that a consumer group has pending or was not given yet, nor what an archive is behind with: where
     ``stream:<name>:archived`` stands, what is above it stays. Raises BadInputError unless one of the two is given, and
@@ -144,25 +147,29 @@ def retain(q: Queue, stream: str, *, keep: int | None = None, before_ms: int | N
     if (keep is None) == (before_ms is None):
         raise BadInputError("a retention has one bound", fix="keep, or before_ms")
     below = "" if before_ms is None else ids.floor_stream_id(instant(before_ms, "before_ms"))
-    most = "" if keep is None else not_negative(keep, "keep")
+    stay = None if keep is None else not_negative(keep, "keep")
     mark = get_archived(q, stream)
     edge = "" if mark is None else ids.next_stream_id(ids.parse(ids.require(mark, "EVT")).stream_id)
     by_archive = bool(edge) and (not below or ids.split_stream_id(edge) < ids.split_stream_id(below))
-    removed = 0
+    removed, start, bound, how = 0, "-", edge if by_archive else below, "count" if count_only else ""
     while True:
-        bound = edge if by_archive else below
-        gone, holder, floor = q.run("stream_retain", [q.keys.stream(stream)], most, bound, RETAIN_SLICE)
+        most = "" if stay is None else stay + (removed if count_only else 0)
+        args = (most, bound, RETAIN_SLICE, start, how)
+        gone, holder, floor, last = q.run("stream_retain", [q.keys.stream(stream)], *args, readonly=count_only)
         removed += int(gone)
+        start = f"({last.decode('ascii')}" if count_only and last else start
         if holder:
             return Retained(removed, holder.decode("utf-8", "backslashreplace"), floor.decode("ascii"))
         if int(gone) < RETAIN_SLICE:
-            return Retained(removed, *_archive_hold(q, stream, keep, edge) if by_archive else ())
+            return Retained(
+                removed, *_archive_hold(q, stream, stay, edge, removed if count_only else 0) if by_archive else ()
+            )
 
 
-def _archive_hold(q: Queue, stream: str, keep: int | None, edge: str) -> tuple[str, str] | tuple[()]:
+def _archive_hold(q: Queue, stream: str, keep: int | None, edge: str, counted: int) -> tuple[str, str] | tuple[()]:
     """Whether what is not archived yet is more than was to stay."""
     left = read(q, stream, edge, count=1)
-    if not left or (keep is not None and length(q, stream) <= keep):
+    if not left or (keep is not None and length(q, stream) - counted <= keep):
         return ()
     return "archive", left[0].stream_id
 
