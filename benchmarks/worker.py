@@ -4,6 +4,8 @@
 with recording and cancellation on. Rounds alternate with the baseline: one connection that claims from the lanes and
 completes, one call after another, without records. Medians. While the workers run, a script samples all lanes at one
 moment: books, ceilings, and how far the lanes are apart.
+
+Then flat jobs: one worker process that settles each by itself, and one that works batches, beside the same bare calls.
 """
 
 from __future__ import annotations
@@ -13,12 +15,13 @@ import signal
 import statistics
 import threading
 import time
+from collections.abc import Callable
 
 from emq_ops.protocol.ids import encode62
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import connect
 from emq_ops.protocol.transitions import control, enqueue, reads
-from emq_ops.protocol.transitions.claims import claim_lane
+from emq_ops.protocol.transitions.claims import Claim, claim, claim_lane
 from emq_ops.protocol.transitions.settle import complete
 from tests.support.run_worker import start_worker
 from tests.support.sizes import sized
@@ -76,16 +79,18 @@ def seed(q: Queue, count: int, lanes: list[str], limit: int) -> None:
         control.limit_lane(q, lane, limit)
     for first in range(0, count, 10_000):
         places = range(first, min(first + 10_000, count))
-        news = [enqueue.NewJob(f"JOB{encode62(n << 12)}", b"ok", lanes[n % len(lanes)]) for n in places]
+        news = [
+            enqueue.NewJob(f"JOB{encode62(n << 12)}", b"ok", lanes[n % len(lanes)] if lanes else None) for n in places
+        ]
         enqueue.enqueue_many(q, news)
 
 
-def run_bare(q: Queue, count: int) -> float:
+def run_bare(q: Queue, count: int, take: Callable[[Queue, int], Claim | None] = claim_lane) -> float:
     """Jobs a second of one connection."""
     started = time.perf_counter()
     done = 0
-    while (claim := claim_lane(q, 30_000)) is not None:
-        complete(q, claim.job, claim.token)
+    while (found := take(q, 30_000)) is not None:
+        complete(q, found.job, found.token)
         done += 1
     taken = time.perf_counter() - started
     if done != count:
@@ -99,7 +104,7 @@ def run_workers(q: Queue, url: str, count: int, processes: int, zygote: Zygote) 
         started = time.perf_counter()
         handler = "tests.support.handlers:obedient"
         workers = [
-            start_worker(zygote, url, q.name, handler, until_idle=False, serve="lanes") for _ in range(processes)
+            start_worker(zygote, url, q.name, handler, until_idle=False, claim=("lanes",)) for _ in range(processes)
         ]
         while reads.counts(q).completed < count:
             time.sleep(0.01)
@@ -114,6 +119,36 @@ def run_workers(q: Queue, url: str, count: int, processes: int, zygote: Zygote) 
     return count / taken, sampler
 
 
+def run_flat(q: Queue, url: str, count: int, batch: int | None, zygote: Zygote) -> float:
+    """Jobs a second of one worker process, in batches of so many or one by one; flat jobs."""
+    seed(q, count, [], 0)
+    handler = "tests.support.handlers:obedient" if batch is None else "tests.support.handlers:all_ok"
+    started = time.perf_counter()
+    worker = start_worker(zygote, url, q.name, handler, until_idle=False, claim=("flat",), batch=batch)
+    while reads.counts(q).completed < count:
+        time.sleep(0.01)
+    taken = time.perf_counter() - started
+    worker.signal(signal.SIGTERM)
+    if worker.wait():
+        raise SystemExit("a worker did not end well")
+    return count / taken
+
+
+def compare_flat(q: Queue, url: str, count: int, rounds: int, batch: int, zygote: Zygote) -> None:
+    """Prints bare calls, single settlement and batches beside one another, in turn; medians."""
+    bare, single, batches = [], [], []
+    for _ in range(rounds):
+        seed(q, count, [], 0)
+        bare.append(run_bare(q, count, claim))
+        single.append(run_flat(q, url, count, None, zygote))
+        batches.append(run_flat(q, url, count, batch, zygote))
+    base, one, many = (statistics.median(speeds) for speeds in (bare, single, batches))
+    print(
+        f"flat, one process: bare {base:,.0f} jobs/s, single {one:,.0f} ({one / base:.2f}),"
+        f" batches of {batch} {many:,.0f} ({many / base:.2f}; {many / one:.2f} of single)"
+    )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--jobs", type=int, default=100_000)
@@ -121,6 +156,7 @@ def main() -> None:
     parser.add_argument("--limit", type=int, default=4, help="jobs in flight a lane")
     parser.add_argument("--processes", type=int, default=8)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--batch", type=int, default=100, help="jobs a batch, of the flat ones")
     given = sized(parser, jobs=200, lanes=4, processes=2, rounds=1)
     lanes = [f"GRP{encode62(n)}" for n in range(given.lanes)]
     bare, workers = [], []
@@ -139,6 +175,7 @@ def main() -> None:
             )
             if sampler.above:
                 raise SystemExit("a limit was passed")
+        compare_flat(q, valkey.url, max(given.jobs // 5, 1), given.rounds, given.batch, zygote)
     fast, base = statistics.median(workers), statistics.median(bare)
     print(f"workers {fast:,.0f} jobs/s, bare {base:,.0f} jobs/s, ratio {fast / base:.2f} (medians of {given.rounds})")
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import connect
-from emq_ops.worker import Backoff, Consumer, ConsumerSettings, load_handler
+from emq_ops.worker import Backoff, BatchConsumer, BatchSettings, Consumer, ConsumerSettings, load_handler
 from emq_ops.worker.events import WorkerEvent
 from tests.support.zygote import Child, Zygote
 
@@ -46,8 +46,13 @@ def child(spec: dict[str, Any]) -> None:
     if "backoff" in options:
         options["backoff"] = Backoff(**options["backoff"])
     with connect(spec["url"]) as server:
-        settings = ConsumerSettings(**options)
-        consumer = Consumer(Queue(server, spec["queue"]), load_handler(spec["handler"]), settings, on_event=tell)
+        batch, queue = options.pop("batch", None), Queue(server, spec["queue"])
+        handler = load_handler(spec["handler"])
+        if batch is None:
+            consumer = Consumer(queue, handler, ConsumerSettings(**options), on_event=tell)
+        else:
+            settings = ConsumerSettings(**{"concurrency": 1, **options})
+            consumer = BatchConsumer(queue, handler, settings, batch=BatchSettings(batch), on_event=tell)
         report = consumer.run(signals=True, until_idle=spec["until_idle"])
     if report.abandoned:
         raise SystemExit(1)
