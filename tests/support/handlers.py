@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from emq_ops.worker import Cancelled, Job
+from emq_ops.worker import Cancelled, Delay, Job, Retry
 
 
 def obedient(job: Job) -> Any:
@@ -27,6 +27,19 @@ def obedient(job: Job) -> Any:
 def all_ok(batch: Sequence[Job]) -> dict[str, str]:
     """Every job of a batch is done."""
     return {job.id: "ok" for job in batch}
+
+
+def uneven(batch: Sequence[Job]) -> dict[str, Any]:
+    """As the payload says: ``ok``, or ``flaky``, which is put off, fails, or is left out before it is done."""
+    time.sleep(0.01)
+    told: dict[str, Any] = {}
+    for job in batch:
+        turn = 3 if job.payload == b"ok" else job.attempts % 4
+        if turn < 3:
+            told |= [{job.id: Delay(20)}, {job.id: Retry("not yet")}, {}][turn]
+        else:
+            told[job.id] = "ok"
+    return told
 
 
 def waits(job: Job) -> Any:
