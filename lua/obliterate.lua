@@ -1,6 +1,6 @@
 -- Take a whole paused queue away, at most `budget` jobs a call. Streams and the flow outbox stay: they belong to others.
 -- Parents in other queues hear that the children here died; those of this queue go with their children.
--- KEYS: meta        ARGV: base, force ("1" or "0"), budget
+-- KEYS: meta        ARGV: base, force ("1" or "0"), budget, lanes that the caller found besides ...
 -- Replies: 0 gone; 1 call again; EMQSTATE not paused; EMQSTATE active jobs present; EMQLOCK without force, where a worker's
 --          lock stands on one of those that would go now.
 --#include lib/row.lua
@@ -18,7 +18,7 @@ if ARGV[2] ~= '1' and redis.call('ZCARD', base .. 'active') > 0 then
   return redis.error_reply('EMQSTATE active jobs present')
 end
 
--- Every lane is named in at least one of these: on the ring, paused, limited, weighted or in flight.
+-- Lanes that live are named in at least one of these: on the ring, paused, limited, weighted or in flight.
 local seen, sets = {}, { base .. 'active', base .. 'pending', base .. 'schedule', base .. 'dead' }
 local function note(groups)
   for _, group in ipairs(groups) do
@@ -29,6 +29,7 @@ local function note(groups)
     end
   end
 end
+note({ unpack(ARGV, 4) })
 note(redis.call('LRANGE', base .. 'ring', 0, -1))
 note(redis.call('SMEMBERS', base .. 'paused'))
 for _, name in ipairs({ 'glimit', 'gweight', 'gactive' }) do note(redis.call('HKEYS', base .. name)) end

@@ -132,7 +132,7 @@ def _check(server: Server, queue: str, *, force: bool) -> None:
 def _is_left(q: Queue) -> bool:
     """Whether jobs are left that nobody works on, in lanes or not."""
     counts = reads.counts(q)
-    return bool(counts.pending or counts.schedule or counts.dead or any(lane.waiting for lane in reads.lanes(q)))
+    return bool(counts.pending or counts.schedule or counts.dead or any(lane.waiting for lane in reads.every_lane(q)))
 
 
 def _take_jobs(context: CommandContext, server: Server, ledger: Ledger, queue: str, options: ActOptions) -> None:

@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 
 from emq_ops.protocol.errors import BadInputError, one_line
-from emq_ops.protocol.ids import group_id, job_id, require
+from emq_ops.protocol.ids import group_id, is_valid, job_id, require
 
 VERSION_KEY = "{emq}:version"
 EVERY_KEY = "emq:{*}:*"
@@ -247,6 +247,15 @@ class Keys:
 
     def watermark(self, name: str) -> str:
         return self.stream(name) + ":archived"
+
+    def lanes_pattern(self) -> str:
+        """The SCAN pattern of the queue's lanes."""
+        return glob_literal(self.base) + "g:*:pending"
+
+    def lane_of(self, key: bytes) -> str | None:
+        """The group of a lane's key; None where it can't be one."""
+        group = self.name_of(key)[len(b"g:") : -len(b":pending")]
+        return group.decode("ascii") if is_valid(group) else None
 
     def all_pattern(self) -> str:
         """The SCAN pattern of every key of the queue; its name is taken literally, whatever globs it holds."""

@@ -177,6 +177,27 @@ def test_obliterate_takes_a_paused_queue_and_its_jobs_can_be_brought_back(ops: O
     assert kinds == ["undo", "undo", "obliterate", "remove", "drain", "pause"]
 
 
+def test_a_lane_that_no_book_names_is_drained_obliterated_and_diagnosed(ops: Ops, server: Server) -> None:
+    q, lane = Queue(server, "mail-eu"), ids.mint("GRP")
+    [lost] = add(q, 1, group=lane)
+    server.write("LREM", q.keys.ring, 0, lane)
+    assert reads.lanes(q) == []
+    assert [row["subject"] for row in ops("doctor", "mail-eu", "--output", "json").json["findings"]] == [lane]
+    ran = ops("queue", "drain", "mail-eu", "--yes")
+    assert "mail-eu: 3 removed" in ran.err
+    assert server.read("EXISTS", q.keys.lane(lane), q.keys.row(lost)) == 0
+    back = re.search(r"emq-ops undo (RUN\w{11})", ran.err)
+    assert back is not None
+    assert ops("undo", back[1]).code == 0
+    server.write("LREM", q.keys.ring, 0, lane)
+    assert ops("queue", "pause", "mail-eu").code == 0
+    assert "4 jobs, 1 lane" in ops("queue", "obliterate", "mail-eu", "--dry-run").err
+    server.write("SET", q.keys.book(lost, "lock"), "1")
+    assert ops("queue", "obliterate", "mail-eu", "--yes").code == 1  # it would be lost
+    assert ops("queue", "obliterate", "mail-eu", "--force", "--yes").code == 0
+    assert not list(server.scan("emq:{mail-eu}:*"))
+
+
 def test_obliterate_leaves_a_queue_of_which_a_lane_holds_what_no_removal_takes(ops: Ops, server: Server) -> None:
     q, lane = Queue(server, "mail-eu"), ids.mint("GRP")
     [held] = add(q, 1, group=lane)

@@ -43,7 +43,8 @@ class ObliterateWork(Work):
         if not context.life:
             self._look(q, context.report)
         context.open()
-        while not control.obliterate(q, force=context.policy.force, budget=_BUDGET):
+        lanes = [lane.group for lane in reads.every_lane(q)]
+        while not control.obliterate(q, force=context.policy.force, budget=_BUDGET, lanes=lanes):
             if context.budget.up:
                 context.report.more = True
                 context.report.notes.append("the time ran out with work left; asked again, it goes on")
@@ -59,7 +60,7 @@ class ObliterateWork(Work):
         return Prediction(report, removals=report.jobs, count=report.jobs)
 
     def _look(self, q: Queue, report: ObliterateReport) -> None:
-        counts, lanes = reads.counts(q), reads.lanes(q)
+        counts, lanes = reads.counts(q), reads.every_lane(q)
         report.jobs = counts.pending + counts.active + counts.schedule + counts.dead + sum(one.waiting for one in lanes)
         report.lanes = len(lanes)
         report.repeatables = int(q.server.read("ZCARD", q.keys.repeat))

@@ -18,7 +18,7 @@ from emq_ops.protocol.ids import group_id, is_valid, job_id, max_id, min_id, par
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.scores import score_ms
 from emq_ops.protocol.server import Server
-from emq_ops.protocol.transitions.reads import lanes
+from emq_ops.protocol.transitions.reads import every_lane, lanes
 from emq_ops.syntax.errors import SourceError
 
 if TYPE_CHECKING:
@@ -156,7 +156,8 @@ class WaitingSet:
         """Id, state and due instant of every member that is a job id."""
         q, selection = Queue(self.server, self.queue), self.selection
         if WAITING in selection.states:
-            groups = list(selection.lanes) or [one.group for one in lanes(q)]
+            # Whoever names jobs misses none for it; whoever takes all must not pass over a lane that no book names.
+            groups = list(selection.lanes) or [one.group for one in (lanes(q) if selection.jobs else every_lane(q))]
             keys = [] if selection.lanes else [q.keys.pending]
             for key in [*keys, *(q.keys.lane(group) for group in groups if is_valid(group) and group[:3] == "GRP")]:
                 for member in self._by_id(key):

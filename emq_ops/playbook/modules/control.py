@@ -185,6 +185,7 @@ class Obliterate(Module):
         """Obliterates, a budget of jobs a request."""
         if resumed and not look(ctx.queue)["exists"]:
             return Result(True, plan.count, plan.items, plan.message, plan.returns)
-        while not control.obliterate(ctx.queue, force=options["force"], budget=self._budget):
+        lanes = [lane.group for lane in reads.every_lane(ctx.queue)]
+        while not control.obliterate(ctx.queue, force=options["force"], budget=self._budget, lanes=lanes):
             ctx.go_on()
         return Result(True, plan.count, plan.items, plan.message, plan.returns)

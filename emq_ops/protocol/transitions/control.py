@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from emq_ops.protocol.ids import group_id
 from emq_ops.protocol.queue import Queue, positive
 
@@ -79,11 +81,13 @@ def _drain(q: Queue, key: str, group: str) -> int:
             return total
 
 
-def obliterate(q: Queue, *, force: bool = False, budget: int = 1000) -> bool:
-    """Takes a paused queue away, at most `budget` jobs a call. True: gone; False: call again.
+def obliterate(q: Queue, *, force: bool = False, budget: int = 1000, lanes: Sequence[str] = ()) -> bool:
+    """Takes a paused queue away, at most `budget` jobs a call. True: gone; False: call again. `lanes`: those that no
+    book of the queue may name (`reads.every_lane`); all others are found by themselves.
 
     `force`: though jobs are active, or a worker's lock stands on some. Event streams and the flow outbox stay. Raises
     StateError (not paused, active jobs), HeldError.
     """
-    reply = q.run("obliterate", [q.keys.meta], q.keys.base, "1" if force else "0", positive(budget, "budget"))
+    args = ["1" if force else "0", positive(budget, "budget"), *map(group_id, lanes)]
+    reply = q.run("obliterate", [q.keys.meta], q.keys.base, *args)
     return int(reply) == 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -140,15 +140,22 @@ def _meta_number(q: Queue, name: str) -> int | None:
         raise DamagedError(f"EMQDATA {q.keys.meta} {name} is '{shown}', not a whole number", where=q.name) from None
 
 
-def lanes(q: Queue) -> list[Lane]:
-    """Every lane that is on the ring, paused, limited or in flight, by id."""
+def every_lane(q: Queue) -> list[Lane]:
+    """As `lanes`, and those that no book names, whose jobs nobody claims: found by a SCAN of the server's keys, for
+    whoever takes a queue's jobs away and must miss none."""
+    found = {lane for key in q.server.scan(q.keys.lanes_pattern(), count=5000) if (lane := q.keys.lane_of(key))}
+    return lanes(q, found)
+
+
+def lanes(q: Queue, more: Iterable[str] = ()) -> list[Lane]:
+    """Every lane that is on the ring, paused, limited or in flight, by id; and `more`."""
     k, server = q.keys, q.server
     ring, paused, flat_limits, flat_flights = server.read_many(
         [("LRANGE", k.ring, 0, -1), ("SMEMBERS", k.paused), ("HGETALL", k.glimit), ("HGETALL", k.gactive)]
     )
     limits = dict(zip(flat_limits[::2], flat_limits[1::2], strict=True))
     flights = dict(zip(flat_flights[::2], flat_flights[1::2], strict=True))
-    groups = sorted({*ring, *paused, *limits, *flights})
+    groups = sorted({*ring, *paused, *limits, *flights, *(lane.encode("ascii") for lane in more)})
     named = [g.decode("utf-8", "replace") for g in groups]
     waiting = server.read_many([("ZCARD", k.lane(name)) for name in named])
     on_ring, held = set(ring), set(paused)
