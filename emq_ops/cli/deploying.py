@@ -129,7 +129,7 @@ def carry_out(
         place = None if named else session.where
         if context.output == "json" and not yes:
             say(render.text(made).rstrip())
-        if not ask(context, "Apply this?", yes, removes=_removes(made), place=place):
+        if not ask(context, "Apply this?", yes, removes=removes_by(made), place=place):
             say("emq-ops: nothing was changed")
             return 1
         if context.wiring.archive_remote is not None:
@@ -140,7 +140,7 @@ def carry_out(
     return _told(applied, made, context)
 
 
-def _removes(plan: Plan) -> bool:
+def removes_by(plan: Plan) -> bool:
     """Whether anything goes by it: a policy, a schedule, jobs, records."""
     return plan.kind == "destroy" or any(
         step.op == "delete" or step.loss or step.effect.get("remove") or step.effect.get("trim") for step in plan.steps

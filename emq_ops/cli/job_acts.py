@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from emq_ops.cli.asking import require
 from emq_ops.cli.audit_acting import carry_out, go_on, predict, tell_acts
 from emq_ops.cli.context import CommandContext
 from emq_ops.cli.exits import EXIT_ERROR
 from emq_ops.cli.job_places import located
 from emq_ops.cli.options import ActWhy, DryRun, Yes
-from emq_ops.cli.output import say
+from emq_ops.cli.output import counted, say
 from emq_ops.cli.queues import pick
 from emq_ops.cli.removing import DRAIN_RATE, remove_waiting, selected
 from emq_ops.cli.values import duration_ms, file_of, instant_ms
@@ -158,6 +159,7 @@ def cancel(
     jobs: JobsArg,
     queue: InQueue = None,
     reason: Annotated[str, typer.Option(help="Told to the worker, and recorded.", metavar="TEXT")] = DEFAULT_REASON,
+    yes: Yes = False,
     dry_run: DryRun = False,
 ) -> None:
     """Ask for jobs' cancellation: waiting ones are removed, a worker that holds one is told.
@@ -171,6 +173,9 @@ def cancel(
     context = CommandContext.of(ctx)
     with context.server("job") as server:
         places = located(context, server, jobs, queue)
+        waiting = sum(state != "active" for _, state in places.values())
+        if waiting and not dry_run:
+            require(context, f"Remove {counted(waiting, 'waiting job')}, for good?", yes)
         rows = [
             {
                 "queue": name,

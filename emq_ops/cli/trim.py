@@ -57,15 +57,17 @@ def trim(
         policy = with_given(policy, {"age_by": age_by, "archive": archive, "max_removals": max_removals})
         return Order(queue, policy, applied=applied, lease_ms=context.stalled(queue).lease_ms)
 
-    # What the config says was looked at when it was applied; other bounds are this command's own word.
+    # What the config says was looked at when it was applied; anything else is this command's own word.
+    own = not applied or age_by is not None or archive is not None or max_removals is not None
     bounds = " and ".join(
         words
         for words in (
             "" if keep is None else f"beyond the newest {keep:,}",
             "" if max_age is None else f"older than {max_age}",
+            "without archiving them" if archive is False else "",
         )
         if words
     )
-    sure = yes or (None if applied else False)
-    asked = f"Delete the dead jobs of {{}} {bounds}?"
+    sure = yes or (False if own else None)
+    asked = f"Delete the dead jobs of {{}} {bounds or 'that this line and the config let go'}?"
     run_by_hand(context, TRIM, queues, ByHand(order_of, timeout, dry_run, sure, asked))

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from emq_archive.local.store import open_local
+from emq_ops.cli.asking import require
 from emq_ops.cli.context import CommandContext
+from emq_ops.cli.deploying import removes_by
 from emq_ops.cli.exits import EXIT_ERROR
 from emq_ops.cli.options import new_app
 from emq_ops.cli.stores import remote_of
@@ -89,21 +91,29 @@ def up(
         where = context.server_wiring(revisions.current(ledger))
         with where.connect("up") as server:
             session = Deployment(server, ledger, context.wiring)
+            if watch:
+                require(context, "Apply the file whenever it changes, whatever goes by it?")
             if apply:
-                _apply(session, context.loaded, written, allow_loss=allow_loss)
+                agree = lambda: require(context, "Apply the file, by which something goes?")  # noqa: E731 - asked once
+                _apply(session, context.loaded, written, agree, allow_loss)
             if once:
                 raise typer.Exit(_once(session, context, where, written))
             follow = FileFollower(context, session, written, allow_loss) if watch else None
             _serve(session, where, written, ready_file, follow)
 
 
-def _apply(session: Deployment, loaded: Loaded, log: EventLog, *, allow_loss: bool) -> None:
-    """Applies the file. Nobody was shown a plan: one that goes stale, since jobs die meanwhile, is made anew. Raises
-    PlanRefusedError where it could lose data, or something forbids it, and StaleError where it goes stale each time."""
+def _apply(session: Deployment, loaded: Loaded, log: EventLog, agree: Callable[[], None], allow_loss: bool) -> None:
+    """Applies the file; where something goes by it, `agree` is asked once. Nobody was shown a plan: one that goes
+    stale, since jobs die meanwhile, is made anew. Raises PlanRefusedError where it could lose data, or something
+    forbids it, and StaleError where it goes stale each time."""
+    agreed = False
     require_set(loaded)
     for left in reversed(range(PLANS)):
         proposal = session.propose(loaded)
         check(proposal.plan, allow_loss=allow_loss)
+        if not agreed and removes_by(proposal.plan):
+            agree()
+            agreed = True
         try:
             done = session.apply(proposal, allow_loss=allow_loss, why="up --apply")
             break
@@ -186,7 +196,7 @@ class FileFollower:
             loaded = self._context.read_config()
             # What changed while it was read is seen the next time.
             self._seen = {path: now.get(path, found) for path, found in _stamps(_watched(loaded)).items()}
-            _apply(self._session, loaded, self._log, allow_loss=self._allow_loss)
+            _apply(self._session, loaded, self._log, lambda: None, self._allow_loss)
         except EmqError as fault:
             self._log(StateFault("*", error=f"the changed file was not applied: {fault}"))
 

@@ -6,8 +6,9 @@ from typing import Annotated
 
 import typer
 
+from emq_ops.cli.asking import ask
 from emq_ops.cli.context import CommandContext
-from emq_ops.cli.output import say
+from emq_ops.cli.output import counted, say
 from emq_ops.cli.queues import require_queue
 from emq_ops.protocol.ids import job_id
 from emq_ops.protocol.queue import Queue
@@ -37,6 +38,9 @@ def cancel_jobs(
     with context.places.connect("worker") as server:
         q = Queue(server, queue)
         require_queue(context, queue, server)
+        place = str(context.places.server["url"])
+        if not ask(context, f"Cancel {counted(len(wanted), 'job')}, those that wait for good?", None, place=place):
+            raise typer.Abort
         rows = [{"job": job, "answer": _answer(q, job, reason)} for job in wanted]
     context.emit_rows(rows, ["job", "answer"])
     if any(row["answer"] == UNHELD for row in rows):

@@ -10,7 +10,7 @@ import pytest
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import Server
 from tests.support.cli import emq
-from tests.support.passing import kill_row
+from tests.support.passing import add, kill_row
 from tests.support.terminal import at_terminal
 from tests.support.valkey import Valkey
 
@@ -116,6 +116,14 @@ def test_production_takes_its_name(prod: Path, server: Server) -> None:
         trimmed = emq(*place, "trim", "orders")  # asks nowhere else
         assert (trimmed.code, "--confirm prod" in trimmed.err) == (4, True)
     assert emq("--context", "prod", "trim", "orders", "--confirm", "prod").code == 0
+    prod.write_text(prod.read_text().replace("keep: 5}", "keep: 3}"))
+    for argv in (("up", "--once", "--apply", "--allow-loss"), ("up", "--once", "--watch")):
+        bare = emq("--context", "prod", *argv)
+        assert (bare.code, "--confirm prod" in bare.err) == (4, True), (argv, bare.err)
+    prod.write_text(prod.read_text().replace("keep: 3}", "keep: 5}"))
+    [job] = add(Queue(server, "orders"), 1)
+    bare = emq("--context", "prod", "worker", "cancel", job, "--queue", "orders")
+    assert (bare.code, "--confirm prod" in bare.err) == (4, True)
     assert emq("--context", "prod", "drift").code == 0  # it was not taken away
     typed = at_terminal("--context", "prod", "destroy", typed="prod\n")
     assert (typed.code, "revision 2 is in force" in typed.err) == (0, True)

@@ -122,7 +122,8 @@ def test_a_payload_is_edited_before_a_retry_and_put_back(server: Server, ops: Op
     assert (jobs.read_row(q, job) or {})[b"payload"] == b"broken"
     assert ops("job", "requeue", job, "--reset-attempts").code == 0
     assert (dead_of(q), (jobs.read_row(q, job) or {})[b"attempts"]) == ([], b"0")
-    assert "removed" in ops("job", "cancel", job).out
+    assert "--yes" in ops("job", "cancel", job).err  # it waits, and would be gone for good
+    assert "removed" in ops("job", "cancel", job, "--yes").out
     missing = ops("job", "edit", ids.mint(), "--payload", str(file))
     assert (missing.code, "no job" in missing.err) == (4, True)
 

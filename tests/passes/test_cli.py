@@ -112,6 +112,8 @@ def test_trim_with_an_archive(server: Server, mail: Queue, where: tuple[str, ...
     [
         (("trim", "mail"), 4, "needs keep or max_age"),
         (("trim", "mail", "--yes", "--keep", "1", "--archive"), 4, "no archive is configured"),
+        (("trim", "mail", "--keep", "0"), 4, "nobody to ask"),
+        (("trim", "mail", "--no-archive"), 4, "nobody to ask"),
         (("trim", "mail", "--yes", "--keep", "-1"), 4, "is not at least 0"),
         (("trim", "mail", "--yes", "--max-age", "5"), 4, "--max-age"),
         (("sweep", "mail", "--max-stalled", "0"), 4, "is not at least 1"),
