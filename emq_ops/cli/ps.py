@@ -14,9 +14,8 @@ from emq_ops.cli.output import Row, emit_rows, say
 from emq_ops.config.wiring import Wiring
 from emq_ops.daemon.restrictions import FIELDS, ActiveRestriction, active_restrictions, asked_for, format_span
 from emq_ops.daemon.status import daemon_rows, now_of, task_rows
-from emq_ops.daemon.tasks import task_set
 from emq_ops.deploy.store import revisions
-from emq_ops.protocol.errors import UnreachableError
+from emq_ops.protocol.errors import EmqError, UnreachableError
 from emq_ops.protocol.server import Server
 
 app = new_app()
@@ -63,14 +62,15 @@ def ps(
             return
         where = context.server_wiring(revision)
         with _server(where) as server:
-            rows = task_rows(server, ledger, revision, where.env)
+            faults: dict[str, EmqError] = {}
+            rows = task_rows(server, ledger, revision, where.env, faults=faults)
             stands = active_restrictions(ledger, revision.document, where.env, now_of(server))
         wedged = ("wedged",) if any(row["wedged"] for row in rows) else ()
         if context.output == "table":
             emit_rows([_short(row) for row in rows], "table", TASKS + tuple(k for k in SHORT if _has(rows, k)) + wedged)
         else:
             context.emit_rows(rows, TASKS + FIELDS + wedged)
-        for queue, fault in task_set(revision.document, (), where.env).faults.items():
+        for queue, fault in faults.items():
             say(f"emq-ops: {queue}: does not run in this environment: {fault}")
         if not daemon_rows(ledger):
             say("emq-ops: no daemon runs: nothing is done by itself (emq-ops up)")

@@ -7,8 +7,10 @@ of `GOES_FIRST` before others and these from the right; ``--wide`` keeps all. Nu
 from __future__ import annotations
 
 import base64
+import itertools
 import math
 import os
+import re
 import sys
 import time
 import unicodedata
@@ -28,6 +30,14 @@ INSTANTS = frozenset(
 )
 """Fields that hold unix ms. A table shows how long ago they were, or with ``--utc`` as UTC, without the ``_ms``; the
 other forms carry the number."""
+UTC_TEXTS = frozenset(
+    (
+        *("made", "last", "next", "first_seen", "last_seen", "since", "seen", "started", "ended", "apply_started"),
+        *("last_alive", "back"),
+    )
+)
+"""Fields that hold an instant as UTC text in all forms but a table, which shows it like those of `INSTANTS`."""
+_UTC_TEXT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
 GOES_FIRST = (
     *("sha256", "trigger", "files", "id", "holder", "who", "why", "runs", "missed", "every", "last", "waiting_since"),
     *("late_ms", "behind", "away", "longest_s", "oldest", "took_ms", "started_ms", "since_ms", "kind", "safe"),
@@ -79,6 +89,8 @@ def plain(value: Any) -> Any:
 
 def cell(value: Any) -> str:
     """`value` as one line of text that can't steer a terminal, without a bracket of JSON."""
+    if type(value) is str:
+        return one_line(value)
     value = plain(value)
     if value is None:
         return ""
@@ -97,6 +109,8 @@ def shown(name: str, value: Any) -> Any:
     """`value` of the field `name` as a table shows it: an instant in words, all else as it is."""
     if name in INSTANTS and isinstance(value, int) and not isinstance(value, bool):
         return instant_words(value)
+    if name in UTC_TEXTS and isinstance(value, str) and not look.utc and _UTC_TEXT.fullmatch(value):
+        return instant_words(int(datetime.fromisoformat(value).timestamp() * 1000))
     return value
 
 
@@ -130,18 +144,13 @@ def width_of_screen() -> int:
 
 def write_table(rows: Iterable[Mapping[str, Any]], columns: Sequence[str], *, header: bool = True) -> list[str]:
     """Writes rows, and returns the columns that had no room."""
-    cells: dict[str, list[str]] = {name: [] for name in columns}
-    numeric = dict.fromkeys(columns, True)
-    for row in rows:
-        for name in columns:
-            value = row.get(name)
-            cells[name].append(_cut(cell(shown(name, value))))
-            if value is not None and (
-                isinstance(value, bool) or not isinstance(value, int | float) or name in INSTANTS
-            ):
-                numeric[name] = False
-    texts = {name: [heading(name), *column] if header else column for name, column in cells.items()}
-    widths = {name: max(map(width, column), default=0) for name, column in texts.items()}
+    held = list(rows)
+    numeric: dict[str, bool] = {}
+    texts: dict[str, list[str]] = {}
+    for name in columns:
+        column, numeric[name] = _column(name, [row.get(name) for row in held])
+        texts[name] = [heading(name), *column] if header else column
+    widths = {name: max(map(width, set(column)), default=0) for name, column in texts.items()}
     room = width_of_screen()
     gone = [] if look.wide or look.verbose else _without_room(widths, room)
     kept = [name for name in columns if name not in gone]
@@ -149,15 +158,40 @@ def write_table(rows: Iterable[Mapping[str, Any]], columns: Sequence[str], *, he
         widest = max(kept, key=lambda name: (widths[name], kept.index(name)))
         widths[widest] = max(NARROWEST, widths[widest] - over)
     out = sys.stdout
-    for at in range(len(texts[columns[0]]) if columns else 0):
-        folded = [_folded(texts[name][at], widths[name]) for name in kept]
-        for line in range(max(map(len, folded), default=0)):
-            parts = [
-                _padded(part[line] if line < len(part) else "", widths[name], numeric[name])
-                for name, part in zip(kept, folded, strict=True)
-            ]
-            out.write("  ".join(parts).rstrip() + "\n")
+    # A text that stands in a column many times is folded and padded once.
+    folded = [_drawn(texts[name], widths[name], numeric[name]) for name in kept]
+    empty = [" " * widths[name] for name in kept]
+    for row in zip(
+        *([part[text] for text in texts[name]] for name, part in zip(kept, folded, strict=True)), strict=True
+    ):
+        for parts in itertools.zip_longest(*row):
+            line = "  ".join([part if part is not None else gap for part, gap in zip(parts, empty, strict=True)])
+            out.write(line.rstrip() + "\n")
     return gone
+
+
+def _column(name: str, values: Sequence[Any]) -> tuple[list[str], bool]:
+    """The cells of a column, and whether they are numbers."""
+    known: dict[Any, str] = {}
+    found: list[str] = []
+    numeric = True
+    for value in values:
+        kind = type(value)
+        plainly = kind is str or kind is int or value is None
+        text = known.get(value) if plainly else None
+        if text is None:
+            text = _cut(cell(shown(name, value)))
+            if plainly:
+                known[value] = text
+        found.append(text)
+        if numeric and value is not None and (name in INSTANTS or (kind is not int and kind is not float)):
+            numeric = False
+    return found, numeric
+
+
+def _drawn(texts: Iterable[str], size: int, numeric: bool) -> dict[str, list[str]]:
+    """By text its lines, as wide as the column."""
+    return {text: [_padded(line, size, numeric) for line in _folded(text, size)] for text in set(texts)}
 
 
 def _total(widths: Sequence[int]) -> int:

@@ -18,6 +18,7 @@ from emq_ops.policy.environment import INCLUDE_ALLOW
 from emq_ops.policy.reading import Reader
 from emq_ops.policy.references import ReferenceFault, UnsetReference, forbidden, unset
 from emq_ops.syntax.errors import Position, SourceError
+from emq_ops.syntax.nodes import origin_of
 from emq_ops.syntax.tree import MAX_BYTES, ListTree, MapTree, Scalar, Tree, parse, plain
 
 MAX_FILES = 1000
@@ -120,14 +121,24 @@ def unset_references(tree: MapTree, env: Mapping[str, str]) -> list[SourceError]
     ]
 
 
-def _referring(tree: MapTree | ListTree, path: tuple[str | int, ...], found: list[Any]) -> None:
-    """Finds the scalars in which a reference may stand, with their paths."""
+def _referring(
+    tree: MapTree | ListTree, path: tuple[str | int, ...], found: list[Any], without: set[int] | None = None
+) -> None:
+    """Finds the scalars in which a reference may stand, with their paths. `without`: mappings in which none stands, as
+    in all that repeat them."""
+    without = set() if without is None else without
+    origin = id(origin_of(tree)) if isinstance(tree, MapTree) else 0
+    if origin in without:
+        return
+    before = len(found)
     below = ((k, v) for k, (_, v) in tree.items.items()) if isinstance(tree, MapTree) else enumerate(tree.items)
     for key, value in below:
         if not isinstance(value, Scalar):
-            _referring(value, (*path, key), found)
+            _referring(value, (*path, key), found, without)
         elif type(value.value) is str and "${" in value.value:
             found.append(((*path, key), value))
+    if origin and len(found) == before:
+        without.add(origin)
 
 
 class _Files:

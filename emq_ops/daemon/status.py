@@ -8,7 +8,7 @@ from typing import Any
 from emq_ops.daemon import clock
 from emq_ops.daemon.progress import EVERY_MS
 from emq_ops.daemon.restrictions import active_restrictions, fields_of
-from emq_ops.daemon.tasks import task_set
+from emq_ops.daemon.tasks import TaskSet, task_set
 from emq_ops.deploy.model import instant
 from emq_ops.deploy.store.revisions import Revision
 from emq_ops.ledger import interruptions, marks
@@ -44,26 +44,36 @@ def leaders(server: Server, queues: list[str]) -> dict[str, str]:
 
 
 def task_rows(
-    server: Server | None, ledger: Ledger, revision: Revision, env: Mapping[str, str]
+    server: Server | None,
+    ledger: Ledger,
+    revision: Revision,
+    env: Mapping[str, str],
+    *,
+    faults: dict[str, EmqError] | None = None,
 ) -> list[dict[str, Any]]:
     """One row a task of the revision: leader, last and next run (UTC), `overdue_ms`: for how long the next run has been
     due. A daemon that is alive writes idle runs down every `EVERY_MS`; within that nothing is overdue. A first run is
     due within an interval from the daemon's start. Of the queue: the hold and the maintenance window that stand
     (`emq_ops.daemon.restrictions.FIELDS`), and why it stands still though no pass fails
     (`wedged`). Where the server is away (`server` None, or it does not answer) what the
-    state knows is told, without leaders."""
+    state knows is told, without leaders. `faults` gets the queues of which not every task can be made, and why."""
     live: list[str] = []
     moment = clock.now_ms()
     led: dict[str, str] = {}
+    found: TaskSet | None = None
     try:
         live = server.queues() if server is not None else interruptions.contacted_queues(ledger)
+        found = task_set(revision.document, live, env)
         if server is not None:
-            led = leaders(server, task_set(revision.document, live, env).queues)
+            led = leaders(server, found.queues)
         moment = now_of(server)
     except EmqError:
         led = {}
     stands = active_restrictions(ledger, revision.document, env, moment)
-    found = task_set(revision.document, live, env)
+    if found is None:
+        found = task_set(revision.document, live, env)
+    if faults is not None:
+        faults |= found.faults
     known, now = marks.load(ledger), clock.now_ms()
     alive = marks.living(ledger)
     since = {one.holder: one.started_ms for one in alive}

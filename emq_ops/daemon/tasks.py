@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from emq_ops.config import policies
@@ -76,7 +76,7 @@ def tasks_of_queue(
     resolved). `read`: the policies that were read before by the same `env`; most queues have the same."""
     read = {} if read is None else read
     protect = bool(wanted.get("protect"))
-    found: list[PassTask] = []
+    found: list[tuple[Pass, Any, str]] = []
     why: EmqError | None = None
     for what, target, fields in _sections(wanted):
         try:
@@ -88,9 +88,9 @@ def tasks_of_queue(
             why = why or EmqError(f"{what.task(target)}: {fault.what}", where=fault.where, fix=fault.fix)
             continue
         if what.runs(policy):
-            found.append(PassTask(queue, what, policy, policy.schedule, target))
-    lease_ms = max((task.policy.lease_ms for task in found if hasattr(task.policy, "lease_ms")), default=LEASE_MS)
-    return [replace(task, lease_ms=lease_ms) for task in found], why
+            found.append((what, policy, target))
+    lease_ms = max((policy.lease_ms for _, policy, _ in found if hasattr(policy, "lease_ms")), default=LEASE_MS)
+    return [PassTask(queue, what, policy, policy.schedule, target, lease_ms) for what, policy, target in found], why
 
 
 @dataclass(frozen=True, slots=True)

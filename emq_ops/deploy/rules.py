@@ -106,7 +106,8 @@ def _fields_of(name: str) -> tuple[str, ...]:
 def broken(rules: Iterable[Rule], document: Document, env: Mapping[str, str]) -> list[Refusal]:
     """What of `document` breaks a rule, one refusal a rule, with its line. Raises SourceError for a condition that
     can't be told."""
-    entries = {**document.queues, **(document.globs or {})}
+    rules = list(rules)
+    entries = {**document.queues, **(document.globs or {})} if rules else {}
     values = {queue: _values(queue, entry, env) for queue, entry in entries.items()}
     out: list[Refusal] = []
     for rule in rules:

@@ -122,10 +122,12 @@ def _texts(document: Document) -> Iterator[str]:
         elif has_reference(value):
             yield value
 
+    sections = [(one.section, frozenset(_secrets(one.policy)).__contains__) for one in PASSES]
+    sections.append(("settings", frozenset[str]().__contains__))
     for entry in (*document.queues.values(), *(document.globs or {}).values()):
-        for one in PASSES:
-            yield from within(entry.get(one.section), frozenset(_secrets(one.policy)).__contains__)
-        yield from within(entry.get("settings"), frozenset[str]().__contains__)
+        for name, secret in sections:
+            if (said := entry.get(name)) is not None and id(said) not in seen:
+                yield from within(said, secret)
 
 
 def _secrets(kind: type[Any]) -> Iterator[str]:

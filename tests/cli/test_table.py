@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import time
 from pathlib import Path
@@ -100,6 +101,22 @@ def test_what_is_too_wide_all_the_same_is_folded(
 )
 def test_instants_are_told_in_words(away: int, words: str) -> None:
     assert instant_words(1_000_000_000_000 + away, 1_000_000_000_000) == words
+
+
+def test_a_table_tells_instants_relatively_and_other_forms_as_they_are(
+    site: None, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    utc = re.compile(r"\d{4}-\d\d-\d\dT\d\d:")
+    for line, column in (("history", "made"), ("show 1", "made"), ("runs ls", "started"), ("audit dead", "first_seen")):
+        argv = line.split()
+        told = emq(*argv, "--wide").out
+        assert column in told, told
+        assert re.search(r"\bnow\b|\d+ s ago", told), told
+        assert not utc.search(told), told
+        assert utc.search(emq(*argv, "--wide", "--utc").out)
+        rows = emq(*argv, "--output", "json").json
+        row = rows["groups"][0] if line == "audit dead" else rows[0] if isinstance(rows, list) else rows
+        assert column not in row or utc.match(row[column])
 
 
 def test_progress_has_rate_and_time_left() -> None:

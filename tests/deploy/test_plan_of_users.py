@@ -35,6 +35,18 @@ def test_equal_queues_are_drawn_once(light_desk: Desk) -> None:
     assert {f"+ {name}/stalled" for name in names} <= set(text(plan, unfolded=True).splitlines())
 
 
+def test_a_revision_shows_equal_queues_once(valkey: Valkey, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    names = [f"mail-{n}" for n in range(6)]
+    entries = "".join(f"  {name}: {{{MAIL}}}\n" for name in names)
+    Path("config.yaml").write_text(f"server: {{url: '{valkey.url}'}}\nqueues:\n{entries}  other: {{protect: true}}\n")
+    assert emq("apply", "--yes").code == 0
+    told = emq("show", "1", "--wide").out
+    assert "5 queues like mail-0 (mail-1, mail-2, mail-3 ...)" in told
+    assert [name for name in names if f"{name}/stalled" in told] == ["mail-0"]
+    assert {name for name in names if f"{name}/stalled" in emq("show", "1", "-v").out} == set(names)
+
+
 def test_a_queue_that_differs_in_its_victims_is_drawn(light_desk: Desk, server: Server) -> None:
     kill_row(Queue(server, "b"), 1)
     policy = "dead: {keep: 0, archive: false}"

@@ -117,7 +117,7 @@ LINES: dict[str, Line] = {
     "runs ls": Line("read", STATE),
     "runs show": Line("read", STATE, "{run}"),
     "schema": Line("file", FILE),
-    "show": Line("read", STATE | {"ruamel.yaml"}, "1"),
+    "show": Line("read", STATE, "1"),
     "state backup": Line("read", STATE, "backup.db"),
     "state export": Line("act", BOTH, "export.jsonl"),
     "state import": Line("act", STATE | {"alembic"}, "export.jsonl --state sqlite:///other.db"),
