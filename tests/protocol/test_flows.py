@@ -93,6 +93,50 @@ def test_what_is_no_flow_is_refused_before_anything_is_written(
     assert dump(server) == {}
 
 
+def _deep(levels: int, queues: tuple[str, ...]) -> FlowJob:
+    """A chain of so many levels, its queues in turn."""
+    below: tuple[FlowJob, ...] = ()
+    for level in range(levels - 1, -1, -1):
+        below = (FlowJob(ids.mint(), b"%d" % level, queues[level % len(queues)], children=below),)
+    return below[0]
+
+
+@pytest.mark.parametrize("queues", [("orders",), ("orders", "mail", "web")])
+def test_eight_levels_and_no_more(server: Server, queues: tuple[str, ...]) -> None:
+    orders = Queue(server, "orders")
+    with pytest.raises(BadInputError, match="8 levels"):
+        flows.add(orders, _deep(9, queues))
+    assert dump(server) == {}
+    assert flows.add(orders, _deep(8, queues))
+    every = [Queue(server, name) for name in queues]
+    for level in range(7, -1, -1):
+        home = every[level % len(queues)]
+        [claim] = claims.claim_batch(home, 60_000, 1)
+        assert claim.payload == b"%d" % level
+        settle.complete(home, claim.job, claim.token)
+        for q in every:
+            flows.deliver(q)
+    assert {key for key in dump(server) if "metrics:" not in key} == set()
+
+
+def test_many_at_once_each_stands_alone(server: Server) -> None:
+    q, taken = Queue(server, "orders"), ids.mint()
+    enqueue.enqueue(q, taken, b"mine")
+    good = [FlowJob(ids.mint(), b"r", children=(_leaf(), _leaf())) for _ in range(300)]
+    mixed = FlowJob(ids.mint(), b"r", children=(_leaf("mail"),))
+    bad = [FlowJob(ids.mint(), b"r"), FlowJob(taken, b"r", children=(_leaf(),))]
+    clash = FlowJob(ids.mint(), b"r", children=(FlowJob(taken, b"c"),))
+    told = flows.add_many(q, [*good[:150], bad[0], mixed, clash, *good[150:], bad[1]])
+    refused = [type(one) for one in told if one is not True]
+    assert (told.count(True), refused) == (301, [BadInputError, StateError, bool])
+    assert reads.counts(q).pending == 601
+    before = dump(server)
+    assert flows.add_many(q, [*good, mixed]) == [False] * 301
+    with pytest.raises(BadInputError):
+        flows.add_many(q, [FlowJob(ids.mint(), b"r", children=(_leaf(),)), FlowJob("JOBx", b"r")])
+    assert dump(server) == before
+
+
 def test_an_id_that_is_taken_is_refused_whole(server: Server) -> None:
     q, taken = Queue(server, "orders"), ids.mint()
     enqueue.enqueue(q, taken, b"mine")

@@ -85,16 +85,26 @@ def add(q: Queue, root: FlowJob) -> bool:
 
 
 def add_many(q: Queue, roots: Sequence[FlowJob]) -> list[bool | EmqError]:
-    """As add, for each of them: added, was there, or its refusal. A malformed id is raised before anything is sent."""
+    """As add, for each of them: added, was there, or its refusal; those that are all in one queue go in one flush. A
+    malformed id is raised before anything is sent."""
     for root in roots:
         for one in _place(root, q.name):
             _well_formed(one.flow.job)
-    told: list[bool | EmqError] = []
-    for root in roots:
+    told: list[bool | EmqError] = [False] * len(roots)
+    whole: list[tuple[int, tuple[list[str], list[Arg]]]] = []
+    for number, root in enumerate(roots):
+        placed = list(_place(root, q.name))
         try:
-            told.append(add(q, root))
+            _check(placed)
+            if len({one.queue for one in placed}) > 1:
+                told[number] = add(q, root)
+            else:
+                whole.append((number, _call(q, root, "whole", placed)))
         except EmqError as refusal:
-            told.append(refusal)
+            told[number] = refusal
+    replies = q.run_many("flow_add", [call for _, call in whole])
+    for (number, _), reply in zip(whole, replies, strict=True):
+        told[number] = reply if isinstance(reply, EmqError) else int(reply) == 1
     return told
 
 
@@ -125,9 +135,14 @@ def _check(placed: Sequence[_Placed]) -> None:
 
 
 def _add(q: Queue, root: FlowJob, way: str, placed: Sequence[_Placed]) -> int:
+    keys, args = _call(q, root, way, placed)
+    return int(q.run("flow_add", keys, *args))
+
+
+def _call(q: Queue, root: FlowJob, way: str, placed: Sequence[_Placed]) -> tuple[list[str], list[Arg]]:
     keys = [q.keys.pending, q.keys.adding, q.keys.added(root.job)]
     args = [arg for one in placed for arg in one.args]
-    return int(q.run("flow_add", keys, q.keys.base, root.job, way, ADDED_KEPT_MS, *args))
+    return keys, [q.keys.base, root.job, way, ADDED_KEPT_MS, *args]
 
 
 def tell(q: Queue, job: str) -> bool:
