@@ -5,6 +5,7 @@
 --       result for a parent (without one it gets the child's id) [, node, then the record's names and values]
 -- Replies: 1; 0 no row; EMQSTALE wrong token. With a stream, the record is added with it, or neither happens: EMQDATA,
 --          NOPERM.
+--#include lib/leave.lua
 --#include lib/flow.lua
 --#include lib/record.lua
 --#include lib/counter.lua

@@ -8,7 +8,7 @@
 --#include lib/dead_trim.lua
 --#include lib/dedup.lua
 check_fence(KEYS[1], ARGV[1], ARGV[2], ARGV[3])
-expect_rights(KEYS[2], 'DEL', 'HDEL', 'ZREM')
+expect_rights(KEYS[2], 'DECR', 'DEL', 'HDEL', 'HSET', 'RPUSH', 'UNLINK', 'ZADD', 'ZREM')
 expect(KEYS[3], 'hash')
 local base = ARGV[4]
 local go, rows, books, stay, dedups, children = doomed(KEYS[2], base, 5)

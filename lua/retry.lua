@@ -5,6 +5,7 @@
 --       dead set) or "" [, node, then the record's names and values]
 -- Replies: "scheduled" or "dead"; EMQSTALE wrong token or no row.
 --          With a stream, a job that dies gets its record with it, or neither happens: EMQDATA, NOPERM.
+--#include lib/leave.lua
 --#include lib/flow.lua
 --#include lib/record.lua
 --#include lib/counter.lua

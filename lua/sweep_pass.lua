@@ -19,7 +19,7 @@ local base, run, slice = ARGV[4], ARGV[5], ARGV[6]
 local max_stalled, limit, most_exempt = tonumber(ARGV[9]), tonumber(ARGV[10]), tonumber(ARGV[12])
 
 local now = check_fence(KEYS[1], ARGV[1], ARGV[2], ARGV[3])
-expect_rights(active, 'HDEL', 'HINCRBY', 'HSET', 'LPUSH', 'LREM', 'LTRIM', 'RPUSH', 'UNLINK', 'ZADD', 'ZREM')
+expect_rights(active, 'DECR', 'HDEL', 'HINCRBY', 'HSET', 'LPUSH', 'LREM', 'LTRIM', 'RPUSH', 'UNLINK', 'ZADD', 'ZREM')
 local standing, unrecorded = standing_slice(swept_key, ARGV[7], ARGV[8], now)
 if unrecorded then return unrecorded end
 expect(exempt_key, 'hash')

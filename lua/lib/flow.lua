@@ -1,4 +1,4 @@
---#include lib/leave.lua
+--#include lib/check.lua
 -- A flow child settles: its parent hears of it in the same step where both are of one queue, else by the outbox of the
 -- child's. One call of expect_flow before the first write, one of child_completed or child_died after.
 

@@ -120,6 +120,7 @@ STEPS: list[tuple[str, Callable[[Queue], Any]]] = [
     ("delay", lambda q: settle.delay_in(q, L1, 1, LEASE)),
     ("add a flow", lambda q: flows.add(q, flows.FlowJob(P1, b"p", children=(flows.FlowJob(P2, b"c"),)))),
     ("add it again", lambda q: flows.add(q, flows.FlowJob(P1, b"p", children=(flows.FlowJob(P2, b"c"),)))),
+    ("tell a parent", lambda q: flows.tell(q, P2)),
     ("claim the child", lambda q: claims.claim_batch(q, LEASE, 50)),
     ("a child is done", lambda q: settle.complete(q, P2, 1, result=b"r")),
     (
@@ -215,7 +216,7 @@ def transitions_in_code() -> set[str]:
 def test_the_scenario_does_something_at_every_step(course: list[Moment]) -> None:
     idle = {m.name for m in course if m.answer in (False, 0, []) and not m.name.endswith("again")}
     # Nothing lapsed in that lane; it was there to be replaced; no lease was lost.
-    assert idle == {"reap a lane", "replace it", "renew it"}
+    assert idle == {"reap a lane", "replace it", "renew it", "tell a parent"}
 
 
 @pytest.mark.long
