@@ -6,11 +6,13 @@ command without a line here. `benchmarks/startup.py` measures the same lines.
 
 from __future__ import annotations
 
+import functools
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
+from emq_ops.cli.root import root_group
 from emq_ops.protocol import ids
 from emq_ops.protocol.keyspace import keys_of
 from emq_ops.protocol.queue import Queue
@@ -141,6 +143,21 @@ LINES: dict[str, Line] = {
     "worker ls": Line("read", BOTH, "{q}"),
     "worker run": Line("long", SERVER | {"asyncio"}, "tests.support.handlers:obedient --queue {q} --until-idle"),
 }
+
+
+@functools.cache
+def tree() -> dict[str, Any]:
+    """Every command and noun, by the words that call it."""
+    found: dict[str, Any] = {}
+
+    def walk(words: str, command: Any) -> None:
+        found[words] = command
+        for name, child in (getattr(command, "commands", None) or {}).items():
+            walk(f"{words} {name}".strip(), child)
+
+    walk("", root_group())
+    return found
+
 
 POLICIES = (
     "    stalled: {every: 30s}\n    dead: {every: 10m, keep: 100}\n    streams: {completions: {keep: 100}}\n"
