@@ -117,6 +117,16 @@ def remote(remote_url: str) -> Iterator[Remote]:
     opened.close()
 
 
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return tmp_path / "bucket"
+
+
+@pytest.fixture
+def folder(root: Path) -> Remote:
+    return open_remote(f"file:{root}")
+
+
 DIAGONAL = [("sqlite", "directory"), ("postgres", "s3")]
 """The pairs of `make test`, so that each backend is under each test, but for those marked `alike`: what they send to
 PostgreSQL and S3 is sent by others, so there they are on the first pair. `make soak` runs the rest."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from emq_archive.ports import Remote
 from emq_archive.reports import Added
 from emq_archive.write.ship import LogShipper
 from emq_ops.protocol.ids import LOW_BITS, BrandedId
+from tests.support.oracle import Bucket, Seen
 
 REF = StreamRef("mail", "completions")
 STATE = "6b3f1c1e-0000-4000-8000-000000000001"
@@ -167,3 +168,43 @@ def _rows(local: SqlStore) -> dict[str, list[dict[str, Any]]]:
             if table is not identity and (kept := [dict(row) for row in rows]):
                 found[table.name] = kept
     return found
+
+
+def seen(remote: Remote, ref: StreamRef = REF) -> list[Seen]:
+    """What the bucket holds, by another reader than ours."""
+
+    def get(key: str) -> bytes:
+        body = remote.get(key)
+        assert body is not None, key
+        return body
+
+    def names(prefix: str) -> list[str]:
+        found: list[str] = []
+        while page := remote.list(prefix, after=found[-1] if found else ""):
+            found += page
+        return found
+
+    return Bucket(get, names).records(ref.queue, ref.stream)
+
+
+def as_seen(entries: list[Any]) -> list[Seen]:
+    return sorted(Seen.of(e[0], e[1]) for e in entries)
+
+
+class Beside:
+    """A remote beside which others work: `act` runs once, before the first call of `verb` on a key that begins so."""
+
+    def __init__(self, remote: Remote, verb: str, prefix: str, act: Callable[[], object]) -> None:
+        self.remote, self.verb, self.prefix = remote, verb, prefix
+        self.act: Callable[[], object] | None = act
+
+    def __getattr__(self, name: str) -> Any:
+        real = getattr(self.remote, name)
+
+        def call(key: str, *args: Any, **more: Any) -> Any:
+            if name == self.verb and key.startswith(self.prefix) and self.act is not None:
+                act, self.act = self.act, None
+                act()
+            return real(key, *args, **more)
+
+        return call if name == self.verb else real

@@ -48,11 +48,6 @@ MAKES = [os.mkfifo, os.mkdir, _full_folder, _socket, _loop]
 
 
 @pytest.fixture
-def root(tmp_path: Path) -> Path:
-    return tmp_path / "bucket"
-
-
-@pytest.fixture
 def whole(local: SqlStore, root: Path) -> Remote:
     """An archive of four segments, with a checkpoint."""
     remote = open_remote(f"file:{root}")
