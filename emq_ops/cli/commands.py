@@ -7,6 +7,7 @@ from emq_ops.cli.lazy import Table
 COMMANDS: Table = {
     # See `lazy.Table`.
     "acl": ("acl", "Print the least rights of a role, as a line of a server's aclfile."),
+    "alert": ("alert", "Rules that hold, silences, and a test of where alerts go."),
     "apply": ("apply", "Show the plan, ask, and do it: settings on the server, then one revision."),
     "archive": ("archive", "Keep what streams and dead sets let go: fold, look, read, prove, query, bring back."),
     "audit": ("", "What died, when and why; what restarts did; what another threshold would have done."),
@@ -168,7 +169,7 @@ COMMANDS: Table = {
 }
 
 GROUPS = {
-    "See": ("top", "queue", "lane", "job", "dead", "stream", "events", "worker", "ps", "runs"),
+    "See": ("top", "queue", "lane", "job", "dead", "stream", "events", "worker", "ps", "runs", "alert"),
     "Act": ("hold", "release", "maintenance", "sweep", "trim", "promote", "undo", "rehydrate", "play"),
     "Deploy": (
         *("init", "validate", "plan", "apply", "up", "drift", "history", "show", "rollback", "destroy", "import"),

@@ -26,15 +26,18 @@ from emq_ops.config.wiring import Wiring
 from emq_ops.daemon import clock
 from emq_ops.daemon.alerting import Alerting
 from emq_ops.daemon.applied import NothingAppliedError
+from emq_ops.daemon.chores import Chore
 from emq_ops.daemon.daemon import Daemon
 from emq_ops.daemon.events import StateFault
+from emq_ops.daemon.heartbeat import Heartbeat
 from emq_ops.daemon.log import EventLog
 from emq_ops.daemon.memory import limit_arenas
 from emq_ops.daemon.notify import Surroundings
 from emq_ops.daemon.once import run_due
+from emq_ops.daemon.rules import LOOK_SECONDS, AlertRules
 from emq_ops.daemon.status import task_rows
 from emq_ops.daemon.tasks import task_set
-from emq_ops.daemon.telemetry import health, telemetry
+from emq_ops.daemon.telemetry import health, known, telemetry
 from emq_ops.daemon.work import PassRunner
 from emq_ops.deploy.apply import check
 from emq_ops.deploy.deployment import Deployment, require_set
@@ -216,11 +219,21 @@ def _serve(
 
     def take(revision: Revision) -> None:
         alerting.follow(revision.document.globals.get("alerts") or [])
+        heartbeat.follow(daemon.applied.terms.heartbeat)
 
     daemon = Daemon(
         *(session.server, session.ledger, _stores(where), where.env, emit),
         Surroundings(ready_file, follow, take),
     )
+    heartbeat = Heartbeat(
+        lambda: bool(health(daemon)["ok"]), where.env, lambda why: log.say("heartbeat_not_taken", why=why)
+    )
+    rules = AlertRules(session.ledger, daemon.emit)
+
+    def judge_rules() -> None:
+        rules.look(daemon.applied.terms.rules, known(daemon))
+
+    daemon.beside.append(Chore(LOOK_SECONDS, judge_rules))
     if ready_file is None and daemon.settings.ready_file:
         daemon.ready.path = Path(daemon.revision.document.data["base"]) / daemon.settings.ready_file
     take(daemon.revision)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from datetime import datetime
 from urllib.parse import parse_qsl, urlsplit
 
+from emq_ops.config.alert_conditions import condition
 from emq_ops.config.explain import dotted, locate
 from emq_ops.config.listening import TOKEN_FIX, address, is_loopback
 from emq_ops.config.messenger import messenger_of, says_a_secret
@@ -36,12 +37,25 @@ REMOTE_SCHEMES = ("file", "s3")
 
 _SAME = {"valkey": "redis", "valkeys": "rediss"}
 
+WORD = re.compile(r"[A-Za-z0-9_-]{1,64}")
+"""What an alert rule may be called."""
+
 Path = tuple[str | int, ...]
 
 
 def check(config: Config, tree: MapTree) -> list[SourceError]:
     """Every fault that no single field shows."""
-    return [_fault(tree, *found) for found in _faults(config)]
+    return [_fault(tree, *found) for found in _faults(config)] + list(_conditions(config, tree))
+
+
+def _conditions(config: Config, tree: MapTree) -> Iterator[SourceError]:
+    """What is wrong with the conditions of alert rules, with the place within each."""
+    for i, rule in enumerate(config.alert_rules):
+        if not has_reference(rule.when):
+            try:
+                condition(rule.when, locate(tree, ("alert_rules", i, "when"))[0])
+            except SourceError as fault:
+                yield fault
 
 
 def _fault(tree: MapTree, path: Path, expected: str, got: str | None, fix: str | None) -> SourceError:
@@ -68,6 +82,14 @@ def _faults(config: Config) -> Iterator[Found]:
         yield from _moved(config, moved, ("moved", i))
     for i, alert in enumerate(config.alerts):
         yield from alert_faults(("alerts", i, "url"), alert.url)
+    names: set[str] = set()
+    for i, rule in enumerate(config.alert_rules):
+        if rule.name in names or not WORD.fullmatch(rule.name):
+            expected = "a word of letters, digits, - and _ that no other rule has"
+            yield ("alert_rules", i, "name"), expected, shown(rule.name), None
+        names.add(rule.name)
+    if config.heartbeat is not None and not has_reference(config.heartbeat.url):
+        yield from _scheme(("heartbeat", "url"), config.heartbeat.url, ("http", "https"), None)
     yield from _http(config.http)
 
 

@@ -28,6 +28,7 @@ def strange_hosts(loaded: Loaded, wiring: Wiring) -> list[SourceError]:
         "archive.local": archive.get("local"),
         "archive.remote.url": remote.get("url"),
         "archive.remote.endpoint": remote.get("endpoint"),
+        "heartbeat.url": loaded.config.heartbeat and loaded.config.heartbeat.url,
     }
     found: list[SourceError] = []
     for path, url in urls.items():

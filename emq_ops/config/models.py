@@ -217,6 +217,27 @@ class RuleSection(Section):
 
 
 @dataclass(frozen=True, kw_only=True)
+class AlertRuleSection(Section):
+    """What is to be told of queues or the server, in the language of `when` (docs/monitoring.md has the names)."""
+
+    name: str = option(TEXT, help="a word; one of emq-ops' own rules is replaced by it")
+    when: str = option(TEXT, help="such as dead > 100, or server.memory > 90%; false: never")
+    lasting: int = option(duration(0), 0, "how long it must hold", key="for")
+    queues: str = option(TEXT, "*", "a queue or a glob")
+    severity: str = option(choice("page", "ticket", "info"), "ticket")
+    repeat: int | None = option(SPAN, None, "told again while it holds; nothing: once")
+    say: str | None = option(TEXT, None, "what it means, and what to do")
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeartbeatSection(Section):
+    """A dead man's switch: asked for as long as a daemon does its work; whoever waits for it tells when it stops."""
+
+    url: str = option(URL, help="an http or https URL; secrets in it as ${NAME}")
+    every: int = option(duration(1_000), 60_000)
+
+
+@dataclass(frozen=True, kw_only=True)
 class AlertSection(Section):
     """Where alert events are sent."""
 
@@ -240,4 +261,6 @@ class Config(Section):
     plan_rules: tuple[RuleSection, ...] = option(Listed(Nested(RuleSection)), (), "what every plan must keep to")
     moved: tuple[MovedSection, ...] = option(Listed(Nested(MovedSection)), (), "entries of `queues` that were renamed")
     alerts: tuple[AlertSection, ...] = option(Listed(Nested(AlertSection)), ())
+    alert_rules: tuple[AlertRuleSection, ...] = option(Listed(Nested(AlertRuleSection)), (), "beside emq-ops' own")
+    heartbeat: HeartbeatSection | None = option(Nested(HeartbeatSection), None)
     include: tuple[str, ...] = option(_TEXTS, (), "files read before this one")

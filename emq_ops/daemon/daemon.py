@@ -95,6 +95,8 @@ class Daemon:
         self.drifting = Drifting(server, ledger, env, emit)
         self.monitor = QueueMonitor(self.services, self._led, self.tasks)
         self.pumps = Pumps(server.hurried(GLANCE_SECONDS), ledger, emit)
+        self.beside: list[Chore] = []
+        """What else is done on the main thread."""
 
     @property
     def revision(self) -> Revision:
@@ -156,6 +158,7 @@ class Daemon:
             Chore(3600.0, self._prune, clock.steady() + 60),
             Chore(EVERY_SECONDS, self._summarise, clock.steady() + EVERY_SECONDS),
         ]
+        chores += self.beside
         if self._around.follow_file is not None:
             chores.append(Chore(0.5, self._around.follow_file))
         while not stop.wait(TURN_SECONDS / 2):

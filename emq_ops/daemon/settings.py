@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from emq_ops.config.models import DaemonSection, StateSection, WindowSection
+from emq_ops.config.models import DaemonSection, HeartbeatSection, StateSection, WindowSection
 from emq_ops.config.policies import checked
 from emq_ops.config.windows import sections_of
+from emq_ops.daemon.alert_rules import AlertRule
+from emq_ops.daemon.rules import rules_of
 from emq_ops.deploy.document import Document
 from emq_ops.policy.options import written
 
@@ -17,18 +19,24 @@ _AT_START = ("threads", "archive_threads", "lease", "ready_file")
 
 @dataclass(frozen=True, slots=True)
 class DaemonSettings:
-    """`maintenance`: the config's windows; `retain_ms`: how long runs and deaths are remembered."""
+    """`maintenance`: the config's windows; `retain_ms`: how long runs and deaths are remembered; `rules`: of alerts;
+    `heartbeat`: with references as written."""
 
     settings: DaemonSection
     maintenance: tuple[WindowSection, ...]
     retain_ms: int
+    rules: tuple[AlertRule, ...] = ()
+    heartbeat: HeartbeatSection | None = None
 
 
 def settings_of(document: Document, env: Mapping[str, str]) -> DaemonSettings:
     """Raises BadInputError where a reference can't be resolved in `env`."""
     settings = checked(DaemonSection, document.globals.get("daemon") or {}, env, "daemon")
     state: StateSection = checked(StateSection, document.globals.get("state") or {}, env, "state")
-    return DaemonSettings(settings, sections_of(document.data["config"], env), state.retain)
+    said = document.globals.get("heartbeat")
+    heartbeat = checked(HeartbeatSection, said, env, "heartbeat") if said else None
+    windows = sections_of(document.data["config"], env)
+    return DaemonSettings(settings, windows, state.retain, tuple(rules_of(document, env)), heartbeat)
 
 
 def at_next_start(before: Document, after: Document) -> list[str]:

@@ -10,6 +10,7 @@ from typing import Any
 from emq_ops.daemon import clock
 from emq_ops.daemon.daemon import Daemon
 from emq_ops.daemon.restrictions import ActiveRestriction
+from emq_ops.daemon.rules import Known, most_failures
 from emq_ops.overview.look import QueueLook
 
 SILENT_SECONDS = 40.0
@@ -84,6 +85,30 @@ def health(daemon: Daemon) -> dict[str, Any]:
     facts = {"revision": daemon.revision.number, "leads": leads.led, "away": leads.away, "faults": leads.faults}
     facts |= {"behind": daemon.behind.count, "drifted": len(daemon.drifting.found)}
     return {"ok": not (leads.away or fault or refused), **facts, "refused_revision": refused, "state_fault": fault}
+
+
+def known(daemon: Daemon) -> Known:
+    """What alert rules are judged by here. Rules of the server are judged by whoever leads the first queue that
+    anybody leads. From the daemon's main thread."""
+    told = telemetry(daemon)
+    first = min(told.led | told.others, default=None)
+    windows = [one for one in told.restrictions if one.kind == "maintenance"]
+    held = frozenset(one.queues for one in told.restrictions if one.kind == "held")
+    server = {
+        "memory": told.memory or 0.0,
+        "without_leader": told.without_leader,
+        "overdue": sum(task.overdue_s > 0 for task in told.tasks),
+    }
+    return Known(
+        looks={queue: look for queue, look in told.looks.items() if queue in told.led},
+        failures=most_failures((task.queue, task.failures) for task in told.tasks),
+        drift=told.drifted,
+        held=held,
+        quiet=lambda queue: any(one.covers(queue) for one in windows),
+        queues=frozenset(told.queues),
+        server=server if first in told.led else None,
+        now_ms=daemon.monitor.looks.now_ms(),
+    )
 
 
 def _tasks(daemon: Daemon) -> list[TaskFacts]:

@@ -1,6 +1,6 @@
 """What a config wants, as plain JSON: the content of a revision. References stand in it as written, never their values.
 
-    {"format": 1, "base": folder of relative paths, "globals": {archive, server, maintenance, daemon, http, alerts},
+    {"format": 1, "base": folder of relative paths, "globals": {archive, server, daemon, http, alerts, ...},
      "queues": {name: {stalled, dead, streams, settings, protect}}, "globs": the same of queues that come later,
      "config": the layered YAML itself, "order": its entries under queues, where they are not in order of the alphabet}
 
@@ -22,10 +22,12 @@ from emq_ops.config.effective import Effective, Layers
 from emq_ops.config.explain import explain
 from emq_ops.config.loader import Loaded
 from emq_ops.config.models import (
+    AlertRuleSection,
     AlertSection,
     ArchiveSection,
     Config,
     DaemonSection,
+    HeartbeatSection,
     HttpSection,
     Section,
     ServerSection,
@@ -45,7 +47,7 @@ FORMAT = 1
 _MANY = frozenset(one.section for one in PASSES if one.many)
 _SHARED = frozenset(one.section for one in PASSES if not one.many) | {"settings"}
 _ENTRIES = ("queues", "globs")
-GLOBALS = ("server", "state", "archive", "maintenance", "daemon", "http", "alerts")
+GLOBALS = ("server", "state", "archive", "maintenance", "daemon", "http", "alerts", "alert_rules", "heartbeat")
 
 Json = dict[str, Any]
 
@@ -72,6 +74,11 @@ class Document:
             "http": _unless_default(config.http, section_json(loaded, ("http",), config.http, marks)),
             "alerts": [section_json(loaded, ("alerts", i), alert, marks) for i, alert in enumerate(config.alerts)],
         }
+        if config.alert_rules:
+            rules = enumerate(config.alert_rules)
+            found["alert_rules"] = [section_json(loaded, ("alert_rules", i), rule, marks) for i, rule in rules]
+        if config.heartbeat is not None:
+            found["heartbeat"] = section_json(loaded, ("heartbeat",), config.heartbeat, marks)
         tree = plain(loaded.tree)
         entries = list(tree.get("queues") or {})
         return cls(
@@ -235,6 +242,8 @@ _SECTIONS: dict[str, type[Any]] = {
     "daemon": DaemonSection,
     "http": HttpSection,
     "alerts": AlertSection,
+    "alert_rules": AlertRuleSection,
+    "heartbeat": HeartbeatSection,
 }
 
 

@@ -1,9 +1,11 @@
-"""Tables of the daemon: a mark a task, a row a living daemon. Times are unix ms by the host's clock."""
+"""Tables of the daemon: a mark a task, a row a living daemon, by the host's clock; how alert rules stand, by the
+server's. Times are unix ms."""
 
 from __future__ import annotations
 
 from sqlalchemy import BigInteger, Column, String, Table, Text
 
+from emq_ops.database.statements import SERIAL
 from emq_ops.ledger.schema import metadata
 
 task_marks = Table(
@@ -33,4 +35,26 @@ daemons = Table(
     Column("revision", BigInteger),
     Column("leads", BigInteger, nullable=False, server_default="0"),
     Column("facts", Text, nullable=False, server_default="{}"),
+)
+
+alert_states = Table(
+    "alert_states",
+    metadata,
+    Column("rule", String(255), primary_key=True),
+    Column("queue", String(255), primary_key=True),  # *: of the server
+    Column("since_ms", BigInteger, nullable=False),
+    Column("firing_ms", BigInteger),
+    Column("told_ms", BigInteger),
+)
+
+alert_silences = Table(
+    "alert_silences",
+    metadata,
+    Column("id", SERIAL, primary_key=True, autoincrement=True),
+    Column("rules", String(255), nullable=False),
+    Column("queues", String(255), nullable=False),
+    Column("since_ms", BigInteger, nullable=False),
+    Column("until_ms", BigInteger, nullable=False),
+    Column("holder", String(255), nullable=False),
+    Column("why", Text, nullable=False, server_default=""),
 )

@@ -9,6 +9,7 @@ from typing import Any
 from sqlalchemy import Table, delete, func, or_, select
 
 from emq_ops.ledger.acts import act_items
+from emq_ops.ledger.daemon_schema import alert_silences
 from emq_ops.ledger.ledger import Ledger
 from emq_ops.ledger.runs import IDLE
 from emq_ops.ledger.schema import alerts, census, deaths, holds, interruptions, requests, runs, snapshots, windows
@@ -77,6 +78,7 @@ def prune(ledger: Ledger, now_ms: int, keep: Retention | None = None) -> dict[st
             interruptions,
             [interruptions.c.ended_ms < now_ms - keep.interruptions_ms, interruptions.c.id.not_in(newest)],
         ),
+        ("silences", alert_silences, [alert_silences.c.until_ms < now_ms - keep.windows_ms]),
         ("alerts", alerts, [alerts.c.at_ms < now_ms - keep.alerts_ms]),
         (
             "requests",
