@@ -13,8 +13,10 @@ from emq_ops.audit.life import JobLife, LifeEvent, life_of
 from emq_ops.audit.restarts import iso
 from emq_ops.cli.audit_parts import archive_of, queues_of
 from emq_ops.cli.context import CommandContext
+from emq_ops.cli.job_tree import draw, may
 from emq_ops.cli.output import emit_one, emit_rows, say
 from emq_ops.cli.table import plain
+from emq_ops.overview.flows import FlowTree, flow_of
 from emq_ops.overview.near_jobs import unknown_job
 from emq_ops.overview.words import ago
 from emq_ops.protocol.errors import BadInputError, EmqError, one_line
@@ -34,7 +36,7 @@ def show(
     queue: Annotated[str | None, typer.Option(help="Its queue, if known.", metavar="QUEUE")] = None,
     raw: Annotated[bool, typer.Option("--raw", help="Just its payload, byte for byte.")] = False,
 ) -> None:
-    """Show one job: where it is, row, lease, lane, payload, logs, its life, and what one may do with it.
+    """Show one job: where it is, row, lease, lane, its flow's tree, payload, logs, life, and what one may do with it.
 
     A job that is nowhere: where it was last seen. Payloads come as JSON where they are, else as text, else in hex.
 
@@ -59,15 +61,21 @@ def show(
             notes.append(f"without the archive: {fault}")
         life = life_of(job, server=server, queues=names, ledger=ledger, archived=archived)
         places = [_place(server, job, one) for one in life.live]
+        flow = None
+        if len(places) == 1 and not raw:
+            flow = flow_of(server, places[0]["queue"], job)
     if raw:
         _write_raw(life, places)
         return
     if context.output in ("json", "jsonl"):
+        told_flow = None if flow is None else {**flow.root.as_row(), "whole": flow.whole}
         told = [{**place, "payload": readable(place.pop("payload"))} for place in places]
-        context.emit_one(life.as_row() | {"places": told, "may": [_may(place) for place in places]})
+        context.emit_one(
+            life.as_row() | {"places": told, "may": [may(place, job) for place in places], "flow": told_flow}
+        )
         return
     for place in places or [{}]:
-        _tell(life, place)
+        _tell(life, place, flow)
     for note in notes:
         say(f"note: {one_line(note)}")
 
@@ -93,6 +101,11 @@ def _place(server: Server, job: str, live: dict[str, str]) -> dict[str, Any]:
     place["due_ms"] = score_ms(due) if isinstance(due, bytes) else None
     place["lock_ms"] = locked if isinstance(locked, int) and locked > 0 else None
     return place
+
+
+def _last_queue(life: JobLife) -> str:
+    """Where it was last, as far as anybody knows."""
+    return next((str(one.facts["queue"]) for one in reversed(life.events) if one.facts.get("queue")), "QUEUE")
 
 
 def _write_raw(life: JobLife, places: list[dict[str, Any]]) -> None:
@@ -128,7 +141,7 @@ def _shown(payload: bytes) -> str:
     return whole if len(whole) <= MOST_SHOWN else f"{whole[:MOST_SHOWN]}... ({len(payload):,} bytes; --raw)"
 
 
-def _tell(life: JobLife, place: dict[str, Any]) -> None:
+def _tell(life: JobLife, place: dict[str, Any], flow: FlowTree | None) -> None:
     now = place.get("now_ms", 0)
     if not place:
         last = next((one for one in reversed(life.events) if one.at_ms is not None), None)
@@ -144,6 +157,8 @@ def _tell(life: JobLife, place: dict[str, Any]) -> None:
         if place.get("lock_ms") is not None:
             head["locked"] = f"a worker's lock stands for {place['lock_ms']:,} ms yet"
         emit_one({name: value for name, value in head.items() if value is not None}, "table")
+    if flow is not None:
+        sys.stdout.write("\nits flow:\n" + "".join(f"  {line}\n" for line in draw(flow)))
     if place.get("payload") is not None:
         sys.stdout.write(f"\npayload ({len(place['payload']):,} bytes):\n{_shown(place['payload'])}\n")
     elif life.row:
@@ -157,19 +172,5 @@ def _tell(life: JobLife, place: dict[str, Any]) -> None:
         "table",
         ("at", "source", "what", "text"),
     )
-    sys.stdout.write(f"\nwhat one may do: {_may(place or {'state': 'gone', 'job': life.job}, life.job)}\n")
-
-
-def _may(place: dict[str, Any], job: str = "JOB") -> str:
-    state = place["state"]
-    if state == "dead":
-        return f"emq-ops job requeue {job} --reset-attempts; emq-ops job edit {job} --payload FILE"
-    if state in ("pending", "scheduled"):
-        return f"emq-ops job remove {job}; emq-ops job edit {job} --payload FILE; emq-ops job cancel {job}"
-    if state == "active":
-        return f"emq-ops job cancel {job}; emq-ops job extend {job} --for 5m"
-    if state == "awaiting_children":
-        return "it waits for its flow's children"
-    if state == "gone":
-        return "emq-ops rehydrate QUEUE, where the state or the archive keeps it"
-    return f"emq-ops doctor {place['queue']}"
+    lines = may(place or {"state": "gone"}, life.job, _last_queue(life))
+    sys.stdout.write("\nwhat one may do:\n" + "".join(f"  {line}\n" for line in lines))

@@ -13,8 +13,9 @@ import pytest
 from emq_ops.protocol import ids
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import Server
-from emq_ops.protocol.transitions import claims, jobs
+from emq_ops.protocol.transitions import claims, flows, jobs
 from emq_ops.protocol.transitions.enqueue import schedule_in
+from emq_ops.protocol.transitions.flows import FlowJob
 from emq_ops.protocol.transitions.reads import counts, lanes
 from tests.passes.acts.seeding import LONG_MS, die
 from tests.support.cli import Ran, emq
@@ -126,6 +127,32 @@ def test_a_payload_is_edited_before_a_retry_and_put_back(server: Server, ops: Op
     assert "removed" in ops("job", "cancel", job, "--yes").out
     missing = ops("job", "edit", ids.mint(), "--payload", str(file))
     assert (missing.code, "no job" in missing.err) == (4, True)
+
+
+def test_show_draws_the_flow_and_names_what_one_may_do(server: Server, ops: Ops) -> None:
+    orders = Queue(server, "orders")
+    leaf = FlowJob(ids.mint(), b"l", "mail")
+    inner = FlowJob(ids.mint(), b"i", children=(leaf,))
+    many = tuple(FlowJob(ids.mint(), b"c") for _ in range(22))
+    root = FlowJob(ids.mint(), b"r", children=(inner, *many))
+    flows.add(orders, root)
+    out = ops("job", "show", leaf.job).out
+    drawn = out.split("its flow:\n")[1].splitlines()
+    assert drawn[0] == f"  orders {root.job} awaiting_children, waits for 23"
+    assert drawn[1] == f"  |- orders {inner.job} awaiting_children, waits for 1"
+    assert drawn[2] == f"  |  `- mail {leaf.job} pending   <- this one"
+    assert drawn[22] == "  `- 3 more"
+    for job in (root.job, inner.job, leaf.job):
+        told = ops("job", "show", job, "--output", "json").json
+        assert (told["flow"]["job"], told["flow"]["whole"]) == (root.job, True)
+    assert f"\n  emq-ops job edit {leaf.job} --queue mail --payload FILE\n" in out
+    [plain] = add(orders, 1)
+    told = ops("job", "show", plain, "--output", "json").json
+    assert told["flow"] is None
+    Path("config.yaml").touch()
+    for line in told["may"][0]:  # each does what it says
+        argv = line.replace("FILE", "config.yaml").split()[1:]
+        assert ops(*argv, "--dry-run").code == 0, line
 
 
 def test_an_id_that_names_nothing_has_the_nearest(server: Server, ops: Ops) -> None:
