@@ -8,6 +8,7 @@ from typing import Any
 
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import Arg
+from emq_ops.protocol.transitions.settle import complete_together
 
 
 class _Waiting:
@@ -55,7 +56,9 @@ class CombiningQueue(Queue):
         for script in dict.fromkeys(call.script for call in calls):
             part = [call for call in calls if call.script == script]
             try:
-                replies: list[Any] = self.run_many(script, [(call.keys, call.args) for call in part])
+                asked = [(call.keys, call.args) for call in part]
+                together = script == "complete" and len(part) > 1
+                replies: list[Any] = complete_together(self, asked) if together else self.run_many(script, asked)
             except BaseException as fault:  # noqa: BLE001  # raised by each of the threads that wait for it
                 replies = [fault] * len(part)
             for call, reply in zip(part, replies, strict=True):

@@ -4,7 +4,7 @@
 
 local function may_expire_fields(row)
   if not redis.acl_check_cmd then return false end
-  local known, may = pcall(redis.acl_check_cmd, 'HPEXPIRE', row, '1', 'FIELDS', '1', 'lock')
+  local known, may = pcall(function() return redis.acl_check_cmd('HPEXPIRE', row, '1', 'FIELDS', '1', 'lock') end)
   return known and may
 end
 

@@ -5,17 +5,30 @@
 local EPOCH_MS, LOW, MAX_HIGH = 1704067200000, 4194304, 2199023255551 -- 2024; 2^22; 2^41 - 1
 local DIGITS = '0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz'
 
--- high * 2^22 + low as eleven base-62 digits. The number has 63 bits, a Lua number 53: so it is divided limb by limb.
+-- high * 2^22 + low as eleven base-62 digits, and their values. The number has 63 bits, a Lua number 53: so it is divided
+-- limb by limb.
 local function base62(high, low)
-  local out = {}
+  local out, values = {}, {}
   for place = 11, 1, -1 do
     local rest = high % 62
     high = (high - rest) / 62
     local part = rest * LOW + low
     local digit = part % 62
     low = (part - digit) / 62
-    out[place] = string.sub(DIGITS, digit + 1, digit + 1)
+    out[place], values[place] = string.sub(DIGITS, digit + 1, digit + 1), digit
   end
+  return table.concat(out), values, out
+end
+
+-- The digits of the next number: of records that follow one another just the last few change.
+local function next62(values, out)
+  local place = 11
+  while values[place] == 61 do
+    values[place], out[place] = 0, '0'
+    place = place - 1
+  end
+  values[place] = values[place] + 1
+  out[place] = string.sub(DIGITS, values[place] + 1, values[place] + 1)
   return table.concat(out)
 end
 
@@ -46,16 +59,23 @@ end
 -- later), NOPERM where this user may not add to it.
 local function next_record(clock, fields)
   -- Also a sequence that no EVT id has: the next millisecond is above it.
-  if clock.low >= LOW then clock.high, clock.low = clock.high + 1, clock.node * 4096 end
+  if clock.low >= LOW then clock.high, clock.low, clock.values = clock.high + 1, clock.node * 4096, nil end
   if clock.high > MAX_HIGH then
     refuse('EMQDATA', clock.key .. ' has generated the id ' .. shown(clock.last or '') .. ', and no EVT id can follow it')
   end
-  local id = 'EVT' .. base62(clock.high, clock.low)
+  local id
+  if clock.values then
+    id = 'EVT' .. next62(clock.values, clock.out)
+  else
+    id, clock.values, clock.out = base62(clock.high, clock.low)
+    id = 'EVT' .. id
+  end
   local command = { 'XADD', clock.key, digits(clock.high + EPOCH_MS) .. '-' .. digits(clock.low), 'id', id }
-  for _, text in ipairs(fields) do command[#command + 1] = text end
-  if redis.acl_check_cmd and not redis.acl_check_cmd(unpack(command)) then
+  for i = 1, #fields do command[5 + i] = fields[i] end
+  if redis.acl_check_cmd and not clock.allowed and not redis.acl_check_cmd(unpack(command)) then
     refuse('NOPERM', 'this user may not add to ' .. clock.key)
   end
+  clock.allowed = true
   clock.low = clock.low + 1
   return command, id
 end

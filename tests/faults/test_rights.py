@@ -117,7 +117,7 @@ READS = {
     *("stream_read_since", "get_archived", "rate_limit_ttl", "rate_limit", "is_maxed", "dedup_job", "metrics"),
     *("read_job", "job_stalled", "read_logs", "browse", "pending_size"),
     *("children_values", "ignored_failures", "dependencies"),
-    *("enqueue_many", "add_flows"),  # enqueue and add_flow, several times
+    *("enqueue_many", "add_flows", "locks"),  # several calls
     *("stream_append", "stream_append_id", "stream_append_batch"),  # an operator may not append
 }
 

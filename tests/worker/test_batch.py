@@ -152,7 +152,7 @@ def test_a_job_that_is_somebody_elses_by_now_is_neither_settled_nor_told(q: Queu
 def test_a_lost_reply_settles_each_job_once(valkey: Valkey, q: Queue, kind: str) -> None:
     made = put_all(q, *[b"x"] * 20)
     with RespProxy(valkey.url) as proxy, connect(f"{proxy.url}?socket_timeout=0.2") as ours:
-        fault = proxy.arm(kind, at=3, match=scripted("complete"))
+        fault = proxy.arm(kind, match=scripted("complete_many"))
         told = work(Queue(ours, q.name), _later)
     assert fault.fired
     assert told.outcomes() == {key: ["completed"] for key in made}

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
+from emq_ops.protocol.connection.replies import reply_error
 from emq_ops.protocol.errors import BadInputError, EmqError
 from emq_ops.protocol.ids import job_id
 from emq_ops.protocol.queue import Queue, blob, instant, not_negative, positive
@@ -14,6 +15,8 @@ from emq_ops.protocol.scripts import load
 from emq_ops.protocol.server import Arg
 
 COMPLETIONS = "completions"
+TOGETHER = 100
+"""Completions in one step of the server: some ms of it."""
 
 
 class Retried(Enum):
@@ -75,11 +78,46 @@ def _released(release: bool) -> str:
 
 def settle_many(q: Queue, settlements: Sequence[Settlement]) -> list[Any]:
     """Sends settlements in their order, a thousand a flush. Each place holds what the call returns, or its EmqError."""
-    replies = q.server.run_each([(load(one.script), one.keys, one.args) for one in settlements])
+    found: dict[int, Any] = {}
+    places = [place for place, one in enumerate(settlements) if one.script == "complete"]
+    told = complete_together(q, [(settlements[place].keys, settlements[place].args) for place in places])
+    found.update(zip(places, told, strict=True))
+    others = [(place, one) for place, one in enumerate(settlements) if one.script != "complete"]
+    replies = q.server.run_each([(load(one.script), one.keys, one.args) for _, one in others])
+    found.update((place, reply) for (place, _), reply in zip(others, replies, strict=True))
     return [
-        reply if isinstance(reply, EmqError) else _READ[one.script](reply)
-        for one, reply in zip(settlements, replies, strict=True)
+        found[place] if isinstance(found[place], EmqError) else _READ[one.script](found[place])
+        for place, one in enumerate(settlements)
     ]
+
+
+def complete_together(q: Queue, calls: Sequence[tuple[Sequence[str], Sequence[Arg]]]) -> list[Any]:
+    """Sends calls of the script `complete`, TOGETHER of them in one step of the server: each is carried out whole or
+    refused, as if it were alone. Each place holds its reply, or its EmqError."""
+    alike: dict[tuple[Any, ...], list[int]] = {}
+    for place, (keys, args) in enumerate(calls):
+        alike.setdefault((tuple(keys[3:]), args[3], args[6] if len(args) > 6 else ""), []).append(place)
+    chunks, batches = [], []
+    for (stream, released, node), places in alike.items():
+        for first in range(0, len(places), TOGETHER):
+            chunk = places[first : first + TOGETHER]
+            flat: list[Arg] = [q.keys.base, released, node]
+            for _, args in (calls[place] for place in chunk):
+                fields = args[7:]
+                flat += [args[1], args[2], args[4], args[5], len(fields), *fields]
+            chunks.append(chunk)
+            batches.append(([q.keys.active, q.keys.completed, *stream], flat))
+    found: dict[int, Any] = {}
+    for chunk, reply in zip(chunks, q.run_many("complete_many", batches), strict=True):
+        replies = [reply] * len(chunk) if isinstance(reply, EmqError) else reply
+        found.update((place, _refusal(q, one)) for place, one in zip(chunk, replies, strict=True))
+    return [found[place] for place in range(len(calls))]
+
+
+def _refusal(q: Queue, reply: Any) -> Any:
+    if not isinstance(reply, bytes):
+        return reply
+    return reply_error(reply.decode("utf-8", "replace"), q.server.where, script="complete_many")
 
 
 def to_complete(
