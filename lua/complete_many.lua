@@ -5,6 +5,7 @@
 --       values
 -- Replies: of each job in turn 1; 0 no row; a text that begins with EMQSTALE, EMQDATA or NOPERM: that job was refused.
 --          EMQDATA, NOPERM for all of them.
+--#include lib/leave.lua
 --#include lib/flow.lua
 --#include lib/record.lua
 --#include lib/counter.lua
