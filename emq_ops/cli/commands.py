@@ -68,6 +68,10 @@ COMMANDS: Table = {
         "job_acts:cancel",
         "Ask for jobs' cancellation: waiting ones are removed, a worker that holds one is told.",
     ),
+    "job delay": (
+        "job_delay:delay",
+        "Put jobs that are in hand or scheduled (back) on the schedule, without an attempt.",
+    ),
     "job edit": (
         "job_acts:edit",
         "Put another payload in the place of a job's, before a retry; the old one is kept, and `undo` puts it back.",
@@ -103,6 +107,7 @@ COMMANDS: Table = {
         "lane_show:show",
         "Show lanes: what waits in each, since when, and why nobody takes it, if nobody does.",
     ),
+    "lane weight": ("lane:weight", "Set how many jobs of a lane are claimed each time that its turn comes."),
     "maintenance": (
         "maintenance",
         "Windows in which lapsed leases are recovered without counting: deploys, migrations.",

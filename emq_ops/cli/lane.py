@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -13,7 +14,7 @@ from emq_ops.cli.many import Turns, several
 from emq_ops.cli.options import DryRun, SomeOfQueues, Why
 from emq_ops.cli.output import say
 from emq_ops.cli.pausing import pause_all, set_beside
-from emq_ops.passes.acts.declared import LIMIT_LANE, PAUSE, RESUME, LanePolicy
+from emq_ops.passes.acts.declared import LIMIT_LANE, PAUSE, RESUME, WEIGHT_LANE, LanePolicy, WeightPolicy
 from emq_ops.passes.acts.lives import order_of
 from emq_ops.passes.acts.options import ActOptions
 from emq_ops.passes.frame.context import Services
@@ -39,22 +40,50 @@ def limit(
 
       emq-ops lane limit 'mail-*' GRP0SS8QFjgi3i 0
     """
-    context = CommandContext.of(ctx)
+    _set_number(ctx, LIMIT_LANE, queue, lane, LanePolicy(why=why, limit=most), dry_run)
+
+
+def weight(
+    ctx: typer.Context,
+    queue: SomeOfQueues,
+    lane: LaneArg,
+    jobs: Annotated[int, typer.Argument(help="Jobs a turn; 0 takes the weight away (one).", metavar="N", min=0)],
+    why: Why = "",
+    dry_run: DryRun = False,
+) -> None:
+    """Set how many jobs of a lane are claimed each time that its turn comes.
+
+    Workers of emq-ops go by it; EchoMQ's own take one, unless they claim by weight.
+
+    Examples:
+
+      emq-ops lane weight orders GRP0SS8QFjgi3i 5 --why 'a large customer'
+
+      emq-ops lane weight 'mail-*' GRP0SS8QFjgi3i 0
+    """
+    _set_number(ctx, WEIGHT_LANE, queue, lane, WeightPolicy(why=why, weight=jobs), dry_run)
+
+
+def _set_number(
+    ctx: typer.Context, what: Pass, queue: str, lane: str, policy: LanePolicy | WeightPolicy, dry_run: bool
+) -> None:
+    context, name = CommandContext.of(ctx), what.name.removesuffix("_lane")
+    wanted = getattr(policy, name)
     with context.server("lane") as server, contextlib.ExitStack() as stack:
         ledger = None if dry_run else stack.enter_context(context.ledger())
         pairs = picked(context, server, queue, [lane], new=True)
         turns = stack.enter_context(
-            Turns(context, ("queue", "lane", "limit", "was", "run"), many=several([queue, lane], pairs))
+            Turns(context, ("queue", "lane", name, "was", "run"), many=several([queue, lane], pairs))
         )
-        for name, found in pairs:
-            order = order_of(name, LanePolicy(why=why, lane=found, limit=most), ActOptions())
+        for found_queue, found in pairs:
+            order = order_of(found_queue, replace(policy, lane=found), ActOptions())
             if ledger is None:
-                report = predict_pass(Services(server, None), LIMIT_LANE, order).report
+                report = predict_pass(Services(server, None), what, order).report
             else:
-                report = set_beside(server, ledger, LIMIT_LANE, order)
-            told = f"{name} {found}: limit {most or 'none'}, was {report.was or 'none'}"
+                report = set_beside(server, ledger, what, order)
+            told = f"{found_queue} {found}: {name} {wanted or 'none'}, was {report.was or 'none'}"
             if report.run:
-                say(f"{told} (run {report.run}; back: emq-ops lane limit {name} {found} {report.was})")
+                say(f"{told} (run {report.run}; back: emq-ops lane {name} {found_queue} {found} {report.was})")
             else:
                 say(f"{told}; nothing was changed")
             if context.output != "table":

@@ -13,6 +13,7 @@ from emq_ops.passes.acts.declared import (
     REQUEUE,
     RESUME,
     UNDO,
+    WEIGHT_LANE,
 )
 from emq_ops.passes.archive.declared import ARCHIVE
 from emq_ops.passes.frame.contract import Pass
@@ -36,6 +37,7 @@ EVERY: tuple[Pass, ...] = (
     DRAIN,
     EDIT,
     LIMIT_LANE,
+    WEIGHT_LANE,
     OBLITERATE,
     REHYDRATE,
 )

@@ -112,6 +112,22 @@ def test_show_tells_payload_lease_and_where_a_job_was_last(
     assert (last.code, "is on the server no more; last seen" in last.out) == (0, True)
 
 
+def test_jobs_in_hand_and_scheduled_ones_are_delayed_and_waiting_ones_left(server: Server, ops: Ops) -> None:
+    q = Queue(server, "orders")
+    held, waiting = add(q)[0], add(q, group=ids.mint("GRP"))[0]
+    schedule_in(q, late := ids.mint(), b"", 1_000)
+    assert claims.claim(q, LONG_MS) is not None
+    before = dump(server)
+    assert "would be delayed (active)" in ops("job", "delay", held, "--in", "5m", "--dry-run").out
+    assert dump(server) == before
+    ran = ops("job", "delay", held, late, waiting, "--at", "2090-01-01T00:00:00Z", "--queue", "orders")
+    assert (ran.code, ran.out.count("delayed"), "left: it is pending" in ran.out) == (0, 2, True)
+    assert server.read("ZRANGE", q.keys.schedule, 0, -1, "WITHSCORES")[1::2] == [b"3786912000000"] * 2
+    assert (jobs.read_row(q, held) or {})[b"attempts"] == b"1"
+    assert ops("job", "delay", waiting, "--in", "5m").code == 1
+    assert ops("job", "delay", held, "--in", "5m", "--at", "10:00").code == 4
+
+
 def test_a_payload_is_edited_before_a_retry_and_put_back(server: Server, ops: Ops) -> None:
     q, file = Queue(server, "orders"), Path("fixed.json")
     job = die(q, payload=b"broken")

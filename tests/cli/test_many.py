@@ -57,6 +57,7 @@ def ops(valkey: Valkey, server: Server, tmp_path: Path, monkeypatch: pytest.Monk
         ("lane ls {}", ("waiting", 1)),
         (f"lane show {{}} {LANE}", ("waiting", 1)),
         (f"lane limit {{}} {LANE} 2", ("limit", 2)),
+        (f"lane weight {{}} {LANE} 3", ("weight", 3)),
         ("lane pause {} *", ("paused", True)),
     ],
 )

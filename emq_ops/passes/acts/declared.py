@@ -81,6 +81,14 @@ class LanePolicy(ActPolicy):
     limit: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class WeightPolicy(ActPolicy):
+    """`lane`: by its GRP id; `weight`: how many of its jobs are claimed a turn, 0 takes the weight away (one)."""
+
+    lane: str = ""
+    weight: int = 0
+
+
 REQUEUE = Pass(
     "requeue",
     "",
@@ -155,6 +163,15 @@ LIMIT_LANE = Pass(
     LanePolicy,
     work="emq_ops.passes.acts.pausing:LimitLaneWork",
     summary="Set how many of a lane's jobs may be in flight at once.",
+    observes=False,
+    sets=True,
+)
+WEIGHT_LANE = Pass(
+    "weight_lane",
+    "",
+    WeightPolicy,
+    work="emq_ops.passes.acts.pausing:WeightLaneWork",
+    summary="Set how many of a lane's jobs are claimed each time that its turn comes.",
     observes=False,
     sets=True,
 )

@@ -98,33 +98,72 @@ class LimitReport(PassReport):
         return {"changed": 1} if self.limit != self.was else {}
 
 
-class LimitLaneWork(Work):
-    """A lane's ceiling of jobs in flight."""
+@dataclass(slots=True)
+class WeightReport(PassReport):
+    """`weight`: of the lane now, `was`: before; 0: none, which weighs one."""
 
-    def report(self, order: Order) -> LimitReport:
+    lane: str = ""
+    weight: int = 0
+    was: int = 0
+
+    def counts(self) -> dict[str, int]:
+        """Whether it changed anything."""
+        return {"changed": 1} if self.weight != self.was else {}
+
+
+class _LaneNumberWork(Work):
+    """One number of a lane: looked at, and set where it is another. `name`: of the number in policy and report."""
+
+    name: ClassVar[str]
+    made: ClassVar[type[LimitReport | WeightReport]]
+
+    def report(self, order: Order) -> LimitReport | WeightReport:
         """What is wanted."""
-        return LimitReport(order.queue, lane=order.policy.lane, limit=order.policy.limit)
+        return self.made(order.queue, lane=order.policy.lane, **{self.name: getattr(order.policy, self.name)})
 
     def run(self, context: Context) -> None:
         """Looks, and sets it where it is not so."""
         q, policy, report = Queue(context.server, context.queue), context.policy, context.report
+        wanted = getattr(policy, self.name)
         if not context.life:
-            report.was = _limit(q, policy.lane)
-        if report.was == policy.limit:
+            report.was = self._look(q, policy.lane)
+        if report.was == wanted:
             return
         context.open()
-        if policy.limit:
-            control.limit_lane(q, policy.lane, policy.limit)
-        else:
-            control.unlimit_lane(q, policy.lane)
+        self._set(q, policy.lane, wanted)
 
     def predict(self, context: Context) -> Prediction:
         """Whether it would change."""
         report = context.report
-        report.was, report.status = _limit(Queue(context.server, context.queue), report.lane), "dry"
-        return Prediction(report, count=int(report.was != report.limit))
+        report.was, report.status = self._look(Queue(context.server, context.queue), report.lane), "dry"
+        return Prediction(report, count=int(report.was != getattr(report, self.name)))
+
+    def _look(self, q: Queue, lane: str) -> int:
+        raw = q.server.read("HGET", q.keys.glimit if self.name == "limit" else q.keys.gweight, lane)
+        return int(raw) if raw is not None and raw.isdigit() else 0
+
+    def _set(self, q: Queue, lane: str, number: int) -> None:
+        raise NotImplementedError
 
 
-def _limit(q: Queue, lane: str) -> int:
-    raw = q.server.read("HGET", q.keys.glimit, lane)
-    return int(raw) if raw is not None and raw.isdigit() else 0
+class LimitLaneWork(_LaneNumberWork):
+    """A lane's ceiling of jobs in flight."""
+
+    name = "limit"
+    made = LimitReport
+
+    def _set(self, q: Queue, lane: str, number: int) -> None:
+        if number:
+            control.limit_lane(q, lane, number)
+        else:
+            control.unlimit_lane(q, lane)
+
+
+class WeightLaneWork(_LaneNumberWork):
+    """How many of a lane's jobs are claimed a turn."""
+
+    name = "weight"
+    made = WeightReport
+
+    def _set(self, q: Queue, lane: str, number: int) -> None:
+        control.weight_lane(q, lane, number or None)

@@ -6,7 +6,7 @@ from emq_ops.passes.archive.declared import ARCHIVE
 from emq_ops.passes.registry import PASSES
 from emq_ops.passes.sweep.declared import SWEEP
 from emq_ops.passes.trim.declared import TRIM
-from emq_ops.playbook.modules import acts, archive, control, dead, jobs, logic, operate, recover, streams
+from emq_ops.playbook.modules import acts, archive, control, dead, jobs, logic, operate, placing, recover, streams
 from emq_ops.playbook.modules.passing import module_of
 from emq_ops.playbook.registry import Module
 
@@ -27,6 +27,7 @@ MODULES: dict[str, Module] = {
         control.Pause(),
         control.Resume(),
         control.LimitLane(),
+        control.WeightLane(),
         control.Drain(),
         control.Obliterate(),
         jobs.Cancel(),
@@ -34,6 +35,7 @@ MODULES: dict[str, Module] = {
         streams.Reassign(),
         streams.StreamAppend(),
         streams.StreamTrim(),
+        placing.Delay(),
         operate.Maintenance(),
         operate.Health(),
         operate.WaitFor(),

@@ -1,4 +1,4 @@
-"""Modules that steer a queue: pause, resume, limit_lane, drain, obliterate."""
+"""Modules that steer a queue: pause, resume, limit_lane, weight_lane, drain, obliterate."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from emq_ops.playbook.foretold import ALL_SETS, PENDING, SCHEDULED
 from emq_ops.playbook.modules.facts import look
 from emq_ops.playbook.options import BOOLEAN, COUNT, GROUP, REQUIRED, Option
 from emq_ops.playbook.registry import CHANGE, SAME, UNKNOWN, Decision, Module, Result
+from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.transitions import control, reads
 
 
@@ -79,40 +80,70 @@ class Resume(_Pausing):
     goal = False
 
 
-class LimitLane(Module):
+class _LaneNumber(Module):
+    """What limit_lane and weight_lane share: one number of a lane, 0 where it has none. `number`: its name."""
+
+    check = "would change, or would not; exact"
+    state = True
+    number: ClassVar[str]
+
+    def inspect(self, ctx: TaskContext, options: dict[str, Any]) -> Decision:
+        """The number as it is."""
+        lane, wanted, keys = options["lane"], options[self.number], ctx.queue.keys
+        raw = ctx.queue.server.read("HGET", keys.glimit if self.number == "limit" else keys.gweight, lane)
+        named = f"{self.number} {lane}"
+        before = int(ctx.settled.get(named, raw if raw is not None and raw.isdigit() else 0))
+        returns = {self.number: wanted, "was": before}
+        message = f"{self.number} {wanted or 'none'}"
+        if before == wanted:
+            return Decision(message=message, returns=returns)
+        message = f"{message}, was {before or 'none'}"
+        plan = Decision(CHANGE, 1, [lane], message=message, returns=returns, settles={named: wanted})
+        plan.diff = [(f"{self.number} of lane {lane}", before, wanted)]
+        return plan
+
+    def act(self, ctx: TaskContext, options: dict[str, Any], plan: Decision, resumed: bool) -> Result:
+        """Sets it; doing so twice is doing so once."""
+        self._set(ctx.queue, options["lane"], options[self.number])
+        return Result(True, 1, plan.items, plan.message, plan.returns)
+
+    def _set(self, q: Queue, lane: str, number: int) -> None:
+        raise NotImplementedError
+
+
+class LimitLane(_LaneNumber):
     """Sets a lane's ceiling."""
 
     name = "limit_lane"
+    number = "limit"
     summary = "Sets how many of a lane's jobs may be in flight at once."
-    check = "would change, or would not; exact"
-    state = True
     options = (
         Option("lane", GROUP, "the lane, by its GRP id", REQUIRED),
         Option("limit", COUNT, "the ceiling; 0 takes it away", REQUIRED),
     )
     returns: ClassVar = {"limit": "the ceiling now (0: none)", "was": "the ceiling before (0: none)"}
 
-    def inspect(self, ctx: TaskContext, options: dict[str, Any]) -> Decision:
-        """The ceiling as it is."""
-        lane, limit = options["lane"], options["limit"]
-        raw = ctx.queue.server.read("HGET", ctx.queue.keys.glimit, lane)
-        before = int(ctx.settled.get(f"limit {lane}", raw if raw is not None and raw.isdigit() else 0))
-        returns = {"limit": limit, "was": before}
-        message = f"limit {limit or 'none'}"
-        if before == limit:
-            return Decision(message=message, returns=returns)
-        message = f"{message}, was {before or 'none'}"
-        plan = Decision(CHANGE, 1, [lane], message=message, returns=returns, settles={f"limit {lane}": limit})
-        plan.diff = [(f"limit of lane {lane}", before, limit)]
-        return plan
-
-    def act(self, ctx: TaskContext, options: dict[str, Any], plan: Decision, resumed: bool) -> Result:
-        """Sets it; doing so twice is doing so once."""
-        if options["limit"]:
-            control.limit_lane(ctx.queue, options["lane"], options["limit"])
+    def _set(self, q: Queue, lane: str, number: int) -> None:
+        if number:
+            control.limit_lane(q, lane, number)
         else:
-            control.unlimit_lane(ctx.queue, options["lane"])
-        return Result(True, 1, plan.items, plan.message, plan.returns)
+            control.unlimit_lane(q, lane)
+
+
+class WeightLane(_LaneNumber):
+    """Sets a lane's weight."""
+
+    name = "weight_lane"
+    number = "weight"
+    summary = "Sets how many of a lane's jobs are claimed each time that its turn comes."
+    options = (
+        Option("lane", GROUP, "the lane, by its GRP id", REQUIRED),
+        Option("weight", COUNT, "jobs a turn; 0 takes it away (one)", REQUIRED),
+    )
+    returns: ClassVar = {"weight": "the weight now (0: none)", "was": "the weight before (0: none)"}
+
+    def _set(self, q: Queue, lane: str, number: int) -> None:
+        control.weight_lane(q, lane, number or None)
 
 
 class Drain(Module):
