@@ -80,7 +80,7 @@ def put_page(page: str, target: str) -> None:
     say(f"page: {target}")
 
 
-DONE_WORDS = {"requeue": "requeued", "remove": "removed", "drain": "removed", "edit": "edited"}
+DONE_WORDS = {"requeue": "requeued", "remove": "removed", "drain": "removed", "move": "moved", "edit": "edited"}
 """What an act did to its jobs."""
 
 

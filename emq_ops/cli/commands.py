@@ -89,6 +89,10 @@ COMMANDS: Table = {
         "job:ls",
         "List the jobs of queues: by id, those in flight by their lease, scheduled ones by when they are due.",
     ),
+    "job move": (
+        "job_move:move",
+        "Put waiting jobs into another queue or lane, in order, by their ids or by a condition; one run, one undo.",
+    ),
     "job remove": (
         "job_acts:remove",
         "Take waiting jobs away, by their ids or by a condition on what is in them; one run, one undo.",
@@ -102,6 +106,7 @@ COMMANDS: Table = {
     "lane limit": ("lane:limit", "Set how many jobs of a lane may be in flight at once."),
     "lane ls": ("lane_show:ls", "List the lanes of queues, those first in which most jobs wait."),
     "lane pause": ("lane:pause", "Stop lanes: nothing is claimed from them; what is in flight goes on."),
+    "lane reassign": ("job_move:reassign", "Put the waiting jobs of a lane into another lane, in order."),
     "lane resume": ("lane:resume", "Let paused lanes go on."),
     "lane show": (
         "lane_show:show",

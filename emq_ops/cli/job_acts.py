@@ -15,7 +15,7 @@ from emq_ops.cli.job_places import located
 from emq_ops.cli.options import ActWhy, DryRun, Yes
 from emq_ops.cli.output import counted, say
 from emq_ops.cli.queues import pick
-from emq_ops.cli.removing import DRAIN_RATE, remove_waiting, selected
+from emq_ops.cli.removing import DRAIN_RATE, act_on_waiting, selected
 from emq_ops.cli.values import duration_ms, file_of, instant_ms
 from emq_ops.ledger import acts
 from emq_ops.passes.acts.declared import EDIT
@@ -134,7 +134,7 @@ def remove(
         tuple(jobs or ()),
         None if after is None else instant_ms(after, "--minted-after"),
         None if before is None else instant_ms(before, "--minted-before"),
-        _condition(where) if where else None,
+        condition(where) if where else None,
     )
     if not selection.narrows:
         raise BadInputError(
@@ -145,10 +145,11 @@ def remove(
         if jobs and not queue:
             names = sorted({name for name, _ in located(context, server, jobs, None).values()})
         options = ActOptions(rate, why=why, filters=selection.as_row())
-        remove_waiting(context, server, selected(server, names, selection), options, yes=yes, dry_run=dry_run)
+        act_on_waiting(context, server, selected(server, names, selection), options, yes=yes, dry_run=dry_run)
 
 
-def _condition(text: str) -> Condition:
+def condition(text: str) -> Condition:
+    """The condition of ``--where``. Raises BadInputError."""
     from emq_ops.syntax.expressions import Condition  # and jinja: just where there is one
 
     return Condition.read(text, Position("--where", 1, 1), NAMES)

@@ -13,7 +13,7 @@ from emq_ops.cli.context import CommandContext
 from emq_ops.cli.options import ActWhy, DryRun, QueueArg, Yes
 from emq_ops.cli.output import counted, say
 from emq_ops.cli.queues import require_queue
-from emq_ops.cli.removing import DRAIN_RATE, remove_waiting, selected
+from emq_ops.cli.removing import DRAIN_RATE, act_on_waiting, selected
 from emq_ops.ledger import acts
 from emq_ops.ledger.ledger import Ledger
 from emq_ops.passes.acts.act import order_to_act
@@ -64,7 +64,7 @@ def drain(
     with context.server("queue") as server:
         require_queue(context, queue, server)
         options = ActOptions(rate, why=why, filters=selection.as_row())
-        remove_waiting(context, server, selected(server, [queue], selection), options, yes=yes, dry_run=dry_run)
+        act_on_waiting(context, server, selected(server, [queue], selection), options, yes=yes, dry_run=dry_run)
 
 
 def obliterate(

@@ -41,7 +41,7 @@ def selected(server: Server, queues: Sequence[str], selection: WaitingSelection)
     return found
 
 
-def remove_waiting(
+def act_on_waiting(
     context: CommandContext,
     server: Server,
     targets: Sequence[Targets],
@@ -50,19 +50,21 @@ def remove_waiting(
     yes: bool,
     dry_run: bool,
 ) -> list[ActReport]:
-    """Takes the jobs away, or shows what would go. Raises Exit where nothing went that should, Abort where the answer
-    is no, ProtectedError, and what the server and the ledger raise."""
+    """Takes the jobs away, or moves them where `options` say to, or shows what would become of them. Raises Exit where
+    nothing was done that should be, Abort where the answer is no, ProtectedError, and what the server and the ledger
+    raise."""
     acting = not dry_run and (yes or sys.stdin.isatty())
     with contextlib.ExitStack() as stack:
         ledger = stack.enter_context(context.ledger() if acting else context.ledger_if_there())
-        reports = predict(context, server, ledger, acts.DRAIN, targets, options)
+        kind, verb = (acts.DRAIN, "Remove") if options.to is None else (acts.MOVE, "Move")
+        reports = predict(context, server, ledger, kind, targets, options)
         count = sum(report.selected - sum(report.left.values()) for report in reports)
-        question = f"Remove {counted(count, 'waiting job')} of {counted(len(targets), 'queue')}?"
+        question = f"{verb} {counted(count, 'waiting job')} of {counted(len(targets), 'queue')}?"
         if not acting or ledger is None:
             tell_acts(reports, None)
-            say(f"nothing was changed; with --yes {count} would be removed")
+            say(f"nothing was changed; with --yes {count} would be {verb.lower()}d")
         elif ask(context, question, yes):
-            reports = carry_out(context, server, ledger, acts.DRAIN, targets, options)
+            reports = carry_out(context, server, ledger, kind, targets, options)
             tell_acts(reports, ledger)
         else:
             raise typer.Abort

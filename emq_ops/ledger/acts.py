@@ -44,7 +44,7 @@ act_items = Table(
 )
 
 REQUEUE, REMOVE, UNDO, REHYDRATE = "requeue", "remove", "undo", "rehydrate"
-DRAIN, EDIT = "drain", "edit"
+DRAIN, EDIT, MOVE = "drain", "edit", "move"
 """Kinds of runs."""
 PLANNED, DONE, WITHDRAWN = "planned", "done", "withdrawn"
 
@@ -115,6 +115,25 @@ def removed(ledger: Ledger, run: str, *, page: int = 100) -> Iterator[tuple[Item
     )
     for row in follow(ledger, wanted, act_items.c.job, page):
         yield _ITEMS.of(row), unpack(row["whole"]) if row["whole"] is not None else None
+
+
+def landed(ledger: Ledger, run: str, *, page: int = 100) -> Iterator[tuple[Item, JobSnapshot | None]]:
+    """The jobs that a move took away and brought to where it moves them, each as it was before (None: retention let
+    that go)."""
+    wanted = _ITEMS.select.add_columns(act_items.c.whole).where(
+        act_items.c.run == run, act_items.c.status == DONE, act_items.c.undone_by == run
+    )
+    for row in follow(ledger, wanted, act_items.c.job, page):
+        yield _ITEMS.of(row), unpack(row["whole"]) if row["whole"] is not None else None
+
+
+def take_again(connection: Connection, run: str, wholes: Mapping[str, JobSnapshot]) -> None:
+    """Notes that jobs that a move had brought elsewhere are with us again, whole."""
+    rows = [{"_job": job, "_whole": pack(whole)} for job, whole in wholes.items()]
+    if rows:
+        statement = update(act_items).where(act_items.c.run == run, act_items.c.job == bindparam("_job"))
+        whole = bindparam("_whole", type_=LargeBinary)
+        connection.execute(statement.values(whole=whole, undone_by=None), rows)
 
 
 def mark_undone(connection: Connection, run: str, jobs: Sequence[str], by: str) -> None:

@@ -211,6 +211,10 @@ class Keys:
         """What an act did and the ledger has not recorded yet: a list of id, code, id, code ..."""
         return self.ops_base + "acted:" + require(run, "RUN")
 
+    def landed(self, run: str) -> str:
+        """What a move brought here and the ledger has not recorded yet: a list of id, code, id, code ..."""
+        return self.ops_base + "landed:" + require(run, "RUN")
+
     def backup_prefix(self, run: str) -> str:
         """The prefix under which an act lays the jobs that it takes away, until the ledger has them."""
         return self.ops_base + "grave:" + require(run, "RUN") + ":"

@@ -23,7 +23,7 @@ def load(name: str) -> list[Any]:
 
 def spelled(text: str) -> str:
     """A playbook with ``@A`` spelled out: a job, or a lane after ``lane:``."""
-    text = re.sub(r'((?:lane|to): "?)@([A-Z])\b', lambda m: m[1] + lane(m[2]), text)
+    text = re.sub(r'(lane: "?)@([A-Z])\b', lambda m: m[1] + lane(m[2]), text)
     return re.sub(r"@([A-Z])\b", lambda m: job(m[1]), text)
 
 

@@ -48,7 +48,7 @@ TASKS = {
     "reassign": ['reassign: {ids: ["@A", "@B", "@C"], lane: "@G"}'],
     "stream_append": ["stream_append: {stream: audit, fields: {who: me}, once: v1}"],
     "stream_trim": ["stream_trim: {stream: audit, keep: 2}", "stream_trim: {stream: completions, max_age: 1d}"],
-    "delay": ['delay: {ids: ["@A", "@B", "@C", "@D"], for: 1h}'],
+    "delay_jobs": ['delay_jobs: {ids: ["@A", "@B", "@C", "@D"], for: 1h}'],
     "maintenance": ["maintenance: {state: closed}"],
     "health": ["health: "],
     "wait_for": ["wait_for: {active: 1, timeout: 1ms}", 'wait_for: {jobs: "@A", may_die: true, timeout: 1ms}'],

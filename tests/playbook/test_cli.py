@@ -18,8 +18,8 @@ from tests.playbook.place import BOOK, run
 
 MODULES = (
     "sweep", "reap", "promote", "trim_dead", "archive", "audit", "requeue", "remove", "rehydrate", "pause", "resume",
-    "limit_lane", "weight_lane", "reassign", "drain", "obliterate", "cancel", "extend", "delay", "maintenance",
-    "wait_for", "assert", "set_fact", "debug", "fail",
+    "limit_lane", "weight_lane", "drain", "obliterate", "cancel", "extend", "reassign", "stream_append", "stream_trim",
+    "delay_jobs", "maintenance", "wait_for", "assert", "set_fact", "debug", "fail",
 )  # fmt: skip
 
 

@@ -12,7 +12,7 @@ from emq_ops.database.statements import pages
 from emq_ops.ledger import acts, runs
 from emq_ops.ledger.ledger import Ledger, host_ms
 from emq_ops.passes.acts import slices
-from emq_ops.passes.acts.declared import DRAIN, RATE, REMOVE, REQUEUE, SLICE, SelectedPolicy
+from emq_ops.passes.acts.declared import DRAIN, MOVE, RATE, REMOVE, REQUEUE, SLICE, MovePolicy, SelectedPolicy
 from emq_ops.passes.acts.lives import check_dead, look_again, order_of, run_act
 from emq_ops.passes.acts.options import ActOptions, RateLimiter
 from emq_ops.passes.acts.report import ActReport, begin_report, preview
@@ -27,11 +27,11 @@ from emq_ops.protocol.errors import BadInputError
 from emq_ops.protocol.keyspace import keys_of
 from emq_ops.protocol.server import Server
 
-ACTS = {one.name: one for one in (REQUEUE, REMOVE, DRAIN)}
+ACTS = {one.name: one for one in (REQUEUE, REMOVE, DRAIN, MOVE)}
 _DEFAULTS = ActOptions()
 
 
-class _ActOnSelected(Work):
+class ActOnSelected(Work):
     """What a requeue and removals share. `Order.options` has the `targets` of one that begins."""
 
     kind: str
@@ -68,6 +68,7 @@ class _ActOnSelected(Work):
     def _carry_out(self, context: Context) -> None:
         server, ledger, report, run = context.server, context.ledger, context.report, context.run
         slices.settle_acted(server, ledger, self.kind, context.queue, run)  # the last slice of an earlier life
+        self._taken(context)
         with ledger.read() as connection:
             totals = acts.totals(connection, run)
         report.recount(totals)
@@ -90,21 +91,25 @@ class _ActOnSelected(Work):
             first = False
             slices.send_slice(server, self.kind, keys, run, items, context.policy.keep_attempts)
             report.add(slices.settle_acted(server, ledger, self.kind, context.queue, run))
+            self._taken(context)
+
+    def _taken(self, context: Context) -> None:
+        """A slice was done, and the ledger has it."""
 
 
-class RequeueDead(_ActOnSelected):
+class RequeueDead(ActOnSelected):
     """Dead jobs wait again."""
 
     kind = acts.REQUEUE
 
 
-class RemoveDead(_ActOnSelected):
+class RemoveDead(ActOnSelected):
     """Dead jobs go."""
 
     kind = acts.REMOVE
 
 
-class DrainWaiting(_ActOnSelected):
+class DrainWaiting(ActOnSelected):
     """Waiting jobs go."""
 
     kind = acts.DRAIN
@@ -137,10 +142,10 @@ def order_to_act(targets: Targets, options: ActOptions) -> Order:
 
 def policy_of(options: ActOptions, part_of: str = "") -> SelectedPolicy:
     """How an act goes about it, as it is kept with its run."""
-    rate = options.rate or RATE
-    return SelectedPolicy(
-        rate, options.slice_size, options.why, options.protect, options.filters, options.keep_attempts, part_of
-    )
+    rate, size, most = options.rate or RATE, options.slice_size, options.keep_attempts
+    if options.to is None:
+        return SelectedPolicy(rate, size, options.why, options.protect, options.filters, most, part_of)
+    return MovePolicy(rate, size, options.why, options.protect, options.filters, most, part_of, *options.to)
 
 
 def act(server: Server, kind: str, targets: Targets, ledger: Ledger, options: ActOptions = _DEFAULTS) -> ActReport:
@@ -165,6 +170,9 @@ def resume(server: Server, run: str, ledger: Ledger, options: ActOptions = _DEFA
     rate, size = int(found.policy.get("rate", RATE)), int(found.policy.get("slice", SLICE))
     most = found.policy.get("keep_attempts")
     policy = SelectedPolicy(options.rate or rate, size, protect=options.protect, keep_attempts=most)
+    if found.kind == acts.MOVE:
+        queue, lane = str(found.policy["to_queue"]), str(found.policy["to_lane"])
+        policy = MovePolicy(options.rate or rate, size, protect=options.protect, to_queue=queue, to_lane=lane)
     return run_act(server, ledger, ACTS[found.kind], order_of(found.queue, policy, options, run), options)
 
 

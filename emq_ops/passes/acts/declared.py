@@ -37,6 +37,14 @@ class SelectedPolicy(ActPolicy):
 
 
 @dataclass(frozen=True, slots=True)
+class MovePolicy(SelectedPolicy):
+    """`to_queue`: where the jobs go; `to_lane`: into this lane there, by its GRP id ("": grouped ones keep theirs)."""
+
+    to_queue: str = ""
+    to_lane: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class EditPolicy(ActPolicy):
     """`job`: whose payload; `new`: the SHA-1 of the one that takes its place."""
 
@@ -112,6 +120,15 @@ DRAIN = Pass(
     SelectedPolicy,
     work="emq_ops.passes.acts.act:DrainWaiting",
     summary="Take selected waiting jobs away, whole; an undo brings them back to where they stood.",
+    protected="refused",
+    observes=False,
+)
+MOVE = Pass(
+    "move",
+    "",
+    MovePolicy,
+    work="emq_ops.passes.acts.moving:MoveWaiting",
+    summary="Put selected waiting jobs into another queue or lane; an undo brings back those that still wait.",
     protected="refused",
     observes=False,
 )

@@ -17,6 +17,7 @@ class ActOptions:
     """At most `rate` jobs a second (None: what the run had, else RATE), `slice_size` a script. `why` and `filters` are
     recorded with who did it; `trigger`: which door it came through. `keep_attempts`: how many attempts a
     requeued job keeps at the most (None: all). `protect`: nothing may be removed from the queue.
+    `to`: where a move brings the jobs, a queue and a lane there ("": grouped ones keep theirs).
     `sleep` waits between slices (seconds); whatever it raises ends the run early."""
 
     rate: int | None = None
@@ -25,6 +26,7 @@ class ActOptions:
     filters: Mapping[str, Any] = field(default_factory=dict)
     protect: bool = False
     keep_attempts: int | None = None
+    to: tuple[str, str] | None = None
     trigger: str = "command"
     emit: Emit = nowhere
     sleep: Callable[[float], None] = time.sleep

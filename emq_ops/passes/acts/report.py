@@ -31,6 +31,7 @@ RESUMED_BY = {
     acts.REQUEUE: "emq-ops dead requeue",
     acts.REMOVE: "emq-ops dead remove",
     acts.DRAIN: "emq-ops job remove",
+    acts.MOVE: "emq-ops job move",
 }
 """The command that goes on with a run of a kind."""
 _ROW = ("kind", "queue", "run", "status", "selected", "done", "last_attempt", "left", "done_jobs", "left_jobs", "notes")

@@ -58,7 +58,7 @@ class Restoration:
         codes: dict[str, str] = {}
         for _ in range(_TRIES):
             calls: list[tuple[list[str], list[Arg]]] = [
-                ([keys.acted(run), keys.dead, keys.row(job)], [keys.base, job, *_texts(snapshot)])
+                ([keys.acted(run), keys.dead, keys.row(job)], [keys.base, job, *texts_of(snapshot)])
                 for job, snapshot in wanted.items()
                 if job not in codes
             ]
@@ -105,7 +105,8 @@ def why_lost(ledger: Ledger, queue: str, page: Page) -> dict[str, str]:
     return {job: "erased" if job in erased else "lost" for job in gone}
 
 
-def _texts(snapshot: JobSnapshot) -> list[Arg]:
+def texts_of(snapshot: JobSnapshot) -> list[Arg]:
+    """A job as `act_restore` takes it."""
     dependencies = [] if snapshot.dependencies is None else [snapshot.dependencies]
     parts = [snapshot.row, snapshot.logs, dependencies, *snapshot.books]
     group = snapshot.get(b"group") or b""

@@ -12,7 +12,7 @@ from emq_ops.protocol.keyspace import Keys, keys_of
 from emq_ops.protocol.scripts import load
 from emq_ops.protocol.server import Arg, Server
 
-TAKES_AWAY = (acts.REMOVE, acts.DRAIN)
+TAKES_AWAY = (acts.REMOVE, acts.DRAIN, acts.MOVE)
 """Kinds of runs that lay jobs aside."""
 OF_THE_DEAD = (acts.REQUEUE, acts.REMOVE)
 
@@ -27,7 +27,7 @@ def send_slice(
     if kind == acts.REQUEUE:
         bound: Arg = "" if most is None else most
         server.run(load("act_requeue"), [acted, keys.dead, keys.exempt], [keys.base, bound, *facts])
-    elif kind == acts.DRAIN:
+    elif kind in (acts.DRAIN, acts.MOVE):
         args: list[Arg] = [keys.base, keys.backup_prefix(run), *facts]
         server.run(load("act_drain"), [acted, keys.pending, keys.schedule], args)
     else:

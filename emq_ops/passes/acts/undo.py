@@ -14,6 +14,7 @@ from emq_ops.ledger.runs import Run
 from emq_ops.passes.acts.declared import RATE, REHYDRATE, SLICE, UNDO, RehydratePolicy, UndoPolicy
 from emq_ops.passes.acts.edit import put_back
 from emq_ops.passes.acts.lives import check_dead, order_of, run_act
+from emq_ops.passes.acts.moving import take_from_there
 from emq_ops.passes.acts.options import ActOptions
 from emq_ops.passes.acts.report import ActReport
 from emq_ops.passes.acts.restore import Restoration, why_lost
@@ -33,7 +34,7 @@ from emq_ops.protocol.server import Server
 from emq_ops.protocol.transitions.jobs import requeue
 
 TRIM = "trim"
-ACTS = (acts.REQUEUE, acts.REMOVE, acts.DRAIN)
+ACTS = (acts.REQUEUE, acts.REMOVE, acts.DRAIN, acts.MOVE)
 """Acts on selected jobs, slice by slice."""
 UNDOABLE = (*ACTS, acts.EDIT, TRIM)
 EVERY_QUEUE = "*"
@@ -66,10 +67,13 @@ class UndoRun(Work):
         if removal.kind == acts.EDIT:
             put_back(context, removal)
             return
+        left = take_from_there(context, removal) if removal.kind == acts.MOVE else {}
         source: RestoreSource = RemovedByAct(ledger, removal)
         if removal.kind == TRIM:
             source = RemovedByTrim(ledger, removal, context.order.options["find"])
         Restoration(context, source).carry_out()
+        report.selected += len(left)
+        report.add(left)
         if removal.kind == TRIM and report.done:
             report.notes.append("the next trim takes them again, unless its policy keeps them by then")
 
@@ -123,6 +127,8 @@ def preview_undo(ledger: Ledger, run: str) -> ActReport:
     removal = _removal(ledger, run)
     if removal.kind != TRIM:
         number = sum(1 for _ in acts.removed(ledger, removal.id))
+        if removal.kind == acts.MOVE:
+            number += sum(1 for _ in acts.landed(ledger, removal.id))
     else:
         with ledger.read() as connection:
             number = deaths.count_gone(connection, removal.id)

@@ -1,4 +1,4 @@
-"""Modules that put jobs elsewhere: delay, reassign."""
+"""Modules that put jobs elsewhere: delay_jobs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SLICE = 500
 class Delay(Module):
     """Jobs in hand go back to the schedule."""
 
-    name = "delay"
+    name = "delay_jobs"
     reads = frozenset({ACTIVE, SCHEDULED})
     moves = frozenset({ACTIVE, SCHEDULED})
     summary = "Puts jobs in hand back on the schedule, without an attempt. A worker that goes on settles them even so."
