@@ -6,6 +6,8 @@ completes, one call after another, without records. Medians. While the workers r
 moment: books, ceilings, and how far the lanes are apart.
 
 Then flat jobs: one worker process that settles each by itself, and one that works batches, beside the same bare calls.
+At last one process over 10,000 lanes, every tenth of which weighs 3: its speed beside the bare calls, and how near each
+lane's share of the first round of the rotation, by the records of what was settled, comes to its weight.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import signal
 import statistics
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 
 from emq_ops.protocol.ids import encode62
@@ -149,6 +152,35 @@ def compare_flat(q: Queue, url: str, count: int, rounds: int, batch: int, zygote
     )
 
 
+def run_weighted(q: Queue, url: str, lanes: list[str], zygote: Zygote) -> None:
+    """Prints the speed of one worker process over many lanes with weights, beside bare calls, and how fair it was."""
+    count, jobs = len(lanes), 4 * len(lanes)
+    weights = {lane: 3 if n % 10 == 0 else 1 for n, lane in enumerate(lanes)}
+    seed(q, jobs, lanes, 8)
+    bare = run_bare(q, jobs)
+    seed(q, jobs, lanes, 8)
+    for lane, weight in weights.items():
+        if weight > 1:
+            control.weight_lane(q, lane, weight)
+    started = time.perf_counter()
+    worker = start_worker(zygote, url, q.name, "tests.support.handlers:obedient", until_idle=False, claim=("lanes",))
+    while reads.counts(q).completed < jobs:
+        time.sleep(0.01)
+    speed = jobs / (time.perf_counter() - started)
+    worker.signal(signal.SIGTERM)
+    if worker.wait():
+        raise SystemExit("a worker did not end well")
+    round_of_all, served = sum(weights.values()), Counter[str]()
+    for _, flat in q.server.read("XRANGE", q.keys.stream("completions"), "-", "+", "COUNT", round_of_all):
+        served[dict(zip(flat[::2], flat[1::2], strict=True))[b"group"].decode()] += 1
+    exact = sum(served[lane] == weight for lane, weight in weights.items())
+    most = max(abs(served[lane] - weight) for lane, weight in weights.items())
+    print(
+        f"{count:,} lanes, one process: bare {bare:,.0f} jobs/s, weighted {speed:,.0f} ({speed / bare:.2f}); in the first"
+        f" round {exact:,} lanes had their weight, none was more than {most} off"
+    )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--jobs", type=int, default=100_000)
@@ -157,7 +189,8 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=8)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--batch", type=int, default=100, help="jobs a batch, of the flat ones")
-    given = sized(parser, jobs=200, lanes=4, processes=2, rounds=1)
+    parser.add_argument("--many", type=int, default=10_000, help="lanes of the last part")
+    given = sized(parser, jobs=200, lanes=4, processes=2, rounds=1, many=50)
     lanes = [f"GRP{encode62(n)}" for n in range(given.lanes)]
     bare, workers = [], []
     with Valkey() as valkey, connect(valkey.url) as server, Zygote() as zygote:
@@ -175,6 +208,7 @@ def main() -> None:
             )
             if sampler.above:
                 raise SystemExit("a limit was passed")
+        run_weighted(q, valkey.url, [f"GRP{encode62(n)}" for n in range(given.many)], zygote)
         compare_flat(q, valkey.url, max(given.jobs // 5, 1), given.rounds, given.batch, zygote)
     fast, base = statistics.median(workers), statistics.median(bare)
     print(f"workers {fast:,.0f} jobs/s, bare {base:,.0f} jobs/s, ratio {fast / base:.2f} (medians of {given.rounds})")

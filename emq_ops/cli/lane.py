@@ -47,7 +47,7 @@ def weight(
     ctx: typer.Context,
     queue: SomeOfQueues,
     lane: LaneArg,
-    jobs: Annotated[int, typer.Argument(help="Jobs a turn; 0 takes the weight away (one).", metavar="N", min=0)],
+    number: Annotated[int, typer.Argument(help="Jobs a turn; 0 takes the weight away (one).", metavar="N", min=0)],
     why: Why = "",
     dry_run: DryRun = False,
 ) -> None:
@@ -61,7 +61,7 @@ def weight(
 
       emq-ops lane weight 'mail-*' GRP0SS8QFjgi3i 0
     """
-    _set_number(ctx, WEIGHT_LANE, queue, lane, WeightPolicy(why=why, weight=jobs), dry_run)
+    _set_number(ctx, WEIGHT_LANE, queue, lane, WeightPolicy(why=why, weight=number), dry_run)
 
 
 def _set_number(

@@ -48,6 +48,7 @@ def queue_name(name: str | bytes) -> str:
     return text
 
 
+@functools.lru_cache(maxsize=1024)
 def stream_name(name: str | bytes) -> str:
     """`name` of an event stream checked: 1..200 UTF-8 bytes, no braces, control characters, no ``:archived`` end."""
     try:

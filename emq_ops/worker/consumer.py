@@ -35,6 +35,8 @@ from emq_ops.worker.tally import EventCounter
 
 SHORTEST_PARK_S, LONGEST_PARK_S = 0.01, 1.0
 """However long the beat is, a request to stop is seen within the longest park."""
+SHORT_WORK_S, GATHER_S = 0.02, 0.001
+"""Where jobs are done so soon after their claim, others are waited for a moment: one claim fills several places."""
 
 
 class Consumer:
@@ -67,6 +69,8 @@ class Consumer:
         self._begun = self._stopping = False
         self._until = 0.0
         self._next_beat = 0.0
+        self._claimed = 0.0
+        self._gathers = max(1, settings.concurrency // 2)
         self._thread: threading.Thread | None = None
         self._ended: ConsumerReport | BaseException | None = None
         self._maintainer = Maintainer(queue, settings, self._executor, self._emit)
@@ -163,6 +167,7 @@ class Consumer:
             self._next_beat = time.monotonic() + self._settings.beat / 1000 * random.uniform(0.9, 1.1)
             if self._maintainer.beat():
                 self._sources.rouse()
+        self._gather()
         free = self._hands.free
         if self._hands.due < math.inf:
             self._sources.rouse()  # more jobs of a batch are looked for soon
@@ -174,6 +179,7 @@ class Consumer:
             asked, asked_lease = time.monotonic(), lease_clock()
             claims = self._sources.claim(free)
             if claims:
+                self._claimed = asked
                 self._take(claims, asked, asked_lease)
             self._hands.begin(free, len(claims))
             if claims:
@@ -212,6 +218,16 @@ class Consumer:
         self._sources.freed()
         if not park:
             self._sources.rouse()
+
+    def _gather(self) -> None:
+        """Where handlers are done within moments, their places are claimed for together: a round trip for several."""
+        now = time.monotonic()
+        until = now + GATHER_S if now - self._claimed < SHORT_WORK_S else now
+        while 0 < self._hands.free < self._gathers and (left := until - time.monotonic()) > 0:
+            try:
+                self._finished.get(timeout=left)
+            except queue_module.Empty:
+                return
 
     def _drain(self) -> None:
         self._hands.begin_all()

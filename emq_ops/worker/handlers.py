@@ -9,6 +9,7 @@ import logging
 import queue
 import sys
 import threading
+import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
@@ -154,6 +155,7 @@ class HandlerPool(Generic[W]):
         self._queue: queue.SimpleQueue[W | None] = queue.SimpleQueue()
         self._threads: dict[threading.Thread, W | None] = {}
         self._busy = 0
+        self._next_look = 0.0
         self._lock = threading.Lock()
 
     def submit(self, held: W) -> None:
@@ -163,7 +165,11 @@ class HandlerPool(Generic[W]):
         self._queue.put(held)
 
     def ended(self) -> list[W]:
-        """Returns the work whose threads are gone, each once; other threads take their places."""
+        """Returns the work whose threads are gone, each once; other threads take their places. Looks again only after
+        LOOK_SECONDS: it asks the operating system."""
+        if time.monotonic() < self._next_look:
+            return []
+        self._next_look = time.monotonic() + LOOK_SECONDS
         with self._lock:
             gone = [thread for thread in self._threads if not is_running(thread)]
             found = [held for thread in gone if (held := self._threads.pop(thread)) is not None]

@@ -11,12 +11,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from emq_ops.ledger import acts
 from emq_ops.ledger.ledger import open_ledger
 from emq_ops.passes.acts.act import act, resume
 from emq_ops.passes.acts.options import ActOptions
 from emq_ops.passes.acts.selection import DeadSelection
 from emq_ops.passes.acts.targets import choose
 from emq_ops.passes.acts.undo import undo_run
+from emq_ops.passes.acts.waiting import SCHEDULED, WAITING, WaitingSelection, WaitingSet
 from emq_ops.protocol.server import connect
 from tests.support.effects import Effects
 
@@ -28,6 +30,9 @@ def child(spec: dict[str, Any]) -> dict[str, int]:
         if spec["what"] == "act":
             chosen = choose(server, "orders", DeadSelection(), ledger)
             act(server, spec["kind"], chosen, ledger, options=ActOptions(100_000, slice_size=2))
+        elif spec["what"] == "move":
+            found = WaitingSet(server, "orders", WaitingSelection((WAITING, SCHEDULED))).targets()
+            act(server, acts.MOVE, found, ledger, ActOptions(100_000, slice_size=3, to=("mail", spec["lane"])))
         elif spec["what"] == "resume":
             resume(server, spec["run"], ledger)
         else:
