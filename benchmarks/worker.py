@@ -176,8 +176,8 @@ def run_weighted(q: Queue, url: str, lanes: list[str], zygote: Zygote) -> None:
     exact = sum(served[lane] == weight for lane, weight in weights.items())
     most = max(abs(served[lane] - weight) for lane, weight in weights.items())
     print(
-        f"{count:,} lanes, one process: bare {bare:,.0f} jobs/s, weighted {speed:,.0f} ({speed / bare:.2f}); in the first"
-        f" round {exact:,} lanes had their weight, none was more than {most} off"
+        f"{count:,} lanes, one process: bare {bare:,.0f} jobs/s, weighted {speed:,.0f} ({speed / bare:.2f}); in"
+        f" the first round {exact:,} lanes had their weight, none was more than {most} off"
     )
 
 
