@@ -189,9 +189,12 @@ class Document:
                 known[place] = _filled(kind, section)
             return known[place]
 
-        whole = {name: self.data[name] for name in _ENTRIES if name in self.data}
-        for one in PASSES:
-            whole = {name: _pass_filled(entries, one, partial(filled, one.policy)) for name, entries in whole.items()}
+        fill = [(one, partial(filled, one.policy)) for one in PASSES]
+        whole = {
+            name: {queue: _passes_filled(entry, fill) for queue, entry in self.data[name].items()}
+            for name in _ENTRIES
+            if name in self.data
+        }
         found = dict(self.globals)
         for name, kind in _SECTIONS.items():
             section = found.get(name)
@@ -257,14 +260,11 @@ def _filled(kind: type[Any], section: Json) -> Json:
     return out
 
 
-def _pass_filled(entries: Json, one: Pass, filled: Callable[[Json], Json]) -> Json:
-    out: Json = {}
-    for queue, entry in entries.items():
-        section = entry.get(one.section)
-        if section:
-            told = {name: filled(each) for name, each in section.items()} if one.many else filled(section)
-            entry = {**entry, one.section: told}
-        out[queue] = entry
+def _passes_filled(entry: Json, fill: Iterable[tuple[Pass, Callable[[Json], Json]]]) -> Json:
+    out = dict(entry)
+    for one, filled in fill:
+        if section := entry.get(one.section):
+            out[one.section] = {n: filled(each) for n, each in section.items()} if one.many else filled(section)
     return out
 
 

@@ -24,7 +24,11 @@ Json = dict[str, Any]
 
 def digest(entry: Json | None) -> str:
     """What a note says of the settings of a queue's entry, as they were written; empty where it has none."""
-    found = settings.flat((entry or {}).get("settings"))
+    return _digest((entry or {}).get("settings"))
+
+
+def _digest(said: Json | None) -> str:
+    found = settings.flat(said)
     return hashlib.sha256(json.dumps(found, sort_keys=True).encode()).hexdigest()[:16] if found else ""
 
 
@@ -35,10 +39,17 @@ def judge(
     was set back to. `states`: ids by which our state may have written; `earlier`: a revision's document."""
     ours = frozenset(states)
     known: dict[int, Document | None] = {}
+    if not applied.noted:
+        return
+    digests: dict[int, str] = {}  # by settings: queues that say the same share theirs
     for queue, facts in live.queues.items():
-        entry = applied.queues.get(queue)
-        wanted = digest(entry)
-        if not applied.noted or not wanted:
+        said = (applied.queues.get(queue) or {}).get("settings")
+        if not said:
+            continue
+        if id(said) not in digests:
+            digests[id(said)] = _digest(said)
+        wanted = digests[id(said)]
+        if not wanted:
             continue
         note = facts.note
         if note is None:

@@ -90,11 +90,11 @@ def _paint(line: str) -> str:
 
 
 def _text_lines(plan: Plan, unfolded: bool) -> Iterator[str]:
-    alike = {} if unfolded else _alike(plan.steps)
+    drawn = _Drawn()
+    alike = {} if unfolded else _alike(plan.steps, drawn)
     drawn_as = {queue: first for first, others in alike.items() for queue in others}
     last = {step.queue: step.number for step in plan.steps if step.queue in alike}
     folded = [step for step in plan.steps if step.queue not in drawn_as]
-    drawn: dict[tuple[int, str], list[str]] = {}  # steps of queues that one glob takes share their fields
     if words := interrupted_words(plan):
         yield f"! {words}"
         yield ""
@@ -102,10 +102,8 @@ def _text_lines(plan: Plan, unfolded: bool) -> Iterator[str]:
         yield f"{SIGNS[step.op]} {one_line(step.address)}" + (
             "" if step.op in ("create", "update", "delete") else f" ({step.op})"
         )
-        key = (id(step.fields), step.op)
-        if key not in drawn or step.kind == "setting":
-            drawn[key] = [f"    {field}" for field in _shown_fields(step)]
-        yield from drawn[key]
+        for field in drawn.fields(step):
+            yield f"    {field}"
         if words := effect_words(step):
             yield f"    => {words}"
         for note in step.notes:
@@ -129,16 +127,33 @@ def _text_lines(plan: Plan, unfolded: bool) -> Iterator[str]:
         yield "Data could be lost: it takes --allow-loss to apply this."
 
 
-def _alike(steps: list[Step]) -> dict[str, list[str]]:
+class _Drawn:
+    """The shown fields of steps, each once: steps of queues that one glob takes share their fields."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[int, str], tuple[str, ...]] = {}
+
+    def fields(self, step: Step) -> tuple[str, ...]:
+        """As `_shown_fields`. The steps must outlive this."""
+        if step.kind == "setting":  # which have fields of their own
+            return tuple(_shown_fields(step))
+        key = (id(step.fields), step.op)
+        if key not in self._known:
+            self._known[key] = tuple(_shown_fields(step))
+        return self._known[key]
+
+
+def _alike(steps: list[Step], drawn: _Drawn) -> dict[str, list[str]]:
     """The first of those queues of which all is said alike, with the others; none that stands alone."""
-    said: dict[str, list[Any]] = {}
+    said: dict[str, list[object]] = {}
     for step in steps:
         if step.queue is not None:
-            told = [*_shown_fields(step), effect_words(step), *step.notes, *step.loss]
-            said.setdefault(step.queue, []).append([step.op, step.address.removeprefix(step.queue), told])
-    groups: dict[str, list[str]] = {}
+            words = effect_words(step) if step.effect else None
+            told = (step.op, step.address[len(step.queue) :], drawn.fields(step), words, *step.notes, None, *step.loss)
+            said.setdefault(step.queue, []).append(told)
+    groups: dict[tuple[object, ...], list[str]] = {}
     for queue, all_of_it in said.items():
-        groups.setdefault(json.dumps(all_of_it), []).append(queue)
+        groups.setdefault(tuple(all_of_it), []).append(queue)
     return {queues[0]: queues[1:] for queues in groups.values() if len(queues) > 1}
 
 

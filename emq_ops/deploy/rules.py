@@ -6,7 +6,7 @@ plan_rules:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -103,12 +103,14 @@ def _fields_of(name: str) -> tuple[str, ...]:
     return ("enabled", *keys(_SINGLE[name])) if name in _SINGLE else ()
 
 
-def broken(rules: Iterable[Rule], document: Document, env: Mapping[str, str]) -> list[Refusal]:
+def broken(rules: Sequence[Rule], document: Document, env: Mapping[str, str]) -> list[Refusal]:
     """What of `document` breaks a rule, one refusal a rule, with its line. Raises SourceError for a condition that
     can't be told."""
-    rules = list(rules)
-    entries = {**document.queues, **(document.globs or {})} if rules else {}
-    values = {queue: _values(queue, entry, env) for queue, entry in entries.items()}
+    if not rules:
+        return []
+    entries = {**document.queues, **(document.globs or {})}
+    sections = _Sections(env)
+    values = {queue: _values(queue, entry, sections) for queue, entry in entries.items()}
     out: list[Refusal] = []
     for rule in rules:
         queues = [queue for queue, told in values.items() if rule.when.holds(told) and not rule.must.holds(told)]
@@ -121,22 +123,33 @@ def broken(rules: Iterable[Rule], document: Document, env: Mapping[str, str]) ->
     return out
 
 
-def _values(queue: str, entry: Json, env: Mapping[str, str]) -> Json:
+def _values(queue: str, entry: Json, sections: _Sections) -> Json:
     """What a condition reads of one queue: durations in ms, sizes in bytes, `enabled` in each policy."""
     found: Json = {"queue": {"name": queue, "protect": bool(entry.get("protect"))}}
     found["settings"] = entry.get("settings") or {}
     for section, policy in _SINGLE.items():
-        found[section] = _fields(policy, entry.get(section), env)
+        found[section] = sections.fields(policy, entry.get(section))
     for section, policy in _MANY.items():
-        found[section] = {name: _fields(policy, one, env) for name, one in (entry.get(section) or {}).items()}
+        found[section] = {name: sections.fields(policy, one) for name, one in (entry.get(section) or {}).items()}
     return found
 
 
-def _fields(policy: type[Any], said: Json | None, env: Mapping[str, str]) -> Json:
-    usual = {name: key.default for name, key in keys(policy).items()}
-    read = Reader(env, defer=True).values(policy, said or {}, beside=PassSection)
-    values = {**usual, **(said or {} if read is None else read)}
-    return {"enabled": said is not None, **{name: _plain(value) for name, value in values.items()}}
+class _Sections:
+    """Sections as conditions read them, each once: queues that say the same share theirs."""
+
+    def __init__(self, env: Mapping[str, str]) -> None:
+        self._env = env
+        self._known: dict[tuple[type[Any], int], Json] = {}
+
+    def fields(self, policy: type[Any], said: Json | None) -> Json:
+        place = (policy, id(said))
+        if place not in self._known:
+            usual = {name: key.default for name, key in keys(policy).items()}
+            read = Reader(self._env, defer=True).values(policy, said or {}, beside=PassSection)
+            values = {**usual, **(said or {} if read is None else read)}
+            plain_values = {name: _plain(value) for name, value in values.items()}
+            self._known[place] = {"enabled": said is not None, **plain_values}
+        return self._known[place]
 
 
 def _plain(value: Any) -> Any:

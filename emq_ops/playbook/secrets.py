@@ -23,13 +23,17 @@ class Secrets:
 
     def shown(self, value: T) -> T:
         """`value` (plain data or a dataclass of it) with ``${NAME}`` for every secret in it."""
-        found: T = _mapped(value, taint.shown)
+        found: T = _mapped(value, taint.shown) if self._needed else value
         return found
 
     def stored(self, value: T) -> T:
         """The same, to be brought back by `resolved`."""
-        found: T = _mapped(value, self._kept)
+        found: T = _mapped(value, self._kept) if self._needed else value
         return found
+
+    @property
+    def _needed(self) -> bool:
+        return bool(self._values) or taint.is_any()
 
     def _kept(self, text: str) -> str:
         text = taint.marked(text)
@@ -46,12 +50,17 @@ class Secrets:
 def _mapped(value: Any, each: Callable[[str], str]) -> Any:
     if isinstance(value, str):
         return each(value)
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, int | float):
+        text = str(value)
+        return value if masking.masked(text) == text else each(text)
     if isinstance(value, list | tuple):
-        return type(value)(_mapped(child, each) for child in value)
+        return type(value)([_mapped(child, each) for child in value])
     if isinstance(value, dict):
         return {_mapped(key, each): _mapped(child, each) for key, child in value.items()}
     if is_dataclass(value) and not isinstance(value, type):
-        return replace(value, **{f.name: _mapped(getattr(value, f.name), each) for f in fields(value)})
-    if isinstance(value, int | float) and not isinstance(value, bool) and masking.masked(str(value)) != str(value):
-        return each(str(value))
+        told = {f.name: (old := getattr(value, f.name), _mapped(old, each)) for f in fields(value)}
+        changed = {name: new for name, (old, new) in told.items() if new is not old}
+        return replace(value, **changed) if changed else value
     return value

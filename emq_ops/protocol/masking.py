@@ -80,6 +80,11 @@ def forget() -> None:
         _full[0] = False
 
 
+def knows_any() -> bool:
+    """Whether there is any value that `masked` looks for."""
+    return _full[0] or bool(_known)
+
+
 def masked(text: str) -> str:
     """`text` without any remembered value; `WITHHELD` where some could not be remembered."""
     if _full[0]:

@@ -20,6 +20,10 @@ LEAST_MADE = 6
 """What was made of a secret is looked for in other texts, too, from this length on."""
 
 
+_any = [False]
+"""Whether this process made any of them."""
+
+
 class Tainted(str):
     """A text with `marked`, the same with marks in the place of secrets."""
 
@@ -29,6 +33,7 @@ class Tainted(str):
     def __new__(cls, text: str, marked: str | None = None) -> Tainted:
         made = super().__new__(cls, text)
         made.marked = f"{OPEN}{_MADE}{SHUT}" if marked is None else marked
+        _any[0] = True
         return made
 
     def __iter__(self) -> Iterator[str]:
@@ -37,6 +42,11 @@ class Tainted(str):
     def __getitem__(self, at: Any) -> str:
         part: str = made_of(super().__getitem__(at), self)
         return part
+
+
+def is_any() -> bool:
+    """Whether any text of this process came, or may have come, from a secret."""
+    return _any[0] or masking.knows_any()
 
 
 def secret(text: str, name: str) -> str:
