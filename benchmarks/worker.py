@@ -110,6 +110,8 @@ def run_workers(q: Queue, url: str, count: int, processes: int, zygote: Zygote) 
             start_worker(zygote, url, q.name, handler, until_idle=False, claim=("lanes",)) for _ in range(processes)
         ]
         while reads.counts(q).completed < count:
+            if any(worker.poll() is not None for worker in workers):
+                raise SystemExit("a worker ended before all was done")
             time.sleep(0.01)
         taken = time.perf_counter() - started
     for worker in workers:

@@ -182,7 +182,7 @@ def test_drain_and_retire(bench: Bench) -> None:
     def slow(_job: Any) -> None:
         going.wait(20)
 
-    with Consumer(q, slow, ConsumerSettings(serve="flat"), concurrency=2):
+    with Consumer(q, slow, ConsumerSettings(claim=("flat",)), concurrency=2):
         until(lambda: len(bench.seen("orders").get("active", [])) == 2, "taken")
         add(q, 1)
         letting = threading.Thread(target=lambda: (until(lambda: bench.seen("orders").get("paused")), going.set()))
