@@ -4,6 +4,9 @@ User and system time of the command's process (the server's is not in it), the m
 importing what the command line is built on, measured between them in the same run. Which commands, and how they are
 run: `tests/support/command_lines.py`.
 
+Below the table: what `queue ls` costs against a process that does nothing but import redis and send the same
+pipelines, at most 2x.
+
     python -m benchmarks.startup [WORDS ...] [--queues 1,100,1000] [--rounds 5] [--python PATH]
 
 WORDS: just commands that begin so; PATH: the interpreter, with its emq-ops, that is measured.
@@ -13,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import json
 import os
 import statistics
 import subprocess
@@ -21,6 +25,9 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from emq_ops.overview.look import COMPLETIONS, call_of
+from emq_ops.protocol.keyspace import EVERY_KEY_BUT_JOBS
+from emq_ops.protocol.scripts import load
 from tests.support.command_lines import LINES, Kind, Stage, set_up
 from tests.support.sizes import sized
 from tests.support.valkey import Valkey
@@ -29,6 +36,22 @@ LIBRARIES = "import typer, rich, redis, sqlalchemy"
 BOUNDS: dict[Kind, float] = {"file": 1.0, "server": 1.0, "read": 1.3, "plan": 2.0}
 """How much of what the libraries cost a command may cost. What acts or reads the archive has none, and is shown."""
 BARE = {"--version": "file", "--help": "file"}
+
+
+LISTED = "queue ls"
+MOST_LISTED = 2.0
+PIPELINES = """
+import json, sys, redis
+url, pattern, source, calls = json.load(open(sys.argv[1]))
+client = redis.Redis.from_url(url)
+names = sum(1 for _ in client.scan_iter(pattern, count=5000))
+sha = client.script_load(source)
+for first in range(0, len(calls), 100):
+    pipe = client.pipeline(transaction=False)
+    for keys, args in calls[first : first + 100]:
+        pipe.evalsha(sha, len(keys), *keys, *args)
+    pipe.execute()
+"""
 
 
 def spent(argv: Sequence[str], folder: Path) -> float:
@@ -66,6 +89,16 @@ def measure(python: str, stage: Stage, wanted: Sequence[str], rounds: int) -> di
     return {words: (statistics.median(times), usual) for words, times in own.items()}
 
 
+def bare(python: str, stage: Stage, queues: int, rounds: int) -> float:
+    """Seconds of processor time that the pipelines of `queue ls` alone cost, the median."""
+    calls = [call_of(f"queue-{n:04}", [COMPLETIONS]) for n in range(queues)]
+    sent = stage.folder / "pipelines.json"
+    source = load("queue_look").source.decode()
+    sent.write_text(json.dumps([stage.named["url"], EVERY_KEY_BUT_JOBS, source, calls]))
+    times = [spent([python, "-c", PIPELINES, str(sent)], stage.folder) for _ in range(rounds + 1)]
+    return statistics.median(times[1:])
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("words", nargs="*")
@@ -79,9 +112,13 @@ def main() -> None:
     ]
     sizes = [int(size) for size in given.queues.split(",")]
     found: dict[int, dict[str, tuple[float, float]]] = {}
+    pipelines: dict[int, float] = {}
     for size in sizes:
         with tempfile.TemporaryDirectory() as folder, Valkey() as valkey, contextlib.chdir(folder):
-            found[size] = measure(given.python, set_up(Path(folder), valkey, size), wanted, given.rounds)
+            stage = set_up(Path(folder), valkey, size)
+            found[size] = measure(given.python, stage, wanted, given.rounds)
+            if LISTED in wanted:
+                pipelines[size] = bare(given.python, stage, size, given.rounds)
     print(f"{'processor time, ms (ratio)':<24}", *(f"{f'{size:,} queues':>16}" for size in sizes), f"{'at most':>9}")
     told = (f"{found[size][wanted[0]][1] * 1000:9.0f}       " for size in sizes)
     print(f"{'the libraries alone':<24}", *told)
@@ -90,6 +127,12 @@ def main() -> None:
         bound = BOUNDS.get(kinds[words])
         over = any(found[size][words][0] / found[size][words][1] > (bound or 99) for size in sizes)
         print(f"{words:<24}", *cells, f"{bound or '-':>8}{' beyond' if over else ''}")
+    for size, alone in pipelines.items():
+        ratio = found[size][LISTED][0] / alone
+        print(
+            f"{LISTED} of {size:,} queues: {ratio:.2f} times its pipelines alone ({alone * 1000:.0f} ms), at most "
+            f"{MOST_LISTED}{' beyond' if ratio > MOST_LISTED else ''}"
+        )
 
 
 if __name__ == "__main__":

@@ -125,14 +125,16 @@ def look_at_queues(
     wanted = list(queues)
     for some in (wanted[first : first + FLUSH] for first in range(0, len(wanted), FLUSH)):
         asked = [list(dict.fromkeys((COMPLETIONS, *named.get(queue, ())))) for queue in some]
-        calls: list[tuple[Sequence[str], Sequence[Arg]]] = []
-        for queue, names in zip(some, asked, strict=True):
-            k = keys_of(queue)
-            keys = [k.pending, k.active, k.schedule, k.dead, k.meta, k.ring, k.paused, k.glimit, k.gactive, k.repeat]
-            keys += [k.completed, k.failed, k.lease, k.aside]
-            calls.append((keys, [k.base, MOST_LANES, *names]))
+        calls = [call_of(queue, names) for queue, names in zip(some, asked, strict=True)]
         for queue, names, reply in zip(some, asked, server.run_many(script, calls, readonly=True), strict=True):
             yield (queue, reply) if isinstance(reply, EmqError) else _look(queue, names, reply)
+
+
+def call_of(queue: str, streams: Sequence[str]) -> tuple[Sequence[str], Sequence[Arg]]:
+    """The keys and arguments of a look at one queue."""
+    k = keys_of(queue)
+    keys = [k.pending, k.active, k.schedule, k.dead, k.meta, k.ring, k.paused, k.glimit, k.gactive, k.repeat]
+    return [*keys, k.completed, k.failed, k.lease, k.aside], [k.base, MOST_LANES, *streams]
 
 
 def _look(queue: str, names: Sequence[str], reply: list[Any]) -> QueueLook:
