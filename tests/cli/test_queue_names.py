@@ -30,13 +30,16 @@ REQUIRED = {
     "playbook": "health-check",
     "segment": "queue=orders/x.parquet",
     "sql": "select 1",
+    "number": "1",
     "stream": "completions",
+    "to": "GRP0SS8QFjgi3j",
     "what": "x",
 }
 """What stands for the other arguments that a command can't do without."""
 MORE = {
     "archive erase": ["--job", "JOB0STBBIRAKHo"],
     "archive rehydrate": ["--job", "JOB0STBBIRAKHo"],
+    "job move": ["--where", "true", "--to-lane", "GRP0SS8QFjgi3i"],
     "job remove": ["--where", "true"],
     "hold": ["--for", "1h"],
     "maintenance start": ["--for", "1h"],
