@@ -172,6 +172,10 @@ COMMANDS: Table = {
         "worker_list:ls",
         "List who works: leases by queue, and the clients that are parked until something is to claim.",
     ),
+    "worker stream": (
+        "worker_stream:stream",
+        "Handle the entries of an event stream, as one consumer of a group, until SIGTERM or Ctrl-C.",
+    ),
     "worker run": (
         "worker:run",
         "Work a queue with a Python function until SIGTERM or Ctrl-C; a second one ends it at once.",

@@ -19,6 +19,7 @@ WITHOUT_LOOKING = {
 }
 """Commands that take any name, and why."""
 REQUIRED = {
+    "group": "g",
     "handler": "tests.support.handlers:waits",
     "job": "JOB0STBBIRAKHo",
     "jobs": "JOB0STBBIRAKHo",
@@ -47,6 +48,7 @@ MORE = {
     "stream append": ["a=b"],
     "worker enqueue": ["x"],
     "worker run": ["--until-idle"],
+    "worker stream": ["--until-idle"],
 }
 
 

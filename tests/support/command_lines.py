@@ -149,6 +149,11 @@ LINES: dict[str, Line] = {
     "worker cancel": Line("server", SERVER, "{waiting} --queue {q}"),
     "worker enqueue": Line("server", SERVER, "{q} hello"),
     "worker ls": Line("read", BOTH, "{q}"),
+    "worker stream": Line(
+        "long",
+        SERVER | {"asyncio"},
+        "tests.support.handlers:obedient --queue {q} --group g --until-idle",
+    ),
     "worker run": Line("long", SERVER | {"asyncio"}, "tests.support.handlers:obedient --queue {q} --until-idle"),
 }
 

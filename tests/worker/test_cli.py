@@ -16,7 +16,7 @@ from emq_ops.cli.main import main
 from emq_ops.protocol import ids
 from emq_ops.protocol.errors import BadInputError
 from emq_ops.protocol.queue import Queue
-from emq_ops.protocol.transitions import claims, reads, recover
+from emq_ops.protocol.transitions import claims, reads, recover, streams
 from emq_ops.worker import load_handler
 from tests.support.consuming import eventually, put_all, records
 from tests.support.valkey import Valkey
@@ -31,6 +31,9 @@ def mixed(job):
         raise ValueError("no \\x1b[31mgood")
 def many(jobs):
     return {job.id: "ok" if job.payload == b"one" else {"dead": "no"} for job in jobs}
+def book(entry):
+    if entry.fields[b"n"] == b"1":
+        raise ValueError("no")
 def hangs(job):
     time.sleep(600)
 """
@@ -67,6 +70,18 @@ def test_a_queue_is_worked_in_batches(valkey: Valkey, q: Queue, shop: Path, caps
     assert main([*line, "--until-idle", "--batch", "10", "--batch-least", "2"]) == 0
     report = json.loads(capsys.readouterr().out)
     assert (report["completed"], report["dead"], report["delayed"]) == (1, 1, 0)
+
+
+def test_a_stream_is_consumed(valkey: Valkey, q: Queue, shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    streams.append_many(q, "audit", [[("n", str(n))] for n in range(3)])
+    line = ["--url", valkey.url, "--output", "json", "worker", "stream", "shop_jobs:book", "--queue", "orders"]
+    more = ["--stream", "audit", "--group", "g", "--start", "head", "--attempts", "1", "--until-idle"]
+    assert main([*line, *more]) == 0
+    captured = capsys.readouterr()
+    report = json.loads(captured.out)
+    assert (report["handled"], report["dead"]) == (2, 1)
+    assert "dead, delivery 1: ValueError: no" in captured.err
+    assert streams.length(q, "audit.dead") == 1
 
 
 def test_errors_are_shown_on_one_line_that_cant_steer_a_terminal(
