@@ -25,7 +25,9 @@ def stream(
     group: Annotated[str, typer.Option(help="The consumer group.", metavar="GROUP")],
     stream: Annotated[str, typer.Option(help="The stream.", metavar="STREAM")] = "completions",
     consumer: Annotated[str, typer.Option(help="Its name in the group (host and pid).", metavar="NAME")] = "",
-    start: Annotated[Literal["new", "head"], typer.Option(help="Where a group that is not there yet begins.")] = "new",
+    start: Annotated[
+        Literal["new", "head"], typer.Option(help="Where a group that is not there yet begins.", metavar="new|head")
+    ] = "new",
     attempts: Annotated[int, typer.Option(help="A failure at this delivery is the last.", metavar="N", min=1)] = 5,
     dead: Annotated[str, typer.Option(help="The dead-letter stream (STREAM.dead).", metavar="STREAM")] = "",
     min_idle: Annotated[
