@@ -12,6 +12,7 @@ from emq_ops.cli.deploying import carry_out, deployment_of
 from emq_ops.cli.looking import look, require_folder
 from emq_ops.cli.options import AllowLoss, Rules, ShowPlan, Target, Why, Yes, new_app
 from emq_ops.cli.output import say
+from emq_ops.cli.progress import bar
 from emq_ops.cli.values import file_of
 from emq_ops.deploy.deployment import require_set
 from emq_ops.protocol.errors import BadInputError
@@ -69,8 +70,9 @@ def apply(
         if file is not None:
             proposal, yes = opened.load(file_of(file), loaded), True
         else:
-            proposal = opened.propose(
-                loaded, revert or [], target=target or (), rules=[Path(one) for one in rules or ()], store=held
-            )
+            with bar("plan"):
+                proposal = opened.propose(
+                    loaded, revert or [], target=target or (), rules=[Path(one) for one in rules or ()], store=held
+                )
         code = carry_out(opened, proposal, context, yes=yes, dry_run=dry_run, allow_loss=allow_loss, why=why)
     raise typer.Exit(code)

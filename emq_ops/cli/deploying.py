@@ -6,12 +6,13 @@ import contextlib
 import functools
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from emq_ops.cli.asking import ask
 from emq_ops.cli.context import CommandContext
 from emq_ops.cli.looking import ledger_for_a_look
 from emq_ops.cli.output import emit_rows, say
+from emq_ops.cli.progress import bar
 from emq_ops.cli.table import look, plain
 from emq_ops.deploy import render
 from emq_ops.deploy.apply import Applied
@@ -94,7 +95,8 @@ def _rows(plan: Plan) -> Iterator[dict[str, object]]:
 class _Watching:
     """A word on each setting as it is written; of many, on every hundredth."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, progress: Callable[[int, int], None]) -> None:
+        self._progress = progress
         self._all = sum(step.write is not None for step in plan.steps)
         self._done = 0
 
@@ -102,6 +104,7 @@ class _Watching:
         if what not in ("done", "already"):
             return
         self._done += 1
+        self._progress(self._done, self._all)
         if self._all <= render.FOLDED:
             say(f"  {step.address}: {'done' if what == 'done' else 'was so already'}")
         elif self._done % 100 == 0 or self._done == self._all:
@@ -136,7 +139,8 @@ def carry_out(
             from emq_ops.cli.looking_archive import prove_store
 
             prove_store(context)
-    applied = session.apply(proposal, allow_loss=allow_loss, why=why, watch=_Watching(made))
+    with bar(made.kind) as progress:
+        applied = session.apply(proposal, allow_loss=allow_loss, why=why, watch=_Watching(made, progress))
     return _told(applied, made, context)
 
 

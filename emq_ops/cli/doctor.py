@@ -19,6 +19,7 @@ from emq_ops.cli.doctor_foundations import foundations_of, state_of
 from emq_ops.cli.exits import EXIT_CHANGES, EXIT_UNREACHABLE
 from emq_ops.cli.options import new_app
 from emq_ops.cli.output import emit_one, emit_rows, say
+from emq_ops.cli.progress import bar
 from emq_ops.cli.queues import chosen
 from emq_ops.cli.risks import tell_risks
 from emq_ops.database.errors import DatabaseError
@@ -91,8 +92,9 @@ def doctor(
         except UnreachableError as fault:
             _show_without_server(context, fault, unusable, queues or (), ledger, wanted)
             raise typer.Exit(EXIT_UNREACHABLE) from None
-        diagnosis = consult(server, names, ledger, listed=wanted | asked)
-        diagnosis.findings += [*unusable, *foundations_of(context, server, names, ledger)]
+        with bar("doctor") as progress:
+            diagnosis = consult(server, names, ledger, listed=wanted | asked, progress=progress)
+            diagnosis.findings += [*unusable, *foundations_of(context, server, names, ledger)]
         layers = context.layers
         diagnosis.notes += pumping(server, ledger, names, lambda queue: "promote" in layers.effective(queue).passes)
         diagnosis = _only(diagnosis, wanted)
@@ -119,8 +121,9 @@ def doctor(
         for outcome in treat(server, mendable, also=asked, ledger=ledger, holder=who()):
             outcomes.append(outcome)
             say(_format_outcome(outcome))
-        left = consult(server, names, ledger, listed=wanted | asked)
-        left.findings += [*unusable, *foundations_of(context, server, names, ledger)]
+        with bar("doctor") as progress:
+            left = consult(server, names, ledger, listed=wanted | asked, progress=progress)
+            left.findings += [*unusable, *foundations_of(context, server, names, ledger)]
         left = _only(left, wanted)
     if context.output == "json":
         emit_one(

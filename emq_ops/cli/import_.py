@@ -10,6 +10,7 @@ import typer
 from emq_ops.cli.context import CommandContext
 from emq_ops.cli.options import new_app
 from emq_ops.cli.output import emit_one, say
+from emq_ops.cli.progress import bar
 from emq_ops.cli.values import file_of
 from emq_ops.config.models import ArchiveSection, RemoteSection, Section, ServerSection, StateSection
 from emq_ops.config.wiring import Wiring
@@ -69,7 +70,8 @@ def import_(
     context = CommandContext.of(ctx)
     wiring = context.places
     with wiring.connect("import") as server, context.ledger_if_there() as ledger:
-        entries, left_out = read_queues(server, queues or [])
+        with bar("import") as progress:
+            entries, left_out = read_queues(server, queues or [], progress)
         others = managers(server, entries, Lineage(ledger).states if ledger is not None else ())
         applied = revisions.current(ledger) if ledger is not None else None
     for state, names in others.items():

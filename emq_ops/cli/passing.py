@@ -100,7 +100,7 @@ def _run_one(services: Services, what: Pass, order: Order, hand: ByHand, turns: 
     if hand.dry_run:
         show(turns, kind, predict_pass(services, what, order).report.as_row())
         return
-    with bar(f"{order.queue}/{order.target}") if what.many else contextlib.nullcontext() as progress:
+    with bar(f"{order.queue}/{order.target}" if what.many else f"{kind} {order.queue}") as progress:
         asked = replace(order, force=True, progress=progress, failed=lambda report: _show_part(turns, kind, report))
         row = run_once(services, what, asked, Patience(tell=lambda line: say(f"emq-ops: {line}")))
     show(turns, kind, row)

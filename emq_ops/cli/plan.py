@@ -13,6 +13,7 @@ from emq_ops.cli.exits import EXIT_CHANGES
 from emq_ops.cli.looking import look
 from emq_ops.cli.options import Rules, Target, new_app
 from emq_ops.cli.output import say
+from emq_ops.cli.progress import bar
 from emq_ops.cli.risks import tell_risks
 from emq_ops.cli.values import file_of
 from emq_ops.deploy.apply import check
@@ -57,7 +58,8 @@ def plan(
     require_set(loaded)
     with deployment_of(context, "plan", look=True) as opened:
         held = look(opened, context, offline=False)
-        proposal = opened.propose(loaded, revert or [], target=target or (), rules=files, store=held)
+        with bar("plan"):
+            proposal = opened.propose(loaded, revert or [], target=target or (), rules=files, store=held)
         show_plan(proposal.plan, context, markdown=markdown)
         tell_risks(context, opened.server)
         if save is not None:

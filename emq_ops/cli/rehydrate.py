@@ -11,6 +11,7 @@ from emq_ops.cli.context import CommandContext
 from emq_ops.cli.exits import EXIT_ERROR
 from emq_ops.cli.options import ActRate, ActWhy, QueueArg, YesAnyway, new_app
 from emq_ops.cli.output import say
+from emq_ops.cli.progress import bar
 from emq_ops.cli.queues import require_queue
 from emq_ops.passes.acts.declared import RATE
 from emq_ops.passes.acts.options import ActOptions
@@ -47,8 +48,9 @@ def rehydrate(
         if dry_run:
             report = preview_rehydrate(server, name, jobs, ledger, find=find)
         else:
-            acting = ActOptions(rate=rate, why=why)
-            report = rehydrate_jobs(server, name, jobs, ledger, find=find, requeue=requeue, options=acting)
+            with bar(f"rehydrate {name}") as progress:
+                acting = ActOptions(rate=rate, why=why, progress=progress)
+                report = rehydrate_jobs(server, name, jobs, ledger, find=find, requeue=requeue, options=acting)
     show_act(context, report)
     if dry_run:
         say("nothing was changed")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import Any
 
 from ruamel.yaml import YAML
@@ -25,10 +25,13 @@ from emq_ops.protocol.transitions import repeat
 Json = dict[str, Any]
 
 
-def read_queues(server: Server, selectors: Sequence[str] = ()) -> tuple[dict[str, Json], list[str]]:
+def read_queues(
+    server: Server, selectors: Sequence[str] = (), progress: Callable[[int, int], None] = lambda _done, _total: None
+) -> tuple[dict[str, Json], list[str]]:
     """Queue -> its entry under ``queues``, and what could not be put into YAML, a line each.
 
-    `selectors`: names or globs; none: every queue. Raises BadInputError for one that takes no queue.
+    `selectors`: names or globs; none: every queue; `progress`: called with how many queues of how many were read.
+    Raises BadInputError for one that takes no queue.
     """
     keys: dict[str, list[str]] = {}
     for key in server.scan(EVERY_KEY):
@@ -51,7 +54,10 @@ def read_queues(server: Server, selectors: Sequence[str] = ()) -> tuple[dict[str
                 raise BadInputError(f"'{selector}' takes no queue of the server", fix=known)
             names += [name for name in found if name not in names]
     left_out: list[str] = []
-    entries = {name: _entry(server, name, sorted(keys[name]), left_out) for name in names}
+    entries: dict[str, Json] = {}
+    for number, name in enumerate(names, 1):
+        entries[name] = _entry(server, name, sorted(keys[name]), left_out)
+        progress(number, len(names))
     return entries, left_out
 
 

@@ -17,7 +17,7 @@ from emq_ops.protocol.server import Server
 from emq_ops.protocol.terminal import takes_colour
 from tests.audit.working import failed
 from tests.support.cli import emq
-from tests.support.terminal import screen
+from tests.support.terminal import at_terminal, screen
 from tests.support.valkey import Valkey
 
 CONFIG = """
@@ -165,3 +165,23 @@ def test_off_a_terminal_there_is_neither_progress_nor_colour(
         monkeypatch.delenv("NO_COLOR")
         monkeypatch.setenv("TERM", "dumb")
         assert not takes_colour(sys.stdout)
+
+
+@pytest.mark.usefixtures("hasty", "site")
+def test_long_commands_tell_how_far_they_are(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    name = "orders-of-the-large-shop-in-the-north"
+    assert emq("release", name).code == 0
+    gone = failed(Queue(server, name), b"to be removed")
+    removed = emq("audit", "dead", name, "--error", "to be removed", "--remove", "--yes")
+    assert removed.code == 0, removed
+    for argv, words in (
+        (("doctor", name), "doctor: "),
+        (("rehydrate", name, gone), f"rehydrate {name}: "),
+        (("import", name), "import: "),
+        (("plan",), "plan: "),
+        (("apply", "--yes"), "plan: "),
+        (("sweep", name), f"sweep {name}: "),
+    ):
+        told = at_terminal(*argv)
+        assert f"\r\x1b[K{words}" in told.err, (argv, told)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from emq_ops.audit.competing import competing
 from emq_ops.audit.doctor.examination import SETTLE_SECONDS, Diagnosis, examine
@@ -23,10 +23,11 @@ def consult(
     *,
     settle: float = SETTLE_SECONDS,
     listed: frozenset[str] = frozenset(),
+    progress: Callable[[int, int], None] | None = None,
 ) -> Diagnosis:
     """As `examine`; with a ledger also who competes with our passes, which is a fact of the deployment: it is told, not
     mended."""
-    diagnosis = examine(server, queues, settle=settle, listed=listed)
+    diagnosis = examine(server, queues, settle=settle, listed=listed, progress=progress)
     if ledger is not None:
         diagnosis.notes += [*competing(ledger, queues), *left_half_way(ledger, queues)]
     return diagnosis

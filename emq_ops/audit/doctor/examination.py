@@ -47,9 +47,11 @@ def examine(
     settle: float = SETTLE_SECONDS,
     max_flights: int = MAX_FLIGHTS,
     listed: frozenset[str] = frozenset(),
+    progress: Callable[[int, int], None] | None = None,
 ) -> Diagnosis:
     """Looks at every key of `queues` (names). Changes nothing. `listed`: ordinary kinds that are findings all the same.
-    A queue whose slot is moving is left out, and told.
+    A queue whose slot is moving is left out, and told. `progress`: called with how many keys were looked at, then with
+    how many queues of how many were judged.
     Raises what the server raises, SlotMovingError where there is no other queue."""
     out = Diagnosis(queues=sorted(queues))
     examined = {name: QueueExamination(server, keys_of(name), max_flights, listed) for name in out.queues}
@@ -68,6 +70,8 @@ def examine(
         guarded(name, QueueExamination.check_types)
     for key in _keys(server, out.queues):
         out.looked += 1
+        if progress is not None:
+            progress(out.looked, 0)
         queue = key_names.queue_of_key(key)
         if queue in examined:
             guarded(queue, lambda one, key=key: one.take(key))  # type: ignore[misc]  # bound as it is now
@@ -75,7 +79,9 @@ def examine(
         guarded(name, QueueExamination.finish)
     if any(one.suspects for one in examined.values()) and settle > 0:
         time.sleep(settle)
-    for name in list(examined):
+    for number, name in enumerate(list(examined), 1):
+        if progress is not None:
+            progress(number, len(out.queues))
         guarded(name, lambda one: out.findings.extend(one.confirmed()))
     found, notes = examine_flows(
         server, {name: list(dict.fromkeys(one.of_flows)) for name, one in examined.items()}, settle

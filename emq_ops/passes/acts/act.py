@@ -13,7 +13,7 @@ from emq_ops.ledger import acts, runs
 from emq_ops.ledger.ledger import Ledger, host_ms
 from emq_ops.passes.acts import slices
 from emq_ops.passes.acts.declared import DRAIN, MOVE, RATE, REMOVE, REQUEUE, SLICE, MovePolicy, SelectedPolicy
-from emq_ops.passes.acts.lives import check_dead, look_again, order_of, run_act
+from emq_ops.passes.acts.lives import check_dead, look_again, order_of, run_act, tell_progress
 from emq_ops.passes.acts.options import ActOptions, RateLimiter
 from emq_ops.passes.acts.report import ActReport, begin_report, preview
 from emq_ops.passes.acts.selection import DeadSelection, nothing
@@ -92,6 +92,7 @@ class ActOnSelected(Work):
             slices.send_slice(server, self.kind, keys, run, items, context.policy.keep_attempts)
             report.add(slices.settle_acted(server, ledger, self.kind, context.queue, run))
             self._taken(context)
+            tell_progress(context, report.selected)
 
     def _taken(self, context: Context) -> None:
         """A slice was done, and the ledger has it."""

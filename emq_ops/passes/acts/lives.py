@@ -23,7 +23,14 @@ from emq_ops.protocol.server import Server
 
 def order_of(queue: str, policy: ActPolicy, options: ActOptions, resumes: str = "", **more: Any) -> Order:
     """What a door asks for. `resumes`: the run that goes on; `more`: what the act alone understands."""
-    return Order(queue, policy, trigger=options.trigger, options={"sleep": options.sleep, **more}, resumes=resumes)
+    asked = {"sleep": options.sleep, **more}
+    return Order(queue, policy, trigger=options.trigger, options=asked, resumes=resumes, progress=options.progress)
+
+
+def tell_progress(context: Context, total: int) -> None:
+    """How many jobs of `total` were seen to."""
+    if context.order.progress is not None:
+        context.order.progress(context.report.done + sum(context.report.left.values()), total)
 
 
 def run_act(server: Server, ledger: Ledger, what: Pass, order: Order, options: ActOptions) -> ActReport:

@@ -18,6 +18,7 @@ class ActOptions:
     recorded with who did it; `trigger`: which door it came through. `keep_attempts`: how many attempts a
     requeued job keeps at the most (None: all). `protect`: nothing may be removed from the queue.
     `to`: where a move brings the jobs, a queue and a lane there ("": grouped ones keep theirs).
+    `progress`: called with how many jobs of how many (0: nobody knows) were seen to, slice by slice.
     `sleep` waits between slices (seconds); whatever it raises ends the run early."""
 
     rate: int | None = None
@@ -29,6 +30,7 @@ class ActOptions:
     to: tuple[str, str] | None = None
     trigger: str = "command"
     emit: Emit = nowhere
+    progress: Callable[[int, int], None] | None = None
     sleep: Callable[[float], None] = time.sleep
 
 

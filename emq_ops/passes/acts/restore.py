@@ -8,7 +8,7 @@ from emq_ops.ledger import acts, runs
 from emq_ops.ledger.erased import erased_among
 from emq_ops.ledger.ledger import Ledger
 from emq_ops.ledger.snapshot import JobSnapshot
-from emq_ops.passes.acts.lives import look_again
+from emq_ops.passes.acts.lives import look_again, tell_progress
 from emq_ops.passes.acts.options import RateLimiter
 from emq_ops.passes.acts.report import ActReport
 from emq_ops.passes.acts.slices import read_acted
@@ -52,6 +52,7 @@ class Restoration:
             report.add(why_lost(context.ledger, report.queue, page))
             self._send({job: snapshot for job, snapshot in page.items() if snapshot is not None})
             self._follow_up()
+            tell_progress(context, len(context.order.options.get("jobs") or ()))
 
     def _send(self, wanted: Mapping[str, JobSnapshot]) -> None:
         run, keys, script = self.context.run, keys_of(self.report.queue), load("act_restore")
