@@ -49,7 +49,8 @@ end
 -- A user who may not write there serves weights within each call.
 local function note_turn()
   if not by_weight or turn.lane == (noted[1] or nil) and (turn.served or 0) == (tonumber(noted[2] or '') or 0) then return end
-  if redis.acl_check_cmd and not redis.acl_check_cmd('HSET', turn_key, 'f', 'v') then return end
+  if redis.acl_check_cmd
+    and not (redis.acl_check_cmd('HSET', turn_key, 'f', 'v') and redis.acl_check_cmd('UNLINK', turn_key)) then return end
   if turn.lane then
     redis.call('HSET', turn_key, 'lane', turn.lane, 'served', digits(turn.served))
   else
