@@ -21,7 +21,10 @@ from emq_ops.protocol.server import Server, connect
 from emq_ops.protocol.transitions import control, reads
 from tests.deploy.conftest import Desk
 from tests.support.keyspace import dump
+from tests.support.proxy import RespProxy, writes
+from tests.support.run_command import run_command, start_command
 from tests.support.valkey import Valkey
+from tests.support.zygote import Child
 
 LANE = "GRP0SSBKAh61tG"
 FIVE = f"""\
@@ -154,3 +157,31 @@ def test_unlock_frees_what_a_dead_owner_held(
     assert before is not None
     assert before.what == "apply"
     assert unlock(ledger) is None
+
+
+def test_apply_resume_goes_on_where_a_killed_command_ended(
+    valkey: Valkey, server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the command line alone: a process that applies, a SIGKILL once its third setting is written, and --resume."""
+    monkeypatch.chdir(tmp_path)
+
+    def settings() -> dict[str, object]:  # on the wire: what is ours beside it names the state
+        return {key: value for key, value in settled(server).items() if key.startswith("emq:")}
+
+    whole(server, tmp_path, "sqlite:///other.db")
+    undisturbed = settings()
+    server.write("FLUSHALL")
+    with RespProxy(valkey.url) as proxy:
+        head = f"server: {{url: '{proxy.url}'}}\nstate: {{url: 'sqlite:///state.db'}}\n"
+        Path("config.yaml").write_text(head + FIVE)
+        begun: list[Child] = []
+        proxy.arm("kill_after", at=3, match=writes, pid=lambda: begun[0].pid)
+        begun.append(start_command("apply", "--yes", cwd=tmp_path, out=tmp_path / "out"))
+        assert begun[0].wait() == -signal.SIGKILL, (tmp_path / "out").read_text()
+        shown = run_command("plan", cwd=tmp_path)
+        assert (shown.code, "interrupted in step 3 of 5" in shown.out + shown.err) == (2, True), shown
+        ran = run_command("apply", "--resume", "--yes", cwd=tmp_path)
+        assert (ran.code, "was cut off in step 3 of 5: this one goes on" in ran.err) == (0, True), ran
+        assert settings() == undisturbed
+        assert "nothing to resume" in run_command("apply", "--resume", cwd=tmp_path).err
+        assert run_command("plan", cwd=tmp_path).code == 0
