@@ -61,7 +61,7 @@ def dead(
 
       emq-ops audit dead
 
-      emq-ops audit dead orders --error 'HTTP 503' --list
+      emq-ops audit dead orders --error '*HTTP 503*' --list
     """
     context = CommandContext.of(ctx)
     check_page(html, context.output)

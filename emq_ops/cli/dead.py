@@ -56,7 +56,7 @@ def requeue(
 
     Examples:
 
-      emq-ops dead requeue orders --error 'HTTP 503' --reset-attempts
+      emq-ops dead requeue orders --error '*HTTP 503*' --reset-attempts
 
       emq-ops dead requeue 'mail-*' --limit 5 --oldest --yes
     """

@@ -18,6 +18,7 @@ from emq_ops.cli.values import duration_ms
 from emq_ops.ledger.ledger import Ledger
 from emq_ops.overview.overview import QueueStanding, standings
 from emq_ops.overview.words import ago, span
+from emq_ops.policy.secrets import hide
 from emq_ops.policy.words import did_you_mean
 from emq_ops.protocol.errors import BadInputError
 from emq_ops.protocol.server import Server
@@ -127,7 +128,11 @@ def _show(context: CommandContext, found: list[QueueStanding], by: str, *, unhea
         columns = ("queue", "waiting", "active", "dead", "oldest", "wrong") if unhealthy else TABLE
         context.emit_rows([_told(one, row) for one, row in rows], columns)
     bad = sum(bool(one.problems) for one in found)
-    told = f"{counted(len(found), 'queue')}, {bad} with something wrong" if found else "no queues"
+    told = f"{counted(len(found), 'queue')}, {bad} with something wrong"
+    if not found:
+        told = f"no queues on {hide(str(context.wiring.server['url']))}"
+    if not found and not context.names_server:
+        told += "; name another: --url URL or EMQ_URL, or `emq-ops --url URL init` for a config"
     say(told + (": emq-ops queue ls --unhealthy" if bad and not unhealthy else ""))
 
 

@@ -68,8 +68,9 @@ def _late(look: QueueLook) -> Iterator[Problem]:
 def _stopped(look: QueueLook, hold: Hold | None) -> Iterator[Problem]:
     queue, now = look.queue, look.now_ms
     if look.paused and (look.waiting or look.scheduled):
-        waits = f"{look.waiting + look.scheduled:,} jobs"
-        yield Problem("paused", f"paused, and {waits} wait", f"emq-ops queue resume {queue}")
+        count = look.waiting + look.scheduled
+        waits = "1 job waits" if count == 1 else f"{count:,} jobs wait"
+        yield Problem("paused", f"paused, and {waits}", f"emq-ops queue resume {queue}")
     if hold is not None:
         until = f"until {span(hold.until_ms - now)} from now"
         long = ": forgotten?" if hold.until_ms - now > LONG_HOLD_MS else ""
@@ -85,6 +86,8 @@ def _stopped(look: QueueLook, hold: Hold | None) -> Iterator[Problem]:
 
 
 def _dying(look: QueueLook, last_death_ms: int | None) -> Iterator[Problem]:
-    if last_death_ms is not None and look.dead and look.now_ms - last_death_ms < RECENT_MS:
+    if look.dead and last_death_ms is None:  # no daemon looks at it: they may be of this minute
+        yield Problem("dying", f"{look.dead:,} dead, nobody recorded since when", f"emq-ops audit dead {look.queue}")
+    elif last_death_ms is not None and look.dead and look.now_ms - last_death_ms < RECENT_MS:
         text = f"{look.dead:,} dead, the last {span(look.now_ms - last_death_ms)} ago"
         yield Problem("dying", text, f"emq-ops audit dead {look.queue}")

@@ -56,10 +56,11 @@ def test_ls_sorts_chooses_and_says_what_is_wrong(ops: Ops, server: Server) -> No
     assert [row["protected"] for row in rows] == [False, False, True]
     table = ops("queue", "ls", "-s", "waiting")
     assert [line.split()[0] for line in table.out.splitlines()] == ["queue", "orders", "mail-eu", "mail-us"]
-    assert "3 queues, 1 with something wrong" in table.err
+    assert "3 queues, 3 with something wrong" in table.err
     bad = ops("queue", "ls", "--unhealthy").out.splitlines()
-    assert len(bad) == 2
-    assert bad[1].endswith("paused, and 1 jobs wait")
+    assert [line.split()[0] for line in bad] == ["queue", "mail-eu", "mail-us", "orders"]
+    assert bad[1].endswith("1 dead, nobody recorded since when")
+    assert bad[2].endswith("paused, and 1 job waits; 1 dead, nobody recorded since when")
     assert [row["queue"] for row in ops("queue", "ls", "mail-*", "--output", "json").json] == ["mail-eu", "mail-us"]
     assert not Path("state.db").exists()
     wrong = ops("queue", "ls", "-s", "waitin")
