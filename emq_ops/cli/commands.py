@@ -106,7 +106,10 @@ COMMANDS: Table = {
     "lane limit": ("lane:limit", "Set how many jobs of a lane may be in flight at once."),
     "lane ls": ("lane_show:ls", "List the lanes of queues, those first in which most jobs wait."),
     "lane pause": ("lane:pause", "Stop lanes: nothing is claimed from them; what is in flight goes on."),
-    "lane reassign": ("job_move:reassign", "Put the waiting jobs of a lane into another lane, in order."),
+    "lane reassign": (
+        "job_move:reassign",
+        "Put the waiting jobs of a lane into another lane, in order; one run, one undo.",
+    ),
     "lane resume": ("lane:resume", "Let paused lanes go on."),
     "lane show": (
         "lane_show:show",

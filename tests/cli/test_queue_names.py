@@ -40,6 +40,7 @@ REQUIRED = {
 MORE = {
     "archive erase": ["--job", "JOB0STBBIRAKHo"],
     "archive rehydrate": ["--job", "JOB0STBBIRAKHo"],
+    "job delay": ["--in", "5m"],
     "job move": ["--where", "true", "--to-lane", "GRP0SS8QFjgi3i"],
     "job remove": ["--where", "true"],
     "hold": ["--for", "1h"],
