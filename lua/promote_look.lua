@@ -2,7 +2,8 @@
 -- What the pass `promote` would do: scheduled jobs and repeatables that are due, signals to other queues that wait. A
 -- repeatable that can't fire and is named so already is nothing to do.
 -- KEYS: schedule, repeat, our own `cron`, flow:outbox, our own `aside`        ARGV: how many ids (0 without)
--- Replies: {scheduled jobs due, repeatables due, signals, ids ...}; EMQDATA.
+-- Replies: {scheduled jobs due, repeatables due, signals, repeatables by the calendar whose first instant is not known yet,
+--          ids ...}; EMQDATA.
 --#include lib/check.lua
 for i, kind in ipairs({ 'zset', 'zset', 'zset', 'list', 'hash' }) do expect(KEYS[i], kind) end
 local now = now_ms()
@@ -25,8 +26,9 @@ end
 
 local found = {
   redis.call('ZCOUNT', KEYS[1], digits(MIN_MS), now),
-  repeatables_due() + redis.call('ZCOUNT', KEYS[3], '-inf', now),
+  repeatables_due() + redis.call('ZCOUNT', KEYS[3], '(0', now),
   redis.call('LLEN', KEYS[4]),
+  redis.call('ZCOUNT', KEYS[3], '-inf', 0),
 }
 local limit = tonumber(ARGV[1] or '0')
 if limit > 0 then

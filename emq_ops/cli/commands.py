@@ -55,6 +55,7 @@ COMMANDS: Table = {
     "destroy": ("destroy", "Take the schedules away."),
     "doctor": ("doctor", "Find what no transition repairs, and with --fix mend what is safe."),
     "drift": ("drift", "Say where the live server is not what was applied."),
+    "flow": ("flow", "Add flows from a file, see how one stands."),
     "history": ("history", "List the revisions, newest first."),
     "events": ("events", "Follow what a queue's workers publish: progress, cancellations, what batch workers settled."),
     "hold": (
@@ -186,7 +187,7 @@ COMMANDS: Table = {
 }
 
 GROUPS = {
-    "See": ("top", "queue", "lane", "job", "dead", "stream", "events", "worker", "ps", "runs", "alert"),
+    "See": ("top", "queue", "lane", "job", "flow", "dead", "stream", "events", "worker", "ps", "runs", "alert"),
     "Act": ("hold", "release", "maintenance", "sweep", "trim", "promote", "undo", "rehydrate", "play"),
     "Deploy": (
         *("init", "validate", "plan", "apply", "up", "drift", "history", "show", "rollback", "destroy", "import"),

@@ -75,7 +75,12 @@ def _sections(detail: QueueDetail, standing: QueueStanding, policy: list[dict[st
     more = len(detail.lanes) - len(lanes)
     _part(f"lanes, by need ({more} more: emq-ops lane ls {standing.queue})" if more > 0 else "lanes, by need", lanes)
     repeats = [
-        {"name": one.name, "every": "?" if one.every_ms is None else span(one.every_ms), "next": ago(one.next_ms, now)}
+        {
+            "name": one.name,
+            "every": one.cron or ("?" if one.every_ms is None else span(one.every_ms)),
+            "next": ago(one.next_ms, now) if one.next_ms else "not known yet",
+            "lane": one.lane or "flat",
+        }
         for one in detail.repeatables
     ]
     _part("repeatables", repeats)

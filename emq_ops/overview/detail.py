@@ -12,8 +12,8 @@ from emq_ops.overview.health import Problem
 from emq_ops.overview.overview import QueueStanding
 from emq_ops.protocol.errors import EmqError
 from emq_ops.protocol.queue import Queue
-from emq_ops.protocol.scores import score_ms
 from emq_ops.protocol.server import Server
+from emq_ops.protocol.transitions import repeat
 from emq_ops.protocol.transitions.reads import Lane, lanes
 
 MOST_REPEATABLES = 50
@@ -23,11 +23,14 @@ DAY_MS = 86_400_000
 
 @dataclass(frozen=True, slots=True)
 class RepeatableLook:
-    """A repeatable: its period (ms; None: its hash says none) and when it fires next (unix ms)."""
+    """A repeatable: its period (ms; None: its hash says none), when it fires next (unix ms; 0: not known yet), the
+    `cron` line and zone of one by the calendar, and the lane of its jobs (None: flat)."""
 
     name: str
     every_ms: int | None
     next_ms: int
+    cron: str = ""
+    lane: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,13 +114,12 @@ def detail_of(server: Server, standing: QueueStanding, ledger: Ledger | None) ->
 
 def repeatables(q: Queue) -> list[RepeatableLook]:
     """The repeatables that are due first."""
-    flat = q.server.read("ZRANGE", q.keys.repeat, 0, MOST_REPEATABLES - 1, "WITHSCORES")
-    names = [name.decode("utf-8", "backslashreplace") for name in flat[::2]]
-    everies = q.server.read_many([("HGET", q.keys.repeatable(name), "every_ms") for name in names])
-    return [
-        RepeatableLook(name, int(every) if every is not None and every.isdigit() else None, score_ms(at))
-        for name, every, at in zip(names, everies, flat[1::2], strict=True)
+    found = repeat.repeatables(q, MOST_REPEATABLES)
+    looks = [
+        RepeatableLook(one.name, one.every_ms or None, one.next_ms, f"{one.cron} {one.zone}".strip(), one.lane)
+        for one in found
     ]
+    return sorted(looks, key=lambda one: one.next_ms)[:MOST_REPEATABLES]
 
 
 def _full(lane: Lane) -> bool:

@@ -20,6 +20,7 @@ WITHOUT_LOOKING = {
 """Commands that take any name, and why."""
 REQUIRED = {
     "group": "g",
+    "file": "config.yaml",
     "handler": "tests.support.handlers:waits",
     "job": "JOB0STBBIRAKHo",
     "jobs": "JOB0STBBIRAKHo",

@@ -17,6 +17,8 @@ from emq_ops.protocol import ids
 from emq_ops.protocol.keyspace import keys_of
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import connect
+from emq_ops.protocol.transitions import flows
+from emq_ops.protocol.transitions.flows import FlowJob
 from tests.audit.working import failed, put
 from tests.support.cli import Ran, emq
 from tests.support.valkey import Valkey
@@ -85,6 +87,8 @@ LINES: dict[str, Line] = {
     "destroy": Line("plan", BOTH, "--dry-run"),
     "doctor": Line("act", BOTH, "{q}"),
     "drift": Line("plan", BOTH),
+    "flow add": Line("server", SERVER, "{q} {flow}"),
+    "flow show": Line("server", SERVER, "{parent} --queue {q}"),
     "history": Line("read", STATE),
     "events": Line("read", BOTH, "{q} --for 10ms"),
     "hold": Line("read", STATE),
@@ -206,6 +210,8 @@ def set_up(folder: Path, valkey: Valkey, queues: int) -> Stage:
         dead = failed(first, b"HTTP 503")
         failed(first, b"to be removed")
         [waiting] = put(first)
+        parent = FlowJob(ids.mint(), b"p", children=(FlowJob(ids.mint(), b"c"),))
+        flows.add(first, parent)
     _done("apply", "--yes", "--allow-loss")
     _done("sweep", q)
     _done("archive", "fold", q, "completions")
@@ -213,9 +219,12 @@ def set_up(folder: Path, valkey: Valkey, queues: int) -> Stage:
     [act] = removed.json["acts"]
     vectors = json.loads((Path(__file__).parents[1] / "data/transitions.json").read_text())
     (folder / "vectors.json").write_text(json.dumps({**vectors, "vectors": vectors["vectors"][:3]}))
+    (folder / "flow.json").write_text('{"payload": "p", "children": [{"payload": "c"}]}')
+    flow = {"flow": "flow.json", "parent": parent.job}
     return Stage(
         folder,
-        {"q": q, "dead": dead, "waiting": waiting, "run": act["run"], "url": valkey.url, "vectors": "vectors.json"},
+        flow
+        | {"q": q, "dead": dead, "waiting": waiting, "run": act["run"], "url": valkey.url, "vectors": "vectors.json"},
     )
 
 

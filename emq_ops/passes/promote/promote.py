@@ -74,12 +74,12 @@ def _looked_at(queue: str) -> tuple[str, ...]:
 
 
 def _parts(reply: Any) -> tuple[int, int, int, list[bytes]]:
-    promoted, fired, signals, *ids = reply
+    promoted, fired, signals, _new, *ids = reply
     return promoted, fired, signals, ids
 
 
 def _due(reply: Any) -> int:
-    return sum(int(number) for number in reply[:3])
+    return sum(int(number) for number in reply[:4])
 
 
 def _promote(context: Context, fence: Fence) -> None:

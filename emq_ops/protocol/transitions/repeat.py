@@ -182,9 +182,10 @@ def _whole(text: bytes | None) -> int:
     return int(text) if text is not None and text.isdigit() and len(text) <= 18 else 0
 
 
-def repeatables(q: Queue) -> list[Repeatable]:
-    """All repeatables, soonest first, those by the calendar last. `every_ms` is 0 where the hash says no number."""
-    (names, scores), (dated, dates) = (_entries(q, key) for key in (q.keys.repeat, q.keys.calendar))
+def repeatables(q: Queue, most: int | None = None) -> list[Repeatable]:
+    """All repeatables, soonest first, those by the calendar last; `most`: so many of each at most. `every_ms` is 0
+    where the hash says no number."""
+    (names, scores), (dated, dates) = (_entries(q, key, most) for key in (q.keys.repeat, q.keys.calendar))
     rows = q.server.read_many([("HMGET", _raw(q.keys.repeatable(name)), "every_ms", "template") for name in names])
     said = [("HMGET", _raw(q.keys.repeat_more(name)), "lane", "template", "cron", "zone") for name in names + dated]
     more = [[part.decode("utf-8", "replace") if part else "" for part in one] for one in q.server.read_many(said)]
@@ -198,8 +199,8 @@ def repeatables(q: Queue) -> list[Repeatable]:
     ]
 
 
-def _entries(q: Queue, key: str) -> tuple[list[str], list[bytes]]:
-    flat = q.server.read("ZRANGE", key, 0, -1, "WITHSCORES")
+def _entries(q: Queue, key: str, most: int | None) -> tuple[list[str], list[bytes]]:
+    flat = q.server.read("ZRANGE", key, 0, -1 if most is None else most - 1, "WITHSCORES")
     return [name.decode("utf-8", "surrogateescape") for name in flat[::2]], flat[1::2]
 
 
