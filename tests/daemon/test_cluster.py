@@ -15,11 +15,11 @@ from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import Server, connect
 from emq_ops.protocol.slots import slot
 from emq_ops.protocol.transitions import reads
-from tests.daemon.test_daemon import lapsed
 from tests.support.cluster import SHARES, Cluster, ask
 from tests.support.daemons import Daemon, Site, site, wait_for
 from tests.support.health import health
 from tests.support.moving import Move
+from tests.support.orders import lapsed
 from tests.support.ports import free_ports
 from tests.support.valkey import Valkey
 

@@ -31,8 +31,8 @@ from emq_ops.protocol.fence import Fence
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import Server
 from emq_ops.protocol.transitions.reads import JobState, job_state
-from tests.daemon.test_daemon import lapsed
 from tests.support.daemons import wait_for
+from tests.support.orders import lapsed
 from tests.support.passing import dead_of, kill_row, leading
 
 STALLED, DEAD = "stalled", "dead"

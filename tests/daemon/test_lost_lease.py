@@ -12,8 +12,8 @@ from emq_ops.protocol.keyspace import keys_of
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import Server
 from emq_ops.protocol.transitions import reads
-from tests.daemon.test_daemon import config, lapsed
 from tests.support.daemons import Daemon, Site, site, wait_for
+from tests.support.orders import config, lapsed
 from tests.support.valkey import Valkey
 
 LEASE = keys_of("orders").lease

@@ -11,8 +11,8 @@ from emq_ops.protocol import ids
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import connect
 from emq_ops.protocol.transitions import enqueue, reads
-from tests.daemon.test_daemon import lapsed
 from tests.support.daemons import Site, site, wait_for
+from tests.support.orders import lapsed
 from tests.support.valkey import Valkey
 
 CONFIG = """

@@ -10,9 +10,9 @@ from emq_ops.protocol.server import connect
 from emq_ops.protocol.transitions import reads
 from emq_ops.protocol.transitions.claims import claim_batch
 from emq_ops.protocol.transitions.leases import keep
-from tests.daemon.test_daemon import lapsed
 from tests.support.cluster import ask, replication
 from tests.support.daemons import site, wait_for
+from tests.support.orders import lapsed
 from tests.support.passing import add
 from tests.support.sentinel import Sentinel
 from tests.support.valkey import Valkey

@@ -14,8 +14,8 @@ import pytest
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import Server
 from emq_ops.protocol.transitions import reads
-from tests.daemon.test_daemon import lapsed
 from tests.support.daemons import site, wait_for
+from tests.support.orders import lapsed
 from tests.support.s3 import CREDENTIALS
 from tests.support.valkey import Valkey
 

@@ -19,8 +19,8 @@ from emq_ops.http.server import Bounds, HttpServer
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import Server
 from emq_ops.protocol.transitions import reads
-from tests.daemon.test_daemon import config, lapsed
 from tests.support.daemons import site, wait_for
+from tests.support.orders import config, lapsed
 from tests.support.valkey import Valkey
 
 DESCRIPTORS = 200

@@ -16,8 +16,8 @@ from emq_ops.http.app import COLUMNS, Access, Pages, PageSources
 from emq_ops.http.server import HttpServer
 from emq_ops.protocol.errors import BadInputError, EmqError
 from emq_ops.protocol.server import Server
-from tests.daemon.test_daemon import config
 from tests.support.daemons import site, wait_for
+from tests.support.orders import config
 from tests.support.valkey import Valkey
 
 APP = Pages(PageSources(lambda: {"ok": True}, list), Access())

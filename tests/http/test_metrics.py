@@ -27,8 +27,8 @@ from emq_ops.protocol import ids
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import Server
 from emq_ops.protocol.transitions import claims, control, enqueue, settle
-from tests.daemon.test_daemon import config
 from tests.support.daemons import site, wait_for
+from tests.support.orders import config
 from tests.support.valkey import Valkey
 
 TEXT, OPEN = "text/plain", "application/openmetrics-text; version=1.0.0"

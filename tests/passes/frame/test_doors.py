@@ -15,8 +15,8 @@ from emq_ops.protocol.ids import mint
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import Server
 from emq_ops.protocol.transitions.enqueue import schedule_in
-from tests.daemon.test_daemon import lapsed
 from tests.support.daemons import Site, site, wait_for
+from tests.support.orders import lapsed
 from tests.support.passing import kill_row
 from tests.support.valkey import Valkey
 

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import threading
 import time
-from collections.abc import Iterator
 
 import pytest
 
 from emq_ops.protocol.errors import (
-    AccessRefusedError,
-    EmqError,
     IncompatibleError,
     OutcomeUnknownError,
     ReconnectedError,
@@ -21,27 +17,14 @@ from emq_ops.protocol.errors import (
 from emq_ops.protocol.ids import mint
 from emq_ops.protocol.keyspace import VERSION_KEY, keys_of
 from emq_ops.protocol.queue import Queue
-from emq_ops.protocol.scripts import Script, load
+from emq_ops.protocol.scripts import load
 from emq_ops.protocol.server import ConnectionOptions, Server, connect
 from emq_ops.protocol.transitions.enqueue import enqueue
 from emq_ops.protocol.transitions.reads import counts, job_state
-from tests.support.proxy import RespProxy, anything, named, scripted, writes
+from tests.support.proxy import RespProxy, named, scripted, writes
 from tests.support.valkey import Valkey
 
 KEY = keys_of("mail").meta
-
-
-@pytest.fixture
-def proxy(valkey: Valkey, server: Server) -> Iterator[RespProxy]:
-    with RespProxy(valkey.url) as opened:
-        yield opened
-
-
-@pytest.fixture
-def through(proxy: RespProxy) -> Iterator[Server]:
-    """An open server behind the proxy; short timeouts, so that a silent server shows soon."""
-    with connect(proxy.url, ConnectionOptions(socket_timeout=0.4, patience=3)) as opened:
-        yield opened
 
 
 @pytest.mark.parametrize("kind", ["cut_before", "cut_after", "drop_reply", "half_reply"])
@@ -211,93 +194,6 @@ def test_a_script_that_something_keeps_flushing_is_an_error_in_the_end(proxy: Re
         enqueue(Queue(through, "mail"), mint(), b"")
 
 
-def _until_refused(valkey: Valkey, options: ConnectionOptions) -> ServerError:
-    deadline = time.monotonic() + 20
-    while time.monotonic() < deadline:
-        try:
-            connect(valkey.url, options).close()
-        except ServerError as refused:
-            return refused
-    raise AssertionError("never refused")
-
-
-def test_a_busy_server_is_waited_for(valkey: Valkey, server: Server) -> None:
-    with valkey.client() as admin:
-        admin.config_set("busy-reply-threshold", 20)
-        slow = "local t = redis.call('TIME')[1] + 0; while redis.call('TIME')[1] - t < 2 do end return 1"
-        thread = threading.Thread(target=lambda: admin.eval(slow, 0))
-        try:
-            thread.start()
-            busy = _until_refused(valkey, ConnectionOptions(patience=0.1))
-            assert busy.code == "BUSY"
-            assert "SCRIPT KILL" in str(busy)
-            assert server.write("HINCRBY", KEY, "n", 1) == 1
-        finally:
-            thread.join()
-            admin.config_set("busy-reply-threshold", 5000)
-
-
-def test_a_full_server(valkey: Valkey, server: Server) -> None:
-    with valkey.client() as admin:
-        admin.config_set("maxmemory", 1)
-        try:
-            with pytest.raises(ServerError) as full:
-                enqueue(Queue(server, "mail"), mint(), b"x")
-            assert (full.value.code, "maxmemory" in str(full.value)) == ("OOM", True)
-        finally:
-            admin.config_set("maxmemory", 0)
-    assert list(server.scan()) == []
-
-
-def test_who_may_not_come_in_is_told_so_at_once(valkey: Valkey, server: Server) -> None:
-    with valkey.client() as admin:
-        admin.execute_command("ACL", "SETUSER", "bob", "on", ">right", "~emq:*", f"%R~{VERSION_KEY}", "+@read")
-        try:
-            with pytest.raises(AccessRefusedError, match=r"WRONGPASS.*check user and password"):
-                connect(valkey.url, ConnectionOptions(username="bob", password="wrong"))
-            with connect(valkey.url, ConnectionOptions(username="bob", password="right")) as bob:
-                assert bob.read("HGET", KEY, "x") is None
-                with pytest.raises(ServerError, match=r"NOPERM.*hset.*examples/acl") as refused:
-                    bob.write("HSET", KEY, "x", 1)
-                assert refused.value.code == "NOPERM"
-            admin.execute_command("ACL", "SETUSER", "bob", "resetkeys", "~emq:*")
-            with pytest.raises(ServerError, match="NOPERM"):  # a fence that can't be read is no accepted fence
-                connect(valkey.url, ConnectionOptions(username="bob", password="right"))
-            admin.execute_command("ACL", "SETUSER", "default", "off")
-            with pytest.raises(AccessRefusedError, match=r"NOAUTH.*give user and password"):
-                connect(valkey.url)
-        finally:
-            admin.execute_command("ACL", "SETUSER", "default", "on")
-            admin.execute_command("ACL", "DELUSER", "bob")
-
-
-def test_a_user_without_a_password_is_refused_before_anything_is_sent(valkey: Valkey) -> None:
-    with pytest.raises(EmqError, match="without a password"):
-        connect(valkey.url, ConnectionOptions(username="bob"))
-
-
-def test_too_many_clients(valkey: Valkey, server: Server) -> None:
-    with valkey.client() as admin:
-        before = admin.config_get("maxclients")["maxclients"]
-        admin.config_set("maxclients", 1)
-        try:
-            with pytest.raises(UnreachableError, match="max number of clients"):
-                connect(valkey.url)
-        finally:
-            admin.config_set("maxclients", before)
-
-
-@pytest.mark.parametrize(
-    "reply",
-    [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\x15\x03\x03\x00\x02\x02\x0a", b":7\r\n", b"$-1\r\n", b"*0\r\n"],
-    ids=["http", "tls", "number", "nothing", "list"],
-)
-def test_what_answers_and_is_no_valkey_is_one_line(proxy: RespProxy, reply: bytes) -> None:
-    proxy.arm("answer", match=anything, times=1_000, body=reply)
-    with pytest.raises(UnreachableError, match="another program listens there"):
-        connect(proxy.url)
-
-
 def test_a_session_says_why_it_ended_and_what_to_do(proxy: RespProxy, through: Server) -> None:
     with through.session("mail") as session:
         proxy.arm("answer", match=named("HSET"), times=1_000, body=b"-READONLY You can't write against a replica.\r\n")
@@ -372,15 +268,3 @@ def test_many_threads_share_a_server(server: Server) -> None:
     for thread in threads:
         thread.join()
     assert server.read("HGET", KEY, "n") == b"1600"
-
-
-def test_a_wrong_type_inside_a_script_names_script_line_and_keys(server: Server) -> None:
-    source = b"return redis.call('ZADD', KEYS[1], 1, 'x')"
-    script = Script("made_up", source, hashlib.sha1(source, usedforsecurity=False).hexdigest())
-    server.write("SET", KEY, "text")
-    for _ in range(2):  # by its source, then by its SHA: the server wraps the two differently
-        with pytest.raises(EmqError) as damage:
-            server.run(script, [KEY])
-        assert damage.value.what == f"EMQDATA {KEY} is not of the kind that the wire says"
-        assert damage.value.where is not None
-        assert damage.value.where.endswith("lua/made_up.lua:1")
