@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, urlsplit
 
 from emq_ops.config.checks import Found, database_faults, remote_faults, server_faults
-from emq_ops.config.explain import dotted, locate
 from emq_ops.config.loader import Loaded
 from emq_ops.config.models import ArchiveSection, HttpSection, RemoteSection, Section, ServerSection, StateSection
 from emq_ops.config.places import anchored, resolve_url, with_ca
 from emq_ops.config.policies import checked
+from emq_ops.config.section_json import section_json
 from emq_ops.policy.environment import HOST_ALLOW, Environment
 from emq_ops.policy.kinds import SECRET
-from emq_ops.policy.options import Nested, keys, show, written
-from emq_ops.policy.references import ReferenceFault, has_reference, names_of, references, resolve
+from emq_ops.policy.options import keys, written
+from emq_ops.policy.references import ReferenceFault, has_reference, names_of, resolve
 from emq_ops.protocol.connection.options import ConnectionOptions
 from emq_ops.protocol.connection.url import parse
 from emq_ops.protocol.masking import remember
@@ -280,24 +280,3 @@ class Wiring:
             return found
         what = "is empty" if not found.strip() else "has no scheme" if "://" not in found else "is no http(s) URL"
         raise SourceError(f"{where} {what}", mark, fix="write https:// and the store's host, or take it out")
-
-
-def section_json(loaded: Loaded, path: tuple[str | int, ...], model: Any, marks: dict[str, Position]) -> Json:
-    """A section as plain JSON: built-in defaults filled in, references as written, relative file URLs made absolute;
-    `marks` gets the places."""
-    out: Json = {}
-    for key, info in keys(type(model)).items():
-        if key == "note" or (isinstance(info.shape, Nested) and info.shape.loose):
-            continue  # what is loose holds for queues, and stands in the section of each
-        value = info.of(model)
-        here = (*path, key)
-        mark, tree = locate(loaded.tree, here)
-        marks[dotted(here)] = mark
-        if isinstance(value, Section):
-            out[key] = section_json(loaded, here, value, marks)
-            continue
-        raw = getattr(tree, "value", None)
-        is_reference = isinstance(raw, str) and has_reference(raw) and bool(references(raw))
-        said = raw if is_reference else show(info.shape, value)
-        out[key] = anchored(said, Path(mark.file).absolute().parent) if isinstance(said, str) and mark.line else said
-    return out

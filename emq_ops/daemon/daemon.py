@@ -40,8 +40,8 @@ from emq_ops.database.space import give_back
 from emq_ops.deploy.store.revisions import Revision
 from emq_ops.ledger import alerts, interruptions, marks, retention
 from emq_ops.ledger.ledger import Ledger
+from emq_ops.ledger.pending_runs import IdleBook, PendingRuns
 from emq_ops.ledger.retention import Retention
-from emq_ops.ledger.runs import IdleBook, PendingRuns
 from emq_ops.passes.events import Emit
 from emq_ops.passes.frame.context import Services
 from emq_ops.passes.lease.holder import who

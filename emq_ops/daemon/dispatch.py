@@ -19,7 +19,7 @@ from emq_ops.daemon.tasks import PassTask
 from emq_ops.daemon.timers import Cue, ordered
 from emq_ops.daemon.turns import Turns
 from emq_ops.daemon.work import PassRunner
-from emq_ops.ledger.runs import IdleBook
+from emq_ops.ledger.pending_runs import IdleBook
 from emq_ops.passes.events import Emit
 from emq_ops.passes.frame.frame import PassOutcome
 from emq_ops.protocol.errors import DeadlineError, EmqError, FenceError, SlotMovingError, code_of

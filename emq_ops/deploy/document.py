@@ -34,7 +34,8 @@ from emq_ops.config.models import (
     StateSection,
     WindowSection,
 )
-from emq_ops.config.wiring import Wiring, section_json
+from emq_ops.config.section_json import section_json
+from emq_ops.config.wiring import Wiring
 from emq_ops.passes.frame.contract import Pass
 from emq_ops.passes.registry import PASSES
 from emq_ops.policy.options import Nested, keys, show, written

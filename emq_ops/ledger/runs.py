@@ -1,18 +1,17 @@
-"""Runs: every pass, what it did, by whom. Idle passes share one row, flushed now and then."""
+"""Runs: every pass, what it did, by whom."""
 
 from __future__ import annotations
 
 import json
 import re
-import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sqlalchemy import Connection, select, update
 
 from emq_ops.database.records import AsRow, Records
-from emq_ops.database.statements import among, equal, insert
+from emq_ops.database.statements import among, equal
 from emq_ops.ledger.ledger import Ledger, host_ms
 from emq_ops.ledger.schema import runs
 from emq_ops.policy.words import near_names
@@ -23,7 +22,6 @@ RUNNING, DONE, FAILED, STOPPED, INTERRUPTED, IDLE = "running", "done", "failed",
 REFUSED = "refused"
 TIMES = "times"
 """In the counts of a row that stands for several runs that failed or were refused alike: how many."""
-IDLE_FLUSH_MS = 10_000
 _LOOK_BACK = 20
 _NUMBERS = re.compile(r"\d+")
 
@@ -57,7 +55,7 @@ class Run(AsRow):
 
 NEAR_AMONG = 500
 """So many of the last runs are looked at for a mistyped id."""
-_RUNS = Records(runs, Run, packed=["policy", "counts"])
+ROWS = Records(runs, Run, packed=["policy", "counts"])
 
 
 def new(
@@ -89,24 +87,24 @@ def begin(ledger: Ledger, run: Run) -> None:
             stale = update(runs).where(runs.c.queue == run.queue, runs.c.kind == run.kind, runs.c.status == RUNNING)
             ended = {"status": INTERRUPTED, "ended_ms": run.started_ms}
             connection.execute(stale.where(runs.c.token <= run.token).values(ended))
-        connection.execute(runs.insert().values(_RUNS.values(run)))
+        connection.execute(runs.insert().values(ROWS.values(run)))
 
 
 def refused(ledger: Ledger, run: Run) -> None:
     """Records a run that was not begun."""
     with ledger.write() as connection:
-        connection.execute(runs.insert().values(_RUNS.values(run)))
+        connection.execute(runs.insert().values(ROWS.values(run)))
         join_repeats(connection, run.id)
 
 
 def join_repeats(connection: Connection, run: str) -> None:
     """Makes `run`, which did nothing, one row with the last one of the same queue and pass that ended in the same way
     for the same reason (numbers in it apart), if none did anything in between."""
-    mine = _RUNS.first(connection, _RUNS.select.where(runs.c.id == run))
+    mine = ROWS.first(connection, ROWS.select.where(runs.c.id == run))
     if mine is None or set(mine.counts) - {TIMES}:
         return
-    before = _RUNS.select.where(runs.c.queue == mine.queue, runs.c.kind == mine.kind, runs.c.id < run)
-    for row in _RUNS.all(connection, before.order_by(runs.c.id.desc()).limit(_LOOK_BACK)):
+    before = ROWS.select.where(runs.c.queue == mine.queue, runs.c.kind == mine.kind, runs.c.id < run)
+    for row in ROWS.all(connection, before.order_by(runs.c.id.desc()).limit(_LOOK_BACK)):
         if row.status not in (FAILED, REFUSED) or set(row.counts) - {TIMES}:
             return
         if row.status == mine.status and _alike(row.error, mine.error):
@@ -124,7 +122,7 @@ def _alike(one: str | None, other: str | None) -> bool:
 def plan(connection: Connection, run: Run, why: str) -> None:
     """Records a run that is planned and not begun: whoever resumes it begins it."""
     planned = replace(run, status=INTERRUPTED, ended_ms=host_ms(), error=why)
-    connection.execute(runs.insert().values(_RUNS.values(planned)))
+    connection.execute(runs.insert().values(ROWS.values(planned)))
 
 
 def renew(ledger: Ledger, run: str, token: int) -> None:
@@ -140,39 +138,6 @@ def discard(ledger: Ledger, run: str) -> None:
         connection.execute(runs.delete().where(runs.c.id == run))
 
 
-class PendingRuns:
-    """Runs that are over, on their way into the ledger: what can't be written is kept, and goes with the next. A run
-    that is there already, as it began or whole, is there once; what was found out about it meanwhile stays.
-    Thread-safe."""
-
-    def __init__(self, ledger: Ledger) -> None:
-        self._ledger = ledger
-        self._runs: dict[str, Run] = {}
-        self._lock = threading.Lock()
-
-    def keep(self, ended: Run) -> None:
-        """Writes it with the next."""
-        with self._lock:
-            self._runs[ended.id] = ended
-
-    def put(self, *ended: Run) -> None:
-        """Writes these, and what was kept. Raises what the ledger raises; nothing is lost then."""
-        with self._lock:
-            self._runs |= {run.id: run for run in ended}
-            going = list(self._runs.values())
-        if not going:
-            return
-        with self._ledger.write() as connection:
-            write = insert(connection, runs)
-            how = {name: write.excluded[name] for name in ("status", "ended_ms", "counts", "error")}
-            whole = [replace(run, counts=_merged(connection, run.id, run.counts)) for run in going]
-            values = [_RUNS.values(run) for run in whole]
-            connection.execute(write.on_conflict_do_update(index_elements=[runs.c.id], set_=how), values)
-        with self._lock:
-            for run in going:
-                self._runs.pop(run.id, None)
-
-
 def finish(
     connection: Connection, run: str, status: str, *, counts: dict[str, Any] | None = None, error: str | None = None
 ) -> None:
@@ -180,11 +145,11 @@ def finish(
     the reply to the last slice's commit may have been lost."""
     values: dict[str, Any] = {"status": status, "ended_ms": host_ms(), "error": error}
     if counts is not None:
-        values["counts"] = json.dumps(_merged(connection, run, counts))
+        values["counts"] = json.dumps(merged(connection, run, counts))
     connection.execute(update(runs).where(runs.c.id == run).values(values))
 
 
-def _merged(connection: Connection, run: str, counts: Mapping[str, Any]) -> dict[str, Any]:
+def merged(connection: Connection, run: str, counts: Mapping[str, Any]) -> dict[str, Any]:
     """`counts`, and the numbers of the run's row that are higher: all that anybody could record of it."""
     row = connection.execute(select(runs.c.counts).where(runs.c.id == run).with_for_update()).first()
     known = json.loads(row.counts) if row is not None else {}
@@ -211,7 +176,7 @@ def save_counts(connection: Connection, run: str, counts: Mapping[str, int], **m
 
 def resume(ledger: Ledger, run: Run) -> None:
     """Another process (the holder and policy of `run`) goes on with a run that did not end."""
-    again = _RUNS.values(replace(run, status=RUNNING, ended_ms=None, error=None))
+    again = ROWS.values(replace(run, status=RUNNING, ended_ms=None, error=None))
     changed = {name: again[name] for name in ("status", "holder", "policy", "ended_ms", "error")}
     with ledger.write() as connection:
         connection.execute(update(runs).where(runs.c.id == run.id).values(changed))
@@ -236,7 +201,7 @@ def adopt(connection: Connection, run: str, kind: str, queue: str) -> None:
     known = connection.execute(select(runs.c.id).where(runs.c.id == run)).first()
     if known is None:
         lost = replace(new(kind, queue, holder="unknown", trigger="unknown"), id=run, status=INTERRUPTED)
-        connection.execute(runs.insert().values(_RUNS.values(lost)))
+        connection.execute(runs.insert().values(ROWS.values(lost)))
 
 
 def get(ledger: Ledger, run: str) -> Run:
@@ -261,7 +226,7 @@ def near(ledger: Ledger, run: str) -> str:
 def find(ledger: Ledger, run: str) -> Run | None:
     """The run of that id, None where retention let it go or there never was one."""
     with ledger.read() as connection:
-        return _RUNS.first(connection, _RUNS.select.where(runs.c.id == run))
+        return ROWS.first(connection, ROWS.select.where(runs.c.id == run))
 
 
 def queues_with_runs(ledger: Ledger) -> set[str]:
@@ -281,47 +246,10 @@ def latest(
 ) -> list[Run]:
     """The newest runs first, of one queue, of several, or of all; without `idle` none of the rows that only count
     passes which found nothing."""
-    wanted = equal(_RUNS.select, runs, queue=queue, kind=kind).order_by(runs.c.id.desc()).limit(limit)
+    wanted = equal(ROWS.select, runs, queue=queue, kind=kind).order_by(runs.c.id.desc()).limit(limit)
     if kind is None and not idle:
         wanted = wanted.where(runs.c.kind != "idle")
     with ledger.read() as connection:
         if queues:
             wanted = wanted.where(among(connection, runs.c.queue, queues))
-        return _RUNS.all(connection, wanted)
-
-
-@dataclass
-class IdleBook:
-    """Counts passes that found nothing; one row (queue ``*``) holds them, written at most every 10 s. Thread-safe."""
-
-    ledger: Ledger
-    holder: str
-    _counts: dict[str, int] = field(default_factory=dict)
-    _first_ms: int = 0
-    _lock: threading.Lock = field(default_factory=threading.Lock)
-    _rows: PendingRuns = field(init=False)
-
-    def __post_init__(self) -> None:
-        self._rows = PendingRuns(self.ledger)
-
-    def note(self, kind: str, passes: int = 1) -> None:
-        """One more idle pass of `kind`; flushes when it is time."""
-        with self._lock:
-            now = host_ms()
-            if not self._counts:
-                self._first_ms = now
-            self._counts[kind] = self._counts.get(kind, 0) + passes
-            due = now - self._first_ms >= IDLE_FLUSH_MS
-        if due:
-            self.flush()
-
-    def flush(self) -> None:
-        """Writes what was counted. Raises what the ledger raises; nothing is lost then, nor counted twice."""
-        with self._lock:
-            counts, self._counts = self._counts, {}
-            first = self._first_ms
-        if not counts:
-            self._rows.put()
-            return
-        idle = new("idle", "*", holder=self.holder, trigger="daemon").over(IDLE, counts)
-        self._rows.put(replace(idle, started_ms=first))
+        return ROWS.all(connection, wanted)

@@ -13,7 +13,7 @@ import pytest
 from emq_ops.cli.root import root_group
 from emq_ops.cli.table import INSTANTS
 from emq_ops.ledger.ledger import open_ledger
-from emq_ops.ledger.runs import IdleBook
+from emq_ops.ledger.pending_runs import IdleBook
 from emq_ops.protocol import ids
 from emq_ops.protocol.server import Server
 from tests.support.cli import emq

@@ -20,7 +20,7 @@ from emq_ops.daemon.timers import Cue
 from emq_ops.daemon.work import PassRunner
 from emq_ops.ledger import bounds, holds, requests, runs
 from emq_ops.ledger.ledger import Ledger, open_ledger
-from emq_ops.ledger.runs import IdleBook
+from emq_ops.ledger.pending_runs import IdleBook
 from emq_ops.passes.events import nowhere
 from emq_ops.passes.frame.context import Services
 from emq_ops.passes.lease.kept import GivenLease

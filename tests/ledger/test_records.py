@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from emq_ops.database.errors import DatabaseLockedError
 from emq_ops.ledger import deaths, runs, snapshot, victims
 from emq_ops.ledger.ledger import PROFILE, Ledger, open_ledger
+from emq_ops.ledger.pending_runs import IdleBook, PendingRuns
 from emq_ops.protocol.errors import BadInputError
 from emq_ops.protocol.ids import mint
 from tests.ledger.made import NOW, death
@@ -78,7 +79,7 @@ def test_a_run_whose_end_could_not_be_recorded_is_marked_by_the_next_under_the_s
 
 def test_runs_on_their_way_are_kept_while_the_ledger_refuses_and_are_there_once(tmp_path: Path) -> None:
     with open_ledger(f"sqlite:///{tmp_path}/s.db", dataclasses.replace(PROFILE, busy=0.001)) as ledger:
-        outbox, idle = runs.PendingRuns(ledger), runs.IdleBook(ledger, "me")
+        outbox, idle = PendingRuns(ledger), IdleBook(ledger, "me")
         rows = [runs.new("archive", "mail", holder="me").over("done", {"folded": n}) for n in (1, 2, 3)]
         idle.note("sweep", 4)
         other = sqlite3.connect(tmp_path / "s.db", isolation_level=None)
@@ -106,7 +107,7 @@ def test_a_run_that_is_not_there(ledger: Ledger) -> None:
 
 
 def test_idle_passes_share_one_row(ledger: Ledger) -> None:
-    book = runs.IdleBook(ledger, "me")
+    book = IdleBook(ledger, "me")
     for _ in range(1000):
         book.note("sweep")
     book.note("trim", 5)

@@ -11,7 +11,7 @@ from emq_ops.ledger.alerts import Alert
 from emq_ops.ledger.holds import Window
 from emq_ops.ledger.interruptions import Interruption
 from emq_ops.ledger.ledger import Ledger
-from emq_ops.ledger.runs import PendingRuns
+from emq_ops.ledger.pending_runs import PendingRuns
 from emq_ops.passes.events import Emit, Event, alert, nowhere
 from emq_ops.passes.frame.budget import TimeBudget
 from emq_ops.passes.frame.order import Order

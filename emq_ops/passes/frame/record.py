@@ -8,7 +8,8 @@ from typing import Any
 from emq_ops.database.engine import Connection
 from emq_ops.ledger import runs
 from emq_ops.ledger.ledger import Ledger
-from emq_ops.ledger.runs import PendingRuns, Run
+from emq_ops.ledger.pending_runs import PendingRuns
+from emq_ops.ledger.runs import Run
 from emq_ops.passes.events import Emit, PassEnded, PassStarted
 from emq_ops.passes.frame.budget import at_the_end
 from emq_ops.passes.frame.order import Order

@@ -12,6 +12,7 @@ import pytest
 from emq_ops.ledger import runs
 from emq_ops.ledger.holds import Hold, hold, release
 from emq_ops.ledger.ledger import PROFILE, Ledger, open_ledger
+from emq_ops.ledger.pending_runs import PendingRuns
 from emq_ops.passes.frame.context import Context
 from emq_ops.passes.frame.order import Order
 from emq_ops.protocol.errors import EmqError
@@ -93,7 +94,7 @@ def test_what_a_failed_run_did_while_the_ledger_was_away_is_written_later(server
             open_ledger(f"sqlite:///{tmp_path}/s.db", replace(PROFILE, busy=0.001)) as ledger,
             leading(server, ledger, "mail") as fence,
         ):
-            unwritten = runs.PendingRuns(ledger)
+            unwritten = PendingRuns(ledger)
             ACT[:] = [half]
             with pytest.raises(EmqError, match="no luck"):
                 run_by(TOY, server, Order("mail", ToyPolicy()), ledger, fence, unwritten=unwritten)
