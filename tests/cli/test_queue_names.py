@@ -15,6 +15,7 @@ from tests.support.command_lines import tree
 
 WITHOUT_LOOKING = {
     "acl": "a role's rights are written before its queue is made",
+    "alert silence": "it is for the hour in which the server may be away, and for queues that are made meanwhile",
     "config show": "it tells what would hold for a queue, whether it exists or not",
 }
 """Commands that take any name, and why."""
@@ -78,13 +79,14 @@ def test_a_queue_that_nothing_names_is_an_error_with_the_nearest_name(site: Serv
     before = dump_keyspace(site)
     wanted = naming_a_queue()
     assert len(wanted) > 30
+    wrong = {}
     for words, argv in wanted:
         ran = emq(*argv)
-        assert (ran.code, ran.out) == (4, ""), f"{words}: {ran}"
-        assert "'ordres'" in ran.err, words
-        assert "did you mean 'orders'?" in ran.err, words
-        assert dump_keyspace(site) == before, words
-        assert not Path("state.db").exists() or emq("runs", "ls", "--output", "json").json == [], words
+        told = "'ordres'" in ran.err and "did you mean 'orders'?" in ran.err
+        state = Path("state.db").exists() and emq("runs", "ls", "--output", "json").json
+        if (ran.code, ran.out, told, dump_keyspace(site) == before, state or []) != (4, "", True, True, []):
+            wrong[words] = ran
+    assert wrong == {}
 
 
 def test_every_way_to_name_a_queue(site: Server) -> None:
