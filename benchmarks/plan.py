@@ -16,7 +16,7 @@ from typing import Any
 
 import redis
 
-from emq_ops.cli.main import collect_seldom
+from emq_ops.cli.garbage import collect_seldom
 from emq_ops.config.loader import Loaded, load
 from emq_ops.config.wiring import Wiring
 from emq_ops.deploy.deployment import Deployment

@@ -21,7 +21,7 @@ import redis
 from emq_archive.deadjob import dead_digest
 from emq_archive.model import Pair
 from emq_archive.write.dead import ArchivedDead, DeadReceipt
-from emq_ops.cli.main import collect_seldom
+from emq_ops.cli.garbage import collect_seldom
 from emq_ops.ledger.ledger import Ledger, open_ledger
 from emq_ops.passes.lease.queue_lease import QueueLease
 from emq_ops.passes.trim.archiver import DeadArchiver

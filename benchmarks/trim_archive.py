@@ -20,7 +20,7 @@ from emq_archive.local import open_local
 from emq_archive.model import Policy, Writer
 from emq_archive.remote import open_remote
 from emq_archive.write.dead import DeadArchive
-from emq_ops.cli.main import collect_seldom
+from emq_ops.cli.garbage import collect_seldom
 from emq_ops.ledger.ledger import open_ledger
 from emq_ops.passes.lease.queue_lease import QueueLease
 from emq_ops.policy.models import DeadPolicy, StalledPolicy

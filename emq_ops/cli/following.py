@@ -9,6 +9,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from emq_ops.cli.garbage import collect_for_long
 from emq_ops.cli.output import emit_rows
 from emq_ops.protocol.errors import one_line
 
@@ -16,6 +17,7 @@ from emq_ops.protocol.errors import one_line
 @contextlib.contextmanager
 def until_interrupted() -> Iterator[threading.Event]:
     """Ends quietly at Ctrl-C, also where it came into code that lets nothing out."""
+    collect_for_long()
     struck = threading.Event()
 
     def strike(*_: object) -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import sys
 from collections.abc import Sequence
+
+from emq_ops.cli.garbage import collect_seldom
 
 
 def run() -> None:
@@ -38,11 +39,6 @@ def main(argv: Sequence[str]) -> int:
     from emq_ops.cli import root
 
     return root.invoke(list(argv), debug=bool(os.environ.get("EMQ_OPS_DEBUG")))
-
-
-def collect_seldom() -> None:
-    """Nearly all that a command makes lives as long as it: looking for garbage often would be a third of its time."""
-    gc.set_threshold(50_000, 20, 50)
 
 
 if __name__ == "__main__":

@@ -73,7 +73,7 @@ def ps(
         for queue, fault in faults.items():
             say(f"emq-ops: {queue}: does not run in this environment: {fault}")
         if not daemon_rows(ledger):
-            say("emq-ops: no daemon runs: nothing is done by itself (emq-ops up)")
+            say(f"emq-ops: {_nobody(sorted({row['leader'] for row in rows if row['leader']}))}")
         queues = {row["queue"] for row in rows}
         _tell([one for one in stands if not any(one.covers(queue) for queue in queues)])
 
@@ -90,6 +90,15 @@ def _server(where: Wiring) -> Iterator[Server | None]:
             server = None
             say(f"emq-ops: {fault}: leaders are not known; the rest is what the state knows")
         yield server
+
+
+def _nobody(leaders: list[str]) -> str:
+    """Why no daemon is known to the state. `leaders`: who holds a lease all the same."""
+    if not leaders:
+        return "no daemon runs: nothing is done by itself (emq-ops up)"
+    who = leaders[0] + (f" and {len(leaders) - 1} more" if len(leaders) > 1 else "")
+    told = "no daemon wrote into the state lately, though leases are held"
+    return f"{told} ({who}): it can't write, or just died; see its log or /healthz"
 
 
 def _has(rows: Sequence[Row], kind: str) -> bool:

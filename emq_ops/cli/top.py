@@ -14,6 +14,7 @@ import typer
 
 from emq_ops.cli.audit_acting import protected
 from emq_ops.cli.context import CommandContext
+from emq_ops.cli.garbage import collect_for_long
 from emq_ops.cli.options import SomeQueues, new_app
 from emq_ops.cli.queue import ls_once, protected_of, streams_of
 from emq_ops.cli.queues import pick
@@ -69,6 +70,7 @@ def top(
         server = stack.enter_context(context.server("top"))
         ledger = stack.enter_context(context.ledger_if_there())
         names = pick(context, queues or (), server)  # what is not there is said before the screen is taken
+        collect_for_long()
         _Top(context, server, ledger, queues or (), every_s).run(names)
 
 

@@ -16,6 +16,7 @@ from emq_ops.cli.asking import require
 from emq_ops.cli.context import CommandContext
 from emq_ops.cli.deploying import removes_by
 from emq_ops.cli.exits import EXIT_ERROR
+from emq_ops.cli.garbage import collect_for_long
 from emq_ops.cli.options import new_app
 from emq_ops.cli.stores import remote_of
 from emq_ops.config.listening import require_token
@@ -208,6 +209,7 @@ def _serve(
     session: Deployment, where: Wiring, log: EventLog, ready_file: Path | None, follow: Callable[[], None] | None
 ) -> None:
     limit_arenas()
+    collect_for_long()
     stop = threading.Event()
     alerting = Alerting(where.env, lambda event: log.say("alert_not_sent", kind=getattr(event, "kind", "")))
 

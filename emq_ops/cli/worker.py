@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 import typer
 
 from emq_ops.cli.context import CommandContext
+from emq_ops.cli.garbage import collect_for_long
 from emq_ops.cli.output import say
 from emq_ops.cli.queues import require_queue
 from emq_ops.cli.values import duration_ms
@@ -121,6 +122,7 @@ def run(
         else:
             sizes = BatchSettings(batch, batch_least, duration_ms(batch_wait, "--batch-wait"))
             consumer = BatchConsumer(q, function, settings, batch=sizes, on_event=tell)
+        collect_for_long()
         report = consumer.run(signals=True, until_idle=until_idle, give_up=patience)
     names = (
         "queue",

@@ -154,7 +154,7 @@ class Daemon:
             Chore(1.0, lambda: self.drifting.look(self.settings.drift, self.revision, self._led())),
             Chore(EVERY_MS / 1000, self._flush),
             Chore(30.0, self._rescan),
-            Chore(memory.EVERY_SECONDS, memory.trim),
+            Chore(memory.EVERY_SECONDS, memory.tidy),
             Chore(3600.0, self._prune, clock.steady() + 60),
             Chore(EVERY_SECONDS, self._summarise, clock.steady() + EVERY_SECONDS),
         ]

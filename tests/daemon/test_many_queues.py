@@ -135,6 +135,7 @@ def test_ps_shows_a_task_that_its_daemon_never_came_to(tmp_path: Path, valkey: V
         with open_ledger(f"sqlite:///{here.folder}/state.db") as ledger:
             lease = QueueLease(server, ledger, "q-0", role="daemon", lease_ms=60_000, emit=nowhere)
             lease.try_acquire()
+            assert f"leases are held ({lease.me}): it can't write" in here.run("ps").err  # it is not said to be gone
             now = clock.now_ms()
             marks.beat(ledger, marks.Living(str(lease.me), now - 95_000, now, 1, 1, {}))
             rows = {row["task"]: row["overdue_ms"] for row in here.json("ps")}

@@ -1,18 +1,20 @@
-"""Memory that the process keeps does not go by the number of its threads."""
+"""Memory that the process keeps goes neither by the number of its threads nor by how long it runs."""
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
+import weakref
 
-from emq_ops.daemon.memory import ARENAS
+from emq_ops.daemon.memory import ARENAS, tidy
 
 LOOK = """
 import ctypes, os, sys, tempfile, threading
 import emq_archive.segment
 import pyarrow
-from emq_ops.daemon.memory import limit_arenas, trim
+from emq_ops.daemon.memory import limit_arenas, tidy
 
 limit_arenas()
 met = threading.Barrier(8)
@@ -41,7 +43,7 @@ held = [bytearray(5000) for _ in range(8000)]
 above = bytearray(5000)  # so that they are not the arena's end
 held.clear()
 before = resident()
-trim()
+tidy()
 print(before - resident())
 """
 
@@ -53,3 +55,20 @@ def test_threads_share_few_arenas_and_what_is_free_is_given_back() -> None:
     assert allocator == "system"  # Arrow's other ones keep a heap for each thread
     assert 1 <= int(arenas) <= ARENAS
     assert int(given_back) > 30_000_000  # of 40 MB that lie free within an arena
+
+
+class _Ring:
+    """Refers to itself."""
+
+    def __init__(self) -> None:
+        self.me = self
+
+
+def test_garbage_that_grew_old_before_it_was_garbage_goes() -> None:
+    ring = _Ring()
+    gc.collect()  # it is of the oldest now, which Python looks at last
+    seen = weakref.ref(ring)
+    del ring
+    assert seen() is not None
+    tidy()
+    assert seen() is None
