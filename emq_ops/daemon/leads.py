@@ -160,10 +160,14 @@ class Leads:
             self._emit(QueueRefused(queue, error=error))
 
     def _keep(self) -> None:
-        while not self._over.wait(self._lease_ms / 3000):
+        third = self._lease_ms / 3000
+        pause = third
+        while not self._over.wait(pause):
             self._renewing_since = begun = time.monotonic()
             self._renew()
             self._renewal_s, self._renewing_since = time.monotonic() - begun, None
+            # From beginning to beginning: a slow round leaves the next one the time that it had itself.
+            pause = max(third / 10, third - self._renewal_s)
 
     def _renew(self) -> None:
         held = set(self._leases.fences)

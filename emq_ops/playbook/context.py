@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -16,11 +17,12 @@ from emq_ops.passes.acts.sources import FindArchived
 from emq_ops.passes.frame.context import Services
 from emq_ops.passes.frame.stores import NO_STORES, Stores
 from emq_ops.policy.models import DeadPolicy, StalledPolicy, StreamPolicy
+from emq_ops.protocol.errors import EmqError, OutcomeUnknownError, UnreachableError
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import Server
 
 if TYPE_CHECKING:
-    pass
+    from emq_ops.playbook.registry import Result
 
 
 class Stopped(BaseException):
@@ -82,11 +84,26 @@ class TaskContext:
     fetched: Any = None
     settled: Mapping[str, Any] = field(default_factory=dict)
     """In a check run: settings that earlier tasks would have left behind (`Decision.settles`)."""
+    part: list[Result] = field(default_factory=list)
+    """What the module did so far, which counts where a fault ends it."""
 
     @property
     def policy(self) -> QueuePolicy:
         """What the config says of the queue."""
         return self.ops.policy(self.queue.name)
+
+    @contextlib.contextmanager
+    def telling(self, so_far: Callable[[], Result]) -> Iterator[None]:
+        """Where a fault comes out of the block, what was done before it is kept (`part`). After a lost reply the same
+        is done again, and nothing is kept yet."""
+        try:
+            yield
+        except (UnreachableError, OutcomeUnknownError):
+            raise
+        except EmqError:
+            with contextlib.suppress(EmqError):
+                self.part.append(so_far())
+            raise
 
     def go_on(self) -> None:
         """Raises Stopped when the run is to end. Called between requests."""

@@ -14,7 +14,7 @@ from emq_ops.playbook.context import Ops, Stopped, TaskContext
 from emq_ops.playbook.errors import PlaybookError, TaskFailure, wrong
 from emq_ops.playbook.foretold import Foretold
 from emq_ops.playbook.model import Play, Task, Vars
-from emq_ops.playbook.outcome import TaskOutcome, after_tries, done, failed, planned, skipped, together
+from emq_ops.playbook.outcome import TaskOutcome, after_tries, done, failed, partly, planned, skipped, together
 from emq_ops.playbook.registry import SAME, Decision, Result
 from emq_ops.playbook.removals import Removals
 from emq_ops.playbook.scope import Renderer, Scope
@@ -35,6 +35,15 @@ class Place:
     queue: str
     facts: Mapping[str, Any]
     magic: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """How a task is to run: see `TaskExecutor.run`."""
+
+    predict: bool
+    approved: list[Decision] | None
+    fetched: Any = None
 
 
 @dataclass(frozen=True)
@@ -76,11 +85,9 @@ class TaskExecutor:
         """The outcome of `task`. `predict`: only say what would be; `approved`: what a prediction said, to be done as
         it was said; `fetched`: see `Module.fetch`. Raises Stopped, UnreachableError (the server is lost), and what the
         state database raises."""
-        predict = predict or self.check
+        asked = _Asked(predict or self.check, approved, fetched)
         try:
-            if task.loop is None:
-                return self._item(task, place, {}, 0, predict, approved, fetched)
-            return self._loop(task, place, predict, approved)
+            return self._item(task, place, {}, 0, asked) if task.loop is None else self._loop(task, place, asked)
         except PlaybookError as fault:
             return failed(str(fault), bad_input=True)
 
@@ -94,7 +101,7 @@ class TaskExecutor:
                 return skipped(f"when: {condition.source}")
         return None
 
-    def _loop(self, task: Task, place: Place, predict: bool, approved: list[Decision] | None) -> TaskOutcome:
+    def _loop(self, task: Task, place: Place, asked: _Asked) -> TaskOutcome:
         scope = self._scope(task, place, {})
         try:
             items = loop_items(task, scope, self.renderer)
@@ -108,57 +115,62 @@ class TaskExecutor:
         for number, item in enumerate(items):
             names = {task.loop_var: item} | ({task.index_var: number} if task.index_var else {})
             known = self.record.steps.get((task.key, place.queue, number))
-            if known is not None and known.outcome is not None and not predict:
+            if known is not None and known.outcome is not None and not asked.predict:
                 outcomes.append(known.outcome)
                 continue
-            given = approved[number : number + 1] if approved else None
-            outcome = self._item(task, place, names, number, predict, given)
+            given = asked.approved[number : number + 1] if asked.approved else None
+            outcome = self._item(task, place, names, number, _Asked(asked.predict, given))
             outcome.result[task.loop_var] = item
-            if not predict:
+            if not asked.predict:
                 self.recorder.later(StepRecord(task.key, place.queue, number, outcome.attempts, None, outcome))
             outcomes.append(outcome)
+            if outcome.bad_input:
+                break  # a mistake, which the other items would share
         return together(outcomes)
 
-    def _item(
-        self,
-        task: Task,
-        place: Place,
-        names: Mapping[str, Any],
-        number: int,
-        predict: bool,
-        approved: list[Decision] | None,
-        fetched: Any = None,
-    ) -> TaskOutcome:
+    def _item(self, task: Task, place: Place, names: Mapping[str, Any], number: int, asked: _Asked) -> TaskOutcome:
         if self.stopping.is_set():
             raise Stopped
-        scope = self._scope(task, place, names)
-        passed_over = self._skips(task, scope)
-        if passed_over is not None:
-            return replace(passed_over, plans=[Decision()])
+        tries: list[TaskOutcome] = []
+        try:
+            scope = self._scope(task, place, names)
+            passed_over = self._skips(task, scope)
+            if passed_over is not None:
+                return replace(passed_over, plans=[Decision()])
+            last = self._try(task, place, scope, number, asked, tries)
+        except PlaybookError as fault:  # what was done before the mistake showed is done all the same
+            last = failed(str(fault), tries.pop() if tries else None, bad_input=True)
+        return after_tries(last, tries, task.module.adds)
+
+    def _try(
+        self, task: Task, place: Place, scope: Scope, number: int, asked: _Asked, earlier: list[TaskOutcome]
+    ) -> TaskOutcome:
+        """The outcome of the last try. `earlier`: takes those of the tries before it, of earlier lives too."""
+        predict = asked.predict
         tries = self._number(task.retries, scope, 3, "retries") if task.until else 0
         begun = None if predict else self.record.steps.get((task.key, place.queue, number))
         attempt = begun.attempt if begun else 1
         life = self.record.lives.get((task.key, place.queue), 1)
         tried = TryKey(task.key, place.queue, number, life)
-        earlier = [] if predict else self.record.tries_before(tried, attempt)
-        plan = begun.plan if begun else approved[0] if approved else None
+        earlier += [] if predict else self.record.tries_before(tried, attempt)
+        plan = begun.plan if begun else asked.approved[0] if asked.approved else None
         while True:
             step = f"{task.key}#{number}#{attempt}" + (f"~{life}" if life > 1 else "")
-            ctx = self.context(task, place.queue, predict=predict, step=step, fetched=fetched)
+            ctx = self.context(task, place.queue, predict=predict, step=step, fetched=asked.fetched)
             options = task_options(task, scope, self.renderer)
             outcome = self._once(task, ctx, options, plan, attempt, number, resumed=begun is not None)
-            if task.until is None or predict:
-                if task.until is not None and not outcome.failed and not self._reached(task, scope, outcome):
-                    outcome.unknown = True
+            if task.until is None:
                 return outcome
-            if self._reached(task, scope, outcome):
-                return after_tries(outcome, earlier, task.module.adds)
-            if attempt > tries:
-                if not outcome.failed:
+            earlier.append(outcome)  # until it is known to be the last: a condition may be wrong
+            reached = (predict and outcome.failed) or self._reached(task, scope, outcome)
+            if reached or predict or attempt > tries:
+                if predict:
+                    outcome.unknown = outcome.unknown or not reached
+                elif not reached and not outcome.failed:
                     why = self.renderer.explained(task.until, self._seen(task, scope, outcome))
                     outcome = failed(f"after {attempt} tries it does not hold that {why}", outcome)
-                return after_tries(outcome, earlier, task.module.adds)
-            earlier.append(outcome)
+                earlier.pop()
+                return outcome
             if outcome.changed:
                 self.recorder.later(tried.step(attempt, outcome))
             begun, plan = None, None
@@ -223,7 +235,11 @@ class TaskExecutor:
         except UnreachableError:
             raise
         except EmqError as fault:
-            return replace(failed(str(fault)), attempts=attempt)
+            if not ctx.part:
+                return replace(failed(str(fault)), attempts=attempt)
+            result = partly(ctx.part)
+            self.removals.ended(ctx.queue.name, plan, result)
+            return failed(str(fault), done(result, plan, attempt))
         self.removals.ended(ctx.queue.name, plan, result)
         return done(result, plan, attempt)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -175,6 +176,16 @@ def done(result: Result, plan: Decision, attempt: int) -> TaskOutcome:
     )
     outcome.removals = plan.removals
     return outcome
+
+
+def partly(parts: Sequence[Result]) -> Result:
+    """What was done before a fault, all in all."""
+    counts: Counter[str] = Counter()
+    for part in parts:
+        counts.update({name: value for name, value in part.returns.items() if type(value) is int})
+    items = [item for part in parts for item in part.items]
+    returns = {**parts[-1].returns, **counts}
+    return Result(any(part.changed for part in parts), sum(part.count for part in parts), items, returns=returns)
 
 
 def _happened(result: Result, plan: Decision) -> list[tuple[str, Any, Any]]:

@@ -48,10 +48,11 @@ def ledger(tmp_path: Path) -> Iterator[Ledger]:
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    ("queues", "every"), [(300, "2s"), pytest.param(3_000, "30s", marks=pytest.mark.soak(minutes=3))]
+    ("queues", "every", "lease"),
+    [(300, "2s", "5s"), pytest.param(3_000, "30s", "15s", marks=pytest.mark.soak(minutes=3))],
 )
 def test_a_slow_server_and_many_queues_cost_no_lease(
-    tmp_path: Path, valkey: Valkey, server: Server, queues: int, every: str
+    tmp_path: Path, valkey: Valkey, server: Server, queues: int, every: str, lease: str
 ) -> None:
     names = [f"q-{n:04}" for n in range(queues)]
     for name in names:
@@ -63,7 +64,7 @@ def test_a_slow_server_and_many_queues_cost_no_lease(
             while not over.wait(0.3):
                 client.execute_command("CLIENT", "PAUSE", 200)
 
-    with site(tmp_path / "s", CONFIG.format(url=valkey.url, lease="5s", every=every)) as here:
+    with site(tmp_path / "s", CONFIG.format(url=valkey.url, lease=lease, every=every)) as here:
         here.run("apply", "--yes")
         thread = threading.Thread(target=slow)
         thread.start()

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from emq_ops.ledger import runs
+from emq_ops.ledger import holds, runs
 from emq_ops.playbook.asks import Asks, Confirmation
 from emq_ops.playbook.context import QueuePolicy
 from emq_ops.playbook.events import PlayEvent, Progress, TaskEnded
@@ -16,8 +16,9 @@ from emq_ops.playbook.play import PlayOptions, prepare
 from emq_ops.playbook.registry import CHANGE, Decision, Result
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.transitions import jobs
-from tests.playbook.bench import Bench, job, letter
+from tests.playbook.bench import Bench, job, lane, letter
 from tests.playbook.test_cases import spelled
+from tests.support.waiting import first_true
 
 HALF = """
 - queues: orders
@@ -113,6 +114,83 @@ def test_a_change_before_the_tries_ran_out(bench: Bench) -> None:
     ended = bench.play(text)
     assert (ended.status, ended.tallies["orders"].changed, ended.tallies["orders"].failed) == ("failed", 1, 1)
     assert [name for name, _ in bench.outcomes()] == ["back", "tell"]
+
+
+def test_a_mistake_that_shows_only_after_a_change(bench: Bench) -> None:
+    bench.put("orders", {"lanes": {"A": ["A"], "B": ["B"]}})
+    text = f"""
+- queues: orders
+  handlers: [{{name: undo, resume: {{lane: "{{{{ item }}}}"}}, loop: [{lane("A")}, {lane("B")}]}}]
+  tasks:
+    - set_fact: {{lanes: [{lane("A")}, {lane("B")}, none]}}
+    - {{name: hush, pause: {{lane: "{{{{ item }}}}"}}, loop: "{{{{ lanes }}}}", notify: undo}}
+"""
+    ended = bench.play(text)
+    assert (ended.status, ended.tallies["orders"].changed, ended.tallies["orders"].failed) == ("bad_input", 2, 1)
+    assert [name for name, _ in bench.outcomes()] == ["set_fact", "hush", "undo"]
+    assert "paused_lanes" not in bench.seen("orders")
+
+
+@pytest.mark.parametrize("odd", ["until: r.nothing", "until: false, delay: '{{ soon }}'"])
+def test_a_mistake_in_what_a_later_try_needs(bench: Bench, odd: str) -> None:
+    bench.put("orders", {"dead": {"A": "x"}})
+    text = f"""
+- queues: orders
+  handlers: [{{name: tell, debug: told}}]
+  tasks:
+    - set_fact: {{soon: never}}
+    - {{name: back, requeue: {{all: true}}, register: r, {odd}, notify: tell}}
+"""
+    ended = bench.play(text)
+    assert (ended.status, ended.tallies["orders"].changed, ended.tallies["orders"].failed) == ("bad_input", 1, 1)
+    assert [name for name, _ in bench.outcomes()] == ["set_fact", "back", "tell"]
+    assert bench.result("back")["count"] == 1
+
+
+def test_what_was_done_before_a_fault_counts(bench: Bench) -> None:
+    """Acts go in slices; the queue is held once the first of them is done."""
+    letters = "ABCDEFGHIJKLMNOPQRST"
+    bench.put("orders", {"dead": dict.fromkeys(letters, "x")})
+    text = """
+- queues: orders
+  handlers: [{name: tell, debug: told}]
+  tasks:
+    - block: [{name: back, requeue: {all: true, rate: 8}, register: r, notify: tell}]
+      rescue: [{name: seen, assert: {that: [r.changed, r.failed, "r.count > 0", "r.count < 20"]}}]
+"""
+    pending = Queue(bench.server, "orders").keys.pending
+
+    def hold() -> None:
+        first_true(lambda: bench.server.read("ZCARD", pending), 60, lambda: "no job came back")
+        now = bench.server.now_ms("orders")
+        holds.hold(bench.ledger, holds.Hold("orders", now, now + 600_000, "somebody"))
+
+    holding = threading.Thread(target=hold)
+    holding.start()
+    ended = bench.play(text)
+    holding.join()
+    tally = ended.tallies["orders"]
+    assert (ended.status, tally.changed, tally.rescued) == ("done", 1, 1)
+    assert [name for name, _ in bench.outcomes()] == ["back", "seen", "tell"]
+
+
+def test_what_a_pass_did_before_a_fault_counts(bench: Bench) -> None:
+    """The state takes the first death, and not the second."""
+    bench.put("orders", {"active": {"A": -5000, "B": -4000, "C": -3000}})
+    with bench.ledger.write() as connection:
+        refuse = f"WHEN NEW.job = '{job('B')}' BEGIN SELECT RAISE(ABORT, 'not this one'); END"
+        connection.exec_driver_sql(f"CREATE TRIGGER spoil BEFORE INSERT ON deaths {refuse}")
+    text = """
+- queues: orders
+  handlers: [{name: tell, debug: told}]
+  tasks:
+    - {name: one, sweep: {limit: 1, max_stalled: 1, restart: count}, notify: tell}
+"""
+    ended = bench.play(text)
+    tally = ended.tallies["orders"]
+    assert (ended.status, tally.changed, tally.failed) == ("failed", 1, 1)
+    assert bench.outcomes() == [("one", "failed"), ("tell", "ok")]
+    assert bench.result("one")["dead"] >= 1
 
 
 @pytest.mark.parametrize("error", [None, "half of it"])

@@ -1,10 +1,13 @@
 """A daemon under traffic for a while: nothing grows that retention does not explain.
 
-Retention is minutes here, so that a few minutes show what weeks would. `GROWTH_MINUTES=60` makes an hour of it.
+Retention is minutes here, and merged segments are small, so that a few minutes show what weeks would: merging takes
+memory in proportion to what it merges, up to `below`. `GROWTH_MINUTES=60` makes an hour of it; `-s` shows a line a
+minute.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sqlite3
 import statistics
@@ -31,7 +34,7 @@ archive:
   remote: {{url: "file:bucket"}}
   ship_after: 1s
   local_keep: 5s
-  compact: {{every: 2s, compact_grace: 5s}}
+  compact: {{every: 2s, below: 64KiB, compact_grace: 5s}}
   verify: {{every: 5s}}
 defaults:
   stalled: {{every: 5s}}
@@ -39,6 +42,7 @@ defaults:
 queues:
   "q*": {{streams: {{completions: {{every: 500ms, keep: 20}}}}}}
 """
+MERGED = 64 * 1024
 KEPT = {"runs", "deaths", "death_rows"}
 """Tables of the state whose rows are kept for as long as the retention says."""
 
@@ -53,10 +57,14 @@ def measured(here: Site, daemon: Daemon) -> dict[str, int]:
     with sqlite3.connect(here.folder / "archive.db") as archive:
         chunks = archive.execute("SELECT count(*) FROM archive_chunks").fetchone()[0]
         pages = archive.execute("PRAGMA page_count").fetchone()[0]
+    sizes = []
+    for path in (here.folder / "bucket").rglob("*.parquet"):
+        with contextlib.suppress(FileNotFoundError):  # merged into another meanwhile
+            sizes.append(path.stat().st_size)
     return {
         "resident KiB": int(rss.split()[1]),
         "descriptors": len(list((proc / "fd").iterdir())),
-        "segments": len(list((here.folder / "bucket").rglob("*.parquet"))),
+        "small segments": sum(size < MERGED for size in sizes),  # the others are what the archive is there for
         "local chunks": chunks,
         "local pages": pages,
         "log lines": daemon.log.read_bytes().count(b"\n"),
@@ -67,7 +75,7 @@ def measured(here: Site, daemon: Daemon) -> dict[str, int]:
 SLACK = {
     "resident KiB": 12_000,
     "descriptors": 8,
-    "segments": 30,
+    "small segments": 30,
     "local chunks": 60,
     "local pages": 256,
     "log lines": 10 + MINUTES,
@@ -96,6 +104,8 @@ def test_nothing_grows_that_retention_does_not_explain(tmp_path: Path, valkey: V
             dead += 1
             if time.monotonic() >= next_sample:
                 samples.append(measured(here, daemon))
+                if len(samples) % 20 == 1:
+                    print(round(time.monotonic() - begun), samples[-1], flush=True)
                 next_sample += SAMPLE_SECONDS
             time.sleep(0.1)  # the pace of the traffic
         third = len(samples) // 3

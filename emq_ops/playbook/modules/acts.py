@@ -54,17 +54,23 @@ class _Act(Module):
 
     def act(self, ctx: TaskContext, options: dict[str, Any], plan: Decision, resumed: bool) -> Result:
         """Acts on exactly those jobs that are still as they were; an act that was interrupted is taken up again."""
-        report = self._resumed(ctx, options) if resumed else None
-        if report is None:
-            report = self._fresh(ctx, options, plan)
-        if report.more:
-            raise TaskFailure("the time ran out with work left", where=ctx.queue.name, fix="play --resume")
+        with ctx.telling(lambda: self._so_far(ctx)):
+            report = self._resumed(ctx, options) if resumed else None
+            if report is None:
+                report = self._fresh(ctx, options, plan)
+            if report.more:
+                raise TaskFailure("the time ran out with work left", where=ctx.queue.name, fix="play --resume")
         left = {reason: n for reason, n in report.left.items() if n}
         returns = {**plan.returns, "left": plan.returns["left"] + sum(left.values()), "run": report.run}
         notes = [*report.notes, *(f"{n} left: {WHY_LEFT.get(reason, reason)}" for reason, n in left.items())]
         gone = {skipped.job for skipped in report.left_jobs}
         ids = [job for job in plan.items if job not in gone]
         return Result(report.done > 0, report.done, ids, "; ".join(notes), returns | {"ids": ids})
+
+    def _so_far(self, ctx: TaskContext) -> Result:
+        """What the act of this step did before it ended early."""
+        count = sum(run.counts.get(acts.DONE, 0) for run in self._ours(ctx))
+        return Result(count > 0, count)
 
     def _fresh(self, ctx: TaskContext, options: dict[str, Any], plan: Decision) -> ActReport:
         targets = Targets(ctx.queue.name, [(job, attempts, stalls) for job, attempts, stalls in plan.data["jobs"]])

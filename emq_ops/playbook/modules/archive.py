@@ -67,7 +67,7 @@ class TrimDead(Module):
     def act(self, ctx: TaskContext, options: dict[str, Any], plan: Decision, resumed: bool) -> Result:
         """Runs the pass on exactly those that were listed."""
         only = plan.data["ids"]
-        report = carry_out(ctx, TRIM, order_of(ctx, self._policy(ctx, options), only=only))
+        report = carry_out(ctx, TRIM, order_of(ctx, self._policy(ctx, options), only=only), ["removed"])
         if resumed:
             stayed = ctx.queue.server.read_many([("ZSCORE", ctx.queue.keys.dead, job) for job in only])
             gone = [job for job, score in zip(only, stayed, strict=True) if score is None]
@@ -159,7 +159,8 @@ class ArchiveStreams(Module):
         policies = self._policies(ctx, options)
         rows: dict[str, dict[str, Any]] = {}
         for name in plan.data["streams"]:
-            rows[name] = carry_out(ctx, ARCHIVE, self._order(ctx, options, name, policies[name]))
+            order = self._order(ctx, options, name, policies[name])
+            rows[name] = carry_out(ctx, ARCHIVE, order, self._sums[:3])
             ctx.go_on()
         returns = self._returns(rows)
         odd = [f"{name}: record {bad['id']} stays" for name, row in rows.items() for bad in row["unstorable"]]

@@ -173,10 +173,16 @@ class Drain(Module):
 
     def act(self, ctx: TaskContext, options: dict[str, Any], plan: Decision, resumed: bool) -> Result:
         """Drains in slices."""
-        if options["lane"]:
-            removed = control.drain_lane(ctx.queue, options["lane"])
-        else:
-            removed = control.drain(ctx.queue, include_schedule=options["scheduled"])
+
+        def so_far() -> Result:
+            gone = max(0, plan.count - self.inspect(ctx, options).count)
+            return Result(gone > 0, gone, returns={"removed": gone})
+
+        with ctx.telling(so_far):
+            if options["lane"]:
+                removed = control.drain_lane(ctx.queue, options["lane"])
+            else:
+                removed = control.drain(ctx.queue, include_schedule=options["scheduled"])
         removed = max(removed, plan.count) if resumed else removed
         return Result(removed > 0, removed, plan.items, returns={"removed": removed})
 
@@ -217,6 +223,12 @@ class Obliterate(Module):
         if resumed and not look(ctx.queue)["exists"]:
             return Result(True, plan.count, plan.items, plan.message, plan.returns)
         lanes = [lane.group for lane in reads.every_lane(ctx.queue)]
-        while not control.obliterate(ctx.queue, force=options["force"], budget=self._budget, lanes=lanes):
-            ctx.go_on()
+
+        def so_far() -> Result:
+            gone = max(0, plan.count - look(ctx.queue)["jobs"])
+            return Result(gone > 0, gone, returns={"removed": gone})
+
+        with ctx.telling(so_far):
+            while not control.obliterate(ctx.queue, force=options["force"], budget=self._budget, lanes=lanes):
+                ctx.go_on()
         return Result(True, plan.count, plan.items, plan.message, plan.returns)

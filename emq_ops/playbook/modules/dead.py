@@ -164,17 +164,22 @@ class Rehydrate(Module):
 
     def act(self, ctx: TaskContext, options: dict[str, Any], plan: Decision, resumed: bool) -> Result:
         """Brings them back; one that is there already stays as it is."""
+
+        def result() -> Result:
+            rows = ctx.queue.server.read_many([("EXISTS", ctx.queue.keys.row(job)) for job in plan.items])
+            back = [job for job, there in zip(plan.items, rows, strict=True) if there]
+            return Result(bool(back), len(back), back, plan.message, {**plan.returns, "ids": back})
+
         if plan.items:
             acting = ActOptions(options["rate"], why=f"playbook {ctx.run}", trigger="playbook")
-            rehydrate_jobs(
-                ctx.ops.server,
-                ctx.queue.name,
-                plan.items,
-                ctx.ops.ledger,
-                find=ctx.ops.find,
-                requeue=options["to"] == "pending",
-                options=acting,
-            )
-        rows = ctx.queue.server.read_many([("EXISTS", ctx.queue.keys.row(job)) for job in plan.items])
-        back = [job for job, there in zip(plan.items, rows, strict=True) if there]
-        return Result(bool(back), len(back), back, plan.message, {**plan.returns, "ids": back})
+            with ctx.telling(result):
+                rehydrate_jobs(
+                    ctx.ops.server,
+                    ctx.queue.name,
+                    plan.items,
+                    ctx.ops.ledger,
+                    find=ctx.ops.find,
+                    requeue=options["to"] == "pending",
+                    options=acting,
+                )
+        return result()

@@ -74,14 +74,15 @@ class Cancel(Module):
         out: dict[str, list[str]] = {name: [] for name in self.returns}
         names = {CancelAnswer.NOT_CANCELLABLE: "not_cancellable"}
         planned = set(plan.items)
-        for number, job in enumerate(plan.data["ids"]):
-            answer = request(ctx.queue, job, options["reason"])
-            if answer is CancelAnswer.GONE and resumed and job in planned:
-                answer = CancelAnswer.REMOVED  # by the try that was interrupted
-            out[names.get(answer, answer.value)].append(job)
-            if number % SLICE == SLICE - 1:
-                ctx.go_on()
         removed = out["removed"]
+        with ctx.telling(lambda: Result(bool(removed), len(removed), removed, returns=dict(out))):
+            for number, job in enumerate(plan.data["ids"]):
+                answer = request(ctx.queue, job, options["reason"])
+                if answer is CancelAnswer.GONE and resumed and job in planned:
+                    answer = CancelAnswer.REMOVED  # by the try that was interrupted
+                out[names.get(answer, answer.value)].append(job)
+                if number % SLICE == SLICE - 1:
+                    ctx.go_on()
         message = f"{len(out['signalled'])} workers were told" if out["signalled"] else ""
         return Result(bool(removed), len(removed), removed, message, dict(out))
 
@@ -123,12 +124,17 @@ class Extend(Module):
         q, held = ctx.queue, plan.data["held"]
         done: list[str] = []
         lost: list[str] = []
-        for first in range(0, len(held), SLICE):
-            some = held[first : first + SLICE]
-            calls = [([q.keys.active, q.keys.row(job)], [job, token, options["lease"]]) for job, token in some]
-            for (job, _), reply in zip(some, q.run_many("extend", calls), strict=True):
-                if isinstance(reply, EmqError) and not isinstance(reply, StaleTokenError):
-                    raise reply
-                (done if reply == Extended.DONE else lost).append(job)
-            ctx.go_on()
-        return Result(bool(done), len(done), done, returns={"ids": done, "lost": lost})
+
+        def result() -> Result:
+            return Result(bool(done), len(done), done, returns={"ids": done, "lost": lost})
+
+        with ctx.telling(result):
+            for first in range(0, len(held), SLICE):
+                some = held[first : first + SLICE]
+                calls = [([q.keys.active, q.keys.row(job)], [job, token, options["lease"]]) for job, token in some]
+                for (job, _), reply in zip(some, q.run_many("extend", calls), strict=True):
+                    if isinstance(reply, EmqError) and not isinstance(reply, StaleTokenError):
+                        raise reply
+                    (done if reply == Extended.DONE else lost).append(job)
+                ctx.go_on()
+        return result()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -40,10 +41,18 @@ def foretell(ctx: TaskContext, what: Pass, order: Order) -> Prediction:
     return predict_pass(ctx.ops.services, what, order)
 
 
-def carry_out(ctx: TaskContext, what: Pass, order: Order) -> dict[str, Any]:
-    """Runs the pass under the queue's lease, or through a live daemon. Raises TaskFailure for one that was held,
-    stopped by a guard, or ran out of time."""
-    row = run_once(ctx.ops.services, what, order)
+def carry_out(ctx: TaskContext, what: Pass, order: Order, does: Sequence[str]) -> dict[str, Any]:
+    """Runs the pass under the queue's lease, or through a live daemon. `does`: those of the report's numbers that say
+    how much it did. Raises TaskFailure for one that was held, stopped by a guard, or ran out of time; what it did
+    before that is told, as before any other fault."""
+
+    def tell(done: dict[str, Any]) -> None:
+        returns = {name: int(done[name]) for name in does}
+        ids = [job for name in does for job in done.get(f"{name}_jobs", ())]
+        ctx.part.append(Result(any(returns.values()), sum(returns.values()), ids[:NAMED], returns=returns))
+
+    row = run_once(ctx.ops.services, what, replace(order, failed=lambda report: tell(report.as_row())))
+    tell(row)
     queue, why = order.queue, "; ".join([*row["notes"], *row.get("refused", ())])
     if row["status"] == "held":
         raise TaskFailure(f"the queue is held: {why}", where=queue, fix="emq-ops release")
@@ -82,7 +91,7 @@ class PassModule(Module):
             if not left:
                 return Result(plan.count > 0, plan.count, plan.items, returns=plan.returns)
             options = {**options, "limit": len(left)}
-        row = carry_out(ctx, self.what, self._order(ctx, options))
+        row = carry_out(ctx, self.what, self._order(ctx, options), tuple(self.what.counted))
         count = sum(int(row[name]) for name in self.what.counted)
         if resumed:
             count = max(count, plan.count)  # an earlier try did the rest

@@ -74,7 +74,8 @@ class Sweep(Module):
     def act(self, ctx: TaskContext, options: dict[str, Any], plan: Decision, resumed: bool) -> Result:
         """Runs the pass under the queue's lease, or through a live daemon."""
         policy: StalledPolicy = with_options(ctx.policy.stalled, options, self._fields)
-        report = carry_out(ctx, SWEEP, order_of(ctx, policy, lease_ms=policy.lease_ms))
+        order = order_of(ctx, policy, lease_ms=policy.lease_ms)
+        report = carry_out(ctx, SWEEP, order, ("recovered", "dead", "ghosts"))
         count = int(report["recovered"] + report["dead"] + report["ghosts"])
         if resumed and count < plan.count:
             # The rest was done before the interruption, and stands in the ledger.
@@ -147,12 +148,13 @@ class Reap(Module):
             scores = q.server.read_many([("ZSCORE", q.keys.active, job) for job in plan.items])
             left = sum(score is not None for score in scores)
         moved = 0
-        while left is None or moved < left:
-            slice_size = min(MAX_SLICE, 1000, left - moved if left is not None else 1000)
-            some = recover.reap_lane(q, lane, slice_size) if lane else recover.reap(q, slice_size)
-            moved += some
-            if some < slice_size:
-                break
-            ctx.go_on()
+        with ctx.telling(lambda: Result(moved > 0, moved)):
+            while left is None or moved < left:
+                slice_size = min(MAX_SLICE, 1000, left - moved if left is not None else 1000)
+                some = recover.reap_lane(q, lane, slice_size) if lane else recover.reap(q, slice_size)
+                moved += some
+                if some < slice_size:
+                    break
+                ctx.go_on()
         moved = max(moved, plan.count) if resumed else moved
         return Result(moved > 0, moved, plan.items, returns=plan.returns)
