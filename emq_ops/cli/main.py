@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from emq_ops.cli.garbage import collect_seldom
+from emq_ops.cli.garbage import collect_no_more, collect_seldom
 
 
 def run() -> None:
@@ -20,10 +20,7 @@ def run() -> None:
         if conceal(sys.argv[1:]):
             sys.stderr.write(HINT)
     code = exit_code_of(main(sys.argv[1:]), report)
-    # The interpreter would look through all that a command made, twice, for garbage that goes with the process: a
-    # fifth of what a command costs.
-    gc.disable()
-    gc.freeze()
+    collect_no_more()
     sys.exit(code)
 
 

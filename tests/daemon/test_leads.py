@@ -12,7 +12,7 @@ from emq_ops.ledger.ledger import Ledger
 from emq_ops.passes.events import Event, LeaseTaken
 from emq_ops.protocol.server import Server
 
-LEASE_MS = 3_000
+LEASE_MS = 5_000
 QUEUES = [f"q{n}" for n in range(1_600)]
 
 
@@ -23,7 +23,7 @@ def test_leases_are_kept_while_others_are_asked_for(server: Server, ledger: Ledg
     def emit(event: Event) -> None:
         said.append(event.name)
         if isinstance(event, LeaseTaken):
-            time.sleep(0.003)  # work in proportion to queues: all together longer than a lease
+            time.sleep(0.004)  # work in proportion to queues: all together longer than a lease
 
     leads = Leads(server, ledger, LEASE_MS, emit)
     leads.start()
