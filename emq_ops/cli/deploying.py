@@ -7,6 +7,7 @@ import functools
 import json
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 from emq_ops.cli.asking import ask
 from emq_ops.cli.context import CommandContext
@@ -14,6 +15,7 @@ from emq_ops.cli.looking import ledger_for_a_look
 from emq_ops.cli.output import emit_rows, say
 from emq_ops.cli.progress import bar
 from emq_ops.cli.table import look, plain
+from emq_ops.config.effective import Layers
 from emq_ops.deploy import render
 from emq_ops.deploy.apply import Applied
 from emq_ops.deploy.deployment import Deployment
@@ -65,8 +67,25 @@ def show_plan(plan: Plan, context: CommandContext, *, markdown: bool = False) ->
     elif output in ("jsonl", "csv"):
         emit_rows(_rows(plan), output, COLUMNS)
     else:
-        sys.stdout.write(render.text(plan, colour=takes_colour(), unfolded=look.verbose))
+        # The plan of an apply is of the file: its durations and sizes are told as they stand there.
+        told = functools.partial(_as_in_file, context.layers) if plan.kind == "apply" else None
+        sys.stdout.write(render.text(plan, colour=takes_colour(), unfolded=look.verbose, told=told))
     sys.stdout.flush()
+
+
+def _as_in_file(layers: Layers, step: Step) -> Step:
+    """A step of a policy with the values that it brings as the file says them: 24h is not read back as 1d."""
+    if step.queue is None or step.op == "delete" or step.kind == "setting":
+        return step
+    effective = layers.effective(step.queue)
+    for what, path, _ in effective.sections():
+        if step.address == f"{step.queue}/{what.task(*path[1:])}":
+            fields = [
+                field if field.after is None else replace(field, after=effective.said((*path, field.name), field.after))
+                for field in step.fields
+            ]
+            return replace(step, fields=fields)
+    return step
 
 
 def _rows(plan: Plan) -> Iterator[dict[str, object]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import marshal
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
@@ -11,12 +10,11 @@ from typing import Any
 from emq_ops.config.explain import dotted
 from emq_ops.config.loader import Loaded
 from emq_ops.config.models import ARCHIVE_FIELDS, QueueSection, archived
-from emq_ops.config.overlays import Layered, overlay
+from emq_ops.config.overlays import Layered, as_written, overlay
 from emq_ops.config.sections import Alike, Fields, Sections
 from emq_ops.passes.frame.contract import Pass
 from emq_ops.passes.registry import PASSES
 from emq_ops.policy.options import keys
-from emq_ops.policy.scalars import parse_duration, parse_size
 from emq_ops.protocol import globs
 from emq_ops.syntax.errors import BUILT_IN, Position, SourceError
 from emq_ops.syntax.tree import MapTree, Scalar, Tree, plain
@@ -88,6 +86,10 @@ class Effective:
         mark, said = self._said(path)
         return Value(".".join(path), as_written(value, said), mark)
 
+    def said(self, path: tuple[str, ...], value: Any) -> Any:
+        """`value`, or the text at `path` that says the same in other units."""
+        return as_written(value, self._said(path)[1])
+
     def mark(self, path: tuple[str, ...]) -> Position:
         """Where the value at `path` is said; `BUILT_IN` where nobody says it."""
         return self._said(path)[0]
@@ -106,17 +108,6 @@ class Effective:
             key, here = here.items[part]
             found = _place(key, here)
         return found, here
-
-
-def as_written(value: Any, said: Tree | None) -> Any:
-    """`value`, or where it is a duration or a size the text that says the same in the file: 24h is not read back as
-    1d."""
-    if not isinstance(value, str) or not isinstance(said, Scalar) or not isinstance(said.value, str):
-        return value
-    for parse in (parse_duration, parse_size):
-        with contextlib.suppress(ValueError):
-            return said.value if parse(said.value) == parse(value) else value
-    return value
 
 
 def _is_on(value: Any) -> bool:

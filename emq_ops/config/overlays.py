@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+from typing import Any
 
 from emq_ops.config.explain import dotted
 from emq_ops.passes.registry import PASSES
+from emq_ops.policy.scalars import parse_duration, parse_size
 from emq_ops.syntax.errors import BUILT_IN, Position, SourceError
 from emq_ops.syntax.nodes import MapTree, Repeated, Scalar, Tree, origin_of
 
@@ -103,3 +106,14 @@ def fill(tree: Tree) -> MapTree:
 
 _FILLED = (*(one.section for one in PASSES), "settings")
 _MANY = {one.section for one in PASSES if one.many}
+
+
+def as_written(value: Any, said: Tree | None) -> Any:
+    """`value`, or where it is a duration or a size the text that says the same in the file: 24h is not read back as
+    1d."""
+    if not isinstance(value, str) or not isinstance(said, Scalar) or not isinstance(said.value, str):
+        return value
+    for parse in (parse_duration, parse_size):
+        with contextlib.suppress(ValueError):
+            return said.value if parse(said.value) == parse(value) else value
+    return value

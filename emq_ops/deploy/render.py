@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from emq_ops.config.models import ArchiveSection, DaemonSection, ServerSection
@@ -77,10 +77,12 @@ def summary(plan: Plan) -> str:
     return ", ".join(words) + "."
 
 
-def text(plan: Plan, *, colour: bool = False, unfolded: bool = False) -> str:
+def text(
+    plan: Plan, *, colour: bool = False, unfolded: bool = False, told: Callable[[Step], Step] | None = None
+) -> str:
     """For people. Every line that matters begins with its sign. Queues of which all is said alike are drawn once,
-    unless `unfolded`."""
-    lines = list(_text_lines(plan, unfolded))
+    unless `unfolded`. `told`: gives a step with its values as the file says them, of those that are drawn."""
+    lines = list(_text_lines(plan, unfolded, told))
     return "\n".join(map(_paint, lines) if colour else lines) + "\n"
 
 
@@ -89,7 +91,7 @@ def _paint(line: str) -> str:
     return f"\x1b[{_COLOURS[match[1]]}m{line}\x1b[0m" if match else line
 
 
-def _text_lines(plan: Plan, unfolded: bool) -> Iterator[str]:
+def _text_lines(plan: Plan, unfolded: bool, told: Callable[[Step], Step] | None) -> Iterator[str]:
     drawn = _Drawn()
     alike = {} if unfolded else _alike(plan.steps, drawn)
     drawn_as = {queue: first for first, others in alike.items() for queue in others}
@@ -102,7 +104,7 @@ def _text_lines(plan: Plan, unfolded: bool) -> Iterator[str]:
         yield f"{SIGNS[step.op]} {one_line(step.address)}" + (
             "" if step.op in ("create", "update", "delete") else f" ({step.op})"
         )
-        for field in drawn.fields(step):
+        for field in drawn.fields(step) if told is None else _shown_fields(told(step)):
             yield f"    {field}"
         if words := effect_words(step):
             yield f"    => {words}"

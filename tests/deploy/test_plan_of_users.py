@@ -35,6 +35,20 @@ def test_equal_queues_are_drawn_once(light_desk: Desk) -> None:
     assert {f"+ {name}/stalled" for name in names} <= set(text(plan, unfolded=True).splitlines())
 
 
+def test_a_plan_says_durations_as_the_file_does(
+    valkey: Valkey, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    entry = "{stalled: {every: 90s}, dead: {every: 24h, keep: 3, archive: false}}"
+    Path("config.yaml").write_text(f"server: {{url: '{valkey.url}'}}\nqueues: {{orders: {entry}, other: {entry}}}\n")
+    told = emq("plan").out
+    assert "every: 24h" in told, told
+    assert "every: 90s" in told
+    assert "1d" not in told
+    steps = {step["address"]: step["fields"] for step in emq("plan", "--output", "json").json["steps"]}
+    assert {field["name"]: field["after"] for field in steps["orders/dead"]}["every"] == "1d"
+
+
 def test_a_revision_shows_equal_queues_once(valkey: Valkey, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     names = [f"mail-{n}" for n in range(6)]
