@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,10 +11,11 @@ import typer
 
 from emq_ops.cli.context import CommandContext
 from emq_ops.cli.job_places import located
+from emq_ops.cli.job_tree import draw
 from emq_ops.cli.options import QueueArg, new_app
 from emq_ops.cli.output import say
 from emq_ops.cli.queues import is_new
-from emq_ops.overview.flows import FlowNode, flow_of
+from emq_ops.overview.flows import flow_of
 from emq_ops.protocol import ids
 from emq_ops.protocol.errors import BadInputError, EmqError, one_line
 from emq_ops.protocol.keyspace import queue_name
@@ -26,7 +26,6 @@ from emq_ops.protocol.transitions.flows import FlowJob, ParentPolicy
 app = new_app("Add flows from a file, see how one stands.")
 _KEYS = {"id", "payload", "queue", "policy", "children"}
 _POLICIES = {"fail": ParentPolicy.FAIL, "ignore": ParentPolicy.IGNORE}
-_SHOWN = 60
 
 
 @app.command()
@@ -142,27 +141,6 @@ def show(
     if tree is None:
         raise BadInputError("the job is of no flow", where=job, fix=f"emq-ops job show {job}")
     if context.output == "table":
-        sys.stdout.write("\n".join(drawn(tree.root, tree.job)) + "\n")
+        sys.stdout.write("\n".join(draw(tree)) + "\n")
     else:
         context.emit_one({"job": tree.job, "whole": tree.whole, "flow": tree.root.as_row()})
-    if not tree.whole:
-        say("emq-ops: there is more of it than is shown")
-
-
-def drawn(node: FlowNode, marked: str = "", lead: str = "", end: str = "") -> Iterator[str]:
-    """A tree as lines, a job each; `marked`: the job that was asked for."""
-    ended = node.ended or node.state
-    parts = [f"{node.job} of {node.queue}", ended]
-    if node.waits is not None and node.state == "awaiting_children":
-        parts[1] = f"waits for {node.waits}"
-    if node.ended and node.state != "gone":
-        parts.append(node.state)
-    if node.policy == "ignore":
-        parts.append("its death is ignored")
-    if node.detail is not None:
-        text = one_line(node.detail.decode("utf-8", "backslashreplace"))
-        parts.append(text if len(text) <= _SHOWN else f"{text[:_SHOWN]}...")
-    yield f"{lead}{end}{', '.join(parts)}{'  <' if node.job == marked else ''}"
-    below = lead + ("" if not end else "   " if end.startswith("└") else "│  ")
-    for number, child in enumerate(node.children):
-        yield from drawn(child, marked, below, "└─ " if number == len(node.children) - 1 else "├─ ")

@@ -36,9 +36,9 @@ def test_added_shown_and_finished_by_adding_again(server: Server, valkey: Valkey
     for asked in (root["id"], leaf["id"]):
         shown = emq("flow", "show", asked, *url)
         first, *rest = shown.out.splitlines()
-        assert first.startswith(f"{root['id']} of orders, waits for 1")
-        assert sum(f"{leaf['id']} of mail, ignored, dead, its death is ignored, boom" in line for line in rest) == 1
-        assert [line.endswith("  <") for line in shown.out.splitlines()].count(True) == 1
+        assert f"orders {root['id']} awaiting_children" in first
+        assert sum(f"mail {leaf['id']} ignored (dead)" in line and "boom" in line for line in rest) == 1
+        assert [line.endswith("<- this one") for line in shown.out.splitlines()].count(True) == 1
     told = emq("flow", "show", root["id"], "--output", "json", *url).json
     assert {child["job"] for child in told["flow"]["children"]} == {child["id"] for child in root["children"]}  # type: ignore[index]
     assert jobs.read_row(orders, str(root["id"])) is not None
