@@ -149,7 +149,7 @@ def test_a_frozen_primary_holds_up_no_other_shard(
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("end", ["finish", "turn_back"])
+@pytest.mark.parametrize("end", ["finish", pytest.param("turn_back", marks=pytest.mark.soak)])
 def test_a_slot_that_stands_half_moved_is_taken_up_within_an_interval(
     cluster: Cluster, server: Server, daemon: Daemon, end: str
 ) -> None:

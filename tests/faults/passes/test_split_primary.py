@@ -119,7 +119,7 @@ def _hears(server: Server, events: Subscription, channel: str) -> bool:
     return events.get(0.05) is not None
 
 
-@pytest.mark.parametrize("clock", ["same", "ahead"])
+@pytest.mark.parametrize("clock", [pytest.param("same", marks=pytest.mark.soak), "ahead"])
 def test_sweeps_on_the_old_side_count_for_nothing_on_the_new_one(ledger: Ledger, watched: Sentinel, clock: str) -> None:
     old, new = watched.primary, watched.replica
     with connect(f"redis://127.0.0.1:{old.port}") as before, connect(f"redis://127.0.0.1:{new.port}") as after:
