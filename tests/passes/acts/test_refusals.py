@@ -68,8 +68,14 @@ class Desk:
         return self.selected(acts.REMOVE, **more)
 
     def drain(self, **more: Any) -> ActReport:
+        return self.taken(acts.DRAIN, **more)
+
+    def move(self, **more: Any) -> ActReport:
+        return self.taken(acts.MOVE, to=("post", ""), **more)
+
+    def taken(self, kind: str, **more: Any) -> ActReport:
         targets = WaitingSet(self.server, "mail", WaitingSelection(jobs=tuple(self.waiting))).targets()
-        return act(self.server, acts.DRAIN, targets, self.ledger, self.options(**more))
+        return act(self.server, kind, targets, self.ledger, self.options(**more))
 
     def undo(self, **more: Any) -> ActReport:
         return undo_run(self.server, self.removal, self.ledger, options=self.options(**more))
@@ -226,9 +232,11 @@ def test_a_lost_reply_is_looked_into_and_the_run_goes_on(
         assert (report.selected, report.done, report.left) == (COUNT, COUNT, {}), at
         found = runs.get(ledger, report.run or "")
         assert (found.status, found.counts) == (runs.DONE, {"selected": COUNT, "done": COUNT}), at
-        wanted = {acts.REQUEUE: [], acts.REMOVE: [], acts.DRAIN: desk.dead}.get(name, [*desk.gone, *desk.dead])
+        wanted = {acts.REQUEUE: [], acts.REMOVE: [], acts.DRAIN: desk.dead, acts.MOVE: desk.dead}.get(
+            name, [*desk.gone, *desk.dead]
+        )
         assert dead_of(desk.q) == sorted(wanted)
-        assert not any(":acted" in key or ":grave" in key for key in dump(server))
+        assert not any(":acted" in key or ":grave" in key or ":landed" in key for key in dump(server))
         if not fault.fired:
             break
     assert at > 3
