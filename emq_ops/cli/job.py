@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+import shlex
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Any
 
 import typer
 
+from emq_ops.cli.audit_parts import archive_of
 from emq_ops.cli.context import CommandContext
 from emq_ops.cli.job_places import located
 from emq_ops.cli.options import QueuesArg
@@ -26,6 +28,8 @@ from emq_ops.protocol.server import Server
 from emq_ops.protocol.transitions.jobs import read_logs
 
 COLUMNS = ("queue", "job", "state", "lane", "attempts", "when", "payload", "error")
+ARCHIVE = "archive:"
+"""Where a search goes on in the archive."""
 SHOWN = 60
 """Bytes of a payload and an error that a row shows."""
 
@@ -87,12 +91,13 @@ def find(
     ctx: typer.Context,
     what: Annotated[str, typer.Argument(help="A job's id, or a text of its payload or error.", metavar="TEXT")],
     queue: Annotated[list[str] | None, typer.Option(help="Only there; a glob; repeatable.", metavar="QUEUE")] = None,
-    most: Annotated[int, typer.Option(help="With a text: look at so many jobs.", metavar="N", min=1)] = 100_000,
+    most: Annotated[int, typer.Option(help="Look at so many jobs and records.", metavar="N", min=1)] = 100_000,
     start: Annotated[str, typer.Option("--from", help="Go on where a search ended.", metavar="PLACE")] = "",
 ) -> None:
     """Find jobs over all queues: by id wherever it is or was, also in the state; or by a text.
 
-    A search for a text looks at a bounded number of jobs, and says how to go on from there.
+    A text is looked for in payloads and errors of jobs on the server, then in the archive's records. It looks at a
+    bounded number of them, and says how to go on from there.
 
     Examples:
 
@@ -108,20 +113,44 @@ def find(
             return
         if not what.strip():
             raise BadInputError("nothing to look for", fix="give an id, or a text")
-        search = TextSearch(server, names, what.encode("utf-8", "surrogateescape"), most, start)
+        text = what.encode("utf-8", "surrogateescape")
+        live = TextSearch(server, names, text, most, "" if start.startswith(ARCHIVE) else start)
+        behind = start if start.startswith(ARCHIVE) else ""
         now = server.now_ms(names[0]) if names else 0
-        hits = 0
+        hits, records, cursor = 0, 0, ""
 
-        def counting() -> Any:
-            nonlocal hits
-            for one in search:
-                hits += 1
-                yield row_of(one, now)
+        def counting() -> Iterator[dict[str, Any]]:
+            nonlocal hits, records, cursor
+            if not start.startswith(ARCHIVE):
+                for one in live:
+                    hits += 1
+                    yield row_of(one, now)
+                cursor = live.cursor
+            if cursor or live.looked >= most or context.wiring.archive_local is None:
+                cursor = cursor or (ARCHIVE if context.wiring.archive_local is not None else "")
+                return
+            with archive_of(context) as archive:
+                if archive is None:
+                    return
+                from emq_ops.audit.archive_search import ArchiveSearch, row_of_record  # just where there is an archive
+
+                everywhere = {ref.queue for ref in archive.local.streams()}
+                found = ArchiveSearch(archive, names if queue else everywhere, text, most - live.looked, behind)
+                for ref, record in found:
+                    hits += 1
+                    row = row_of_record(ref, record)
+                    short = {name: text_of(row[name], SHOWN) for name in ("payload", "error") if row[name] is not None}
+                    yield {**row, "when": "" if row["at_ms"] is None else ago(row["at_ms"], now), **short}
+                records, cursor = found.looked, found.cursor
 
         context.emit_rows(counting(), COLUMNS)
-    say(f"{counted(hits, 'hit')}; looked at {counted(search.looked, 'job')} of {counted(len(names), 'queue')}")
-    if search.cursor:
-        say(f"not to the end: emq-ops job find {what!r} --from {search.cursor}")
+    looked = f"{counted(live.looked, 'job')} of {counted(len(names), 'queue')}"
+    if context.wiring.archive_local is not None:
+        looked += f" and {counted(records, 'record')} of the archive"
+    say(f"{counted(hits, 'hit')}; looked at {looked}")
+    if cursor:
+        only = "".join(f" --queue {shlex.quote(one)}" for one in queue or ())
+        say(f"not to the end: emq-ops job find {shlex.quote(what)}{only} --from {shlex.quote(cursor)}")
 
 
 def _by_id(context: CommandContext, server: Server, ledger: Ledger | None, job: str, names: Sequence[str]) -> None:

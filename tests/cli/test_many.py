@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 
@@ -95,6 +97,31 @@ def test_a_queue_that_is_refused_does_not_stop_the_others(ops: Ops) -> None:
     assert ops("maintenance", "start", "mail-*", "orders", "--for", "1h").code == 0
     assert len(ops("maintenance", "ls", "--output", "json").json) == 2
     assert "now emq-ops maintenance stop QUEUE" in ops("maintenance", "stop", "--queues", "mail-*").err
+
+
+def test_a_text_is_found_in_the_archive_where_the_server_lost_it(ops: Ops, server: Server) -> None:
+    for name in NAMES:
+        q = Queue(server, name)
+        for n in range(3):
+            fields = {"evt": ids.mint("EVT"), "job": ids.mint(), "error": f"needle {n}"}
+            server.write("XADD", q.keys.stream("completions"), "*", *(x for pair in fields.items() for x in pair))
+    assert ops("archive", "fold", "mail-*", "completions").code == 0
+    for name in NAMES:
+        server.write("DEL", Queue(server, name).keys.stream("completions"))
+    whole = ops("job", "find", "needle", "--output", "json")
+    assert [(row["queue"], row["error"]) for row in whole.json] == [(q, f"needle {n}") for q in NAMES for n in range(3)]
+    assert "and 8 records of the archive" in whole.err
+    found, argv = [], ["job", "find", "needle", "--queue", "mail-*"]
+    for _ in range(20):
+        ran = ops(*argv, "--most", "3", "--output", "json")
+        assert ran.code == 0, ran.err
+        found += [row["record"] for row in ran.json if "record" in row]
+        go_on = re.search(r"not to the end: emq-ops (.*)", ran.err)
+        if go_on is None:
+            break
+        argv = shlex.split(go_on[1])
+    assert found == [row["record"] for row in whole.json]
+    assert ops("job", "find", "needle", "--from", "archive:x").code == 4
 
 
 def test_quiet_shows_what_failed_and_verbose_says_why(ops: Ops) -> None:
