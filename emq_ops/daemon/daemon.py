@@ -30,7 +30,7 @@ from emq_ops.daemon.notify import ReadyFile, Surroundings, sd_notify
 from emq_ops.daemon.pools import Sizes
 from emq_ops.daemon.probe import GLANCE_SECONDS
 from emq_ops.daemon.progress import EVERY_MS, ProgressBook
-from emq_ops.daemon.pumps import Pumps
+from emq_ops.daemon.pumps import Pumps, fired_by
 from emq_ops.daemon.requests import serve
 from emq_ops.daemon.settings import at_next_start
 from emq_ops.daemon.tasks import PassTask, TaskSet, task_set
@@ -150,7 +150,7 @@ class Daemon:
             Chore(5.0, self._beat),
             Chore(behind.EVERY_SECONDS, self.behind.look),
             Chore(wedged.EVERY_SECONDS, self.monitor.judge),
-            Chore(pumps.EVERY_SECONDS, lambda: self.pumps.look(self._led())),
+            Chore(pumps.EVERY_SECONDS, lambda: self.pumps.look(self._led(), fired_by(self._set.tasks.values()))),
             Chore(1.0, lambda: self.drifting.look(self.settings.drift, self.revision, self._led())),
             Chore(EVERY_MS / 1000, self._flush),
             Chore(30.0, self._rescan),
