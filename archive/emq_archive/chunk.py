@@ -122,12 +122,8 @@ class Chunk:
             return chunks[0]
         if not chunks:
             return cls.of([])
-        return cls(
-            *(
-                pa.concat_arrays([getattr(c, name) for c in chunks])
-                for name in ("ms", "seq", "pairs", "names", "values")
-            )
-        )
+        columns = ("ms", "seq", "pairs", "names", "values")
+        return cls(*(pa.concat_arrays([getattr(c, name) for c in chunks]) for name in columns))
 
     def __len__(self) -> int:
         return len(self.ms)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,9 +14,11 @@ from emq_archive.local.store import LOCAL
 from emq_archive.ports import Remote
 from emq_archive.remote import open_remote
 from emq_ops.protocol.server import Server
+from tests.archive.folding import Host
 from tests.support.cli import Ran, emq
+from tests.support.oracle import Bucket
 from tests.support.postgres import Postgres
-from tests.support.s3 import CREDENTIALS
+from tests.support.s3 import CREDENTIALS, S3Server
 from tests.support.valkey import Valkey
 
 LOCALS = ("sqlite", "postgres")
@@ -159,3 +162,35 @@ def run(server: Server, valkey: Valkey, tmp_path: Path, monkeypatch: pytest.Monk
         return emq(*words, *argv)
 
     return call
+
+
+@pytest.fixture(params=itertools.product(LOCALS, REMOTES), ids="-".join)
+def pair(request: pytest.FixtureRequest) -> tuple[str, str]:
+    """Each pair of backends."""
+    found: tuple[str, str] = request.param
+    return found
+
+
+@pytest.fixture
+def host(
+    pair: tuple[str, str],
+    server: Server,
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[Host]:
+    """A driver's host on each pair of backends."""
+    local, remote = pair
+    local_url = f"sqlite:///{tmp_path}/a.db" if local == "sqlite" else database(request)
+    remote_url, bucket = f"file:{tmp_path}/bucket", Bucket.folder(tmp_path / "bucket")
+    if remote == "s3":
+        s3: S3Server = request.getfixturevalue("s3")
+        for name, value in {**CREDENTIALS, "AWS_ENDPOINT_URL_S3": s3.url}.items():
+            monkeypatch.setenv(name, value)
+        name = s3.bucket()
+        remote_url, bucket = f"s3://{name}/some/prefix", Bucket.s3(s3.client(), name, "some/prefix/")
+    made = Host(server, local_url, remote_url, bucket)
+    yield made
+    made.close()
+    if local != "sqlite":
+        request.getfixturevalue("left").append(local_url)

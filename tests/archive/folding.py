@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,10 +14,13 @@ from emq_archive.local.store import SqlStore, open_local
 from emq_archive.model import Policy, Writer
 from emq_archive.ports import Remote
 from emq_archive.remote import open_remote
+from emq_archive.reports import CycleReport
 from emq_archive.source import StreamSource
 from emq_ops.protocol.queue import Queue
-from emq_ops.protocol.server import Server
+from emq_ops.protocol.server import Server, connect
 from tests.support.oracle import Bucket, Seen, local_records
+from tests.support.proxy import Match, RespProxy, named, scripted
+from tests.support.valkey import Valkey
 
 STATE = "6b3f1c1e-0000-4000-8000-000000000001"
 
@@ -81,3 +87,28 @@ class Host:
 
 def _fields(policy: Policy) -> dict[str, Any]:
     return {name: getattr(policy, name) for name in Policy.__dataclass_fields__}
+
+
+TOP = 18446744073709551615
+READING = named("XRANGE")
+TRIMMING = scripted("stream_trim")
+
+
+@contextlib.contextmanager
+def held(valkey: Valkey, host: Host, at: Match, **policy: Any) -> Iterator[list[CycleReport]]:
+    """A forced cycle that stands still before its first request of that kind while the ``with`` runs; its report is in
+    the list afterwards."""
+    reports: list[CycleReport] = []
+    with RespProxy(valkey.url) as proxy, connect(proxy.url) as server:
+        host.queue.server, direct = server, host.queue.server
+        try:
+            driver = host.anew(**policy)
+            fault = proxy.arm("hold", match=at)
+            thread = threading.Thread(target=lambda: reports.append(driver.cycle(force=True)))
+            thread.start()
+            fault.wait()
+            yield reports
+            fault.release()
+            thread.join(30)
+        finally:
+            host.queue.server = direct

@@ -2,86 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
-import itertools
-import threading
-from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
-from emq_archive.driver import BURST, Allowance, Driver
-from emq_archive.errors import DeadlineError
-from emq_archive.model import Writer
-from emq_archive.reports import CycleReport
+from emq_archive.driver import BURST, Allowance
 from emq_ops.protocol import ids
-from emq_ops.protocol.deadline import deadline
 from emq_ops.protocol.server import Server, connect
-from tests.archive.conftest import LOCALS, REMOTES, database
-from tests.archive.folding import STATE, Host
-from tests.support.oracle import Bucket
-from tests.support.proxy import Match, RespProxy, anything, named, scripted
-from tests.support.s3 import CREDENTIALS, S3Server
+from tests.archive.folding import READING, TOP, Host, held
+from tests.support.proxy import RespProxy, anything
 from tests.support.valkey import Valkey
-
-TOP = 18446744073709551615
-READING = named("XRANGE")
-TRIMMING = scripted("stream_trim")
-
-
-@pytest.fixture(params=itertools.product(LOCALS, REMOTES), ids="-".join)
-def pair(request: pytest.FixtureRequest) -> tuple[str, str]:
-    """Each pair of backends."""
-    found: tuple[str, str] = request.param
-    return found
-
-
-@pytest.fixture
-def host(
-    pair: tuple[str, str],
-    server: Server,
-    tmp_path: Path,
-    request: pytest.FixtureRequest,
-    monkeypatch: pytest.MonkeyPatch,
-) -> Iterator[Host]:
-    """A driver's host on each pair of backends."""
-    local, remote = pair
-    local_url = f"sqlite:///{tmp_path}/a.db" if local == "sqlite" else database(request)
-    remote_url, bucket = f"file:{tmp_path}/bucket", Bucket.folder(tmp_path / "bucket")
-    if remote == "s3":
-        s3: S3Server = request.getfixturevalue("s3")
-        for name, value in {**CREDENTIALS, "AWS_ENDPOINT_URL_S3": s3.url}.items():
-            monkeypatch.setenv(name, value)
-        name = s3.bucket()
-        remote_url, bucket = f"s3://{name}/some/prefix", Bucket.s3(s3.client(), name, "some/prefix/")
-    made = Host(server, local_url, remote_url, bucket)
-    yield made
-    made.close()
-    if local != "sqlite":
-        request.getfixturevalue("left").append(local_url)
-
-
-@contextlib.contextmanager
-def held(valkey: Valkey, host: Host, at: Match, **policy: Any) -> Iterator[list[CycleReport]]:
-    """A forced cycle that stands still before its first request of that kind while the ``with`` runs; its report is in
-    the list afterwards."""
-    reports: list[CycleReport] = []
-    with RespProxy(valkey.url) as proxy, connect(proxy.url) as server:
-        host.queue.server, direct = server, host.queue.server
-        try:
-            driver = host.anew(**policy)
-            fault = proxy.arm("hold", match=at)
-            thread = threading.Thread(target=lambda: reports.append(driver.cycle(force=True)))
-            thread.start()
-            fault.wait()
-            yield reports
-            fault.release()
-            thread.join(30)
-        finally:
-            host.queue.server = direct
 
 
 @pytest.mark.alike
@@ -133,19 +63,6 @@ def test_c01_trims_are_exact(valkey: Valkey, server: Server, host: Host) -> None
     report = host.driver.cycle(force=True)
     assert (report.folded, report.trimmed, host.left()) == (30_000, 30_000, [])
     assert len(host.archived()) == 30_250
-
-
-@pytest.mark.alike
-def test_c05_the_bound_is_the_next_id(valkey: Valkey, host: Host) -> None:
-    """C05: five of six committed; a sixth appended before the trim; a last id with the highest sequence."""
-    host.add(*(f"100-{i}" for i in range(5)))
-    with held(valkey, host, TRIMMING, keep=0) as reports:
-        host.add("100-5")
-    assert (reports[0].bound, reports[0].trimmed, host.left()) == ("100-5", 5, ["100-5"])
-    host.add(f"100-{TOP}")
-    report = host.anew(keep=0).cycle(force=True)
-    assert (report.bound, report.trimmed, host.left()) == ("101-0", 2, [])
-    assert host.archived() == host.sent
 
 
 @pytest.mark.alike
@@ -219,81 +136,6 @@ def test_an_empty_stream_and_none(host: Host) -> None:
     assert host.driver.cycle(force=True).folded == 0
 
 
-@pytest.mark.alike
-def test_made_anew_with_lower_ids(host: Host) -> None:
-    host.add(*(f"{i}-0" for i in range(100, 110)))
-    host.anew(keep=2).cycle(force=True)
-    host.server.write("DEL", host.key)
-    host.add(*(f"{i}-0" for i in range(105, 108)), other="bytes")
-    host.add(*(f"{i}-0" for i in range(108, 112)))
-    report = host.driver.cycle(force=True)
-    # 108-0 and 109-0 are there with the same bytes: they are the same records.
-    assert (report.folded, report.known, report.reborn, report.trimmed) == (5, 2, 3, 5)
-    assert "made anew" in report.notes[0]
-    assert host.archived() == host.rows() == sorted(set(host.sent))
-    # A fresh process on another host sees the same.
-    assert host.anew(keep=2).cycle(force=True).folded == 0
-
-
-def test_made_anew_between_reading_and_trimming(valkey: Valkey, host: Host) -> None:
-    host.add(*(f"{i}-0" for i in range(1, 11)))
-    with held(valkey, host, TRIMMING, keep=0) as reports:
-        host.server.write("DEL", host.key)
-        host.add(*(f"{i}-0" for i in range(1, 11)), other="bytes")
-    assert (reports[0].trimmed, len(host.left())) == (0, 10)
-    assert "made anew, or went back, since it was read" in reports[0].refused[0]
-    assert reports[0].reborn == 10
-    assert host.driver.cycle(force=True).trimmed == 10
-    assert host.archived() == sorted(host.sent)
-
-
-def test_deleted_between_reading_and_trimming(valkey: Valkey, host: Host) -> None:
-    host.add("1-0", "2-0")
-    with held(valkey, host, TRIMMING, keep=0) as reports:
-        host.server.write("DEL", host.key)
-    assert reports[0].refused == ["not trimmed: the stream was deleted since it was read"]
-
-
-@pytest.mark.alike
-def test_somebody_else_trims(valkey: Valkey, host: Host) -> None:
-    host.add(*(f"{i}-0" for i in range(1, 21)))
-    with held(valkey, host, TRIMMING, keep=5) as reports:
-        host.server.write("XTRIM", host.key, "MINID", "=", "8-0")
-    assert (reports[0].trimmed, len(host.left()), reports[0].refused) == (8, 5, [])
-    assert "its head moved from 1-0 to 8-0" in reports[0].notes[0]
-
-
-@pytest.mark.alike
-def test_what_can_not_be_stored_stays_alone(host: Host) -> None:
-    host.add("1-0", "2-0")
-    host.put("3-0", "big", b"x" * 5000)
-    host.add("4-0", "5-0")
-    report = host.anew(keep=0, max_record_bytes=4096).cycle(force=True)
-    assert (report.folded, report.trimmed, host.left()) == (4, 4, ["3-0"])
-    assert [one["id"] for one in report.unstorable] == ["3-0"]
-    host.add("6-0")
-    assert host.driver.cycle(force=True).trimmed == 1
-    report = host.anew(keep=0, max_record_bytes=1 << 20).cycle(force=True)
-    assert (report.folded, report.unstorable, host.left()) == (1, [], [])
-    assert host.archived() == host.sent
-
-
-@pytest.mark.alike
-def test_what_can_not_be_stored_stays_under_another_lease_too(host: Host) -> None:
-    host.put("1-0", "big", b"x" * 5000)
-    host.add("2-0", "3-0")
-    first = host.anew(keep=100, max_record_bytes=4096)
-    first.cycle(force=True)
-    # The same reading goes on with another driver: it must know what was not stored.
-    second = Driver(first.source, host.local, host.remote, replace(host.policy, keep=0), None, Writer(STATE, 7))
-    report = second.cycle(force=True)
-    assert (report.trimmed, host.left()) == (2, ["1-0"])
-    second.lead(None, Writer(STATE, 8))
-    host.add("4-0")
-    assert second.cycle(force=True).trimmed == 1
-    assert host.bucket.commits("mail", "completions")[-1]["token"] == 8
-
-
 def test_trim_after_local(host: Host) -> None:
     host.add("1-0", "2-0", "3-0")
     report = host.anew(keep=1, trim_after="local").cycle()
@@ -320,34 +162,6 @@ def test_not_more_than_max_removals_nor_beyond_a_plan(host: Host) -> None:
     assert report.refused == ["not trimmed: 15 would go, more than max_removals 14"]
     assert driver.cycle(force=True, below=(11, 0), max_removals=14).trimmed == 10
     assert driver.cycle(force=True, max_removals=5).trimmed == 5
-
-
-@pytest.mark.alike
-def test_a_deadline_that_passed(host: Host) -> None:
-    host.add("1-0", "2-0")
-    with pytest.raises(DeadlineError), deadline(0):
-        host.anew(keep=0).cycle()
-    assert host.driver.cycle(force=True).trimmed == 2
-
-
-def test_reading_leaves_time_to_ship_and_trim(valkey: Valkey, host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
-    host.add(*(f"{i}-0" for i in range(1, 41)))
-    with RespProxy(valkey.url) as proxy, connect(proxy.url) as server:
-        host.queue.server, direct = server, host.queue.server
-        # A second passes with each page that is read.
-        monkeypatch.setattr(
-            "emq_ops.protocol.deadline.time", SimpleNamespace(monotonic=lambda: float(proxy.count(READING)))
-        )
-        with deadline(20):
-            report = host.anew(keep=0, page=1).cycle(force=True)
-        monkeypatch.undo()
-        host.queue.server = direct
-    assert report.folded == report.shipped == report.trimmed == 12
-    assert report.lag_records == 28
-    assert report.lag_ms > 0
-    assert "the time was up" in report.notes[0]
-    assert host.driver.cycle(force=True).trimmed == 28
-    assert host.archived() == host.sent
 
 
 def test_an_idle_cycle_asks_next_to_nothing(valkey: Valkey, tmp_path: Path) -> None:
