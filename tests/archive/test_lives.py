@@ -10,8 +10,7 @@ import pytest
 
 from emq_archive.local import open_local
 from emq_ops.protocol.server import Server
-from tests.archive.folding import Host
-from tests.archive.test_driver import TRIMMING, held
+from tests.archive.folding import TRIMMING, Host, held
 from tests.support.valkey import Valkey
 
 
