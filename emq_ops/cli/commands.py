@@ -101,7 +101,8 @@ COMMANDS: Table = {
     "job requeue": ("job_acts:requeue", "Put dead jobs back to wait, by their ids."),
     "job show": (
         "job_show:show",
-        "Show one job: where it is, row, lease, lane, its flow's tree, payload, logs, life, and what one may do with it.",
+        "Show one job: where it is, row, lease, lane, its flow's tree, payload, logs, life, and what one may do with"
+        " it.",
     ),
     "lane": ("", "See the lanes of a queue, bound them, stop them."),
     "lane limit": ("lane:limit", "Set how many jobs of a lane may be in flight at once."),
