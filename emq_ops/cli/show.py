@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import marshal
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -74,9 +75,9 @@ def _alike(steps: list[Step]) -> dict[str, list[str]]:
     for step in steps:
         if (queue := step["queue"]) is not None:
             said.setdefault(queue, []).append((step["sign"], step["address"].removeprefix(queue), step["fields"]))
-    groups: dict[str, list[str]] = {}
+    groups: dict[bytes, list[str]] = {}
     for queue, all_of_it in said.items():
-        groups.setdefault(repr(all_of_it), []).append(queue)
+        groups.setdefault(marshal.dumps(all_of_it, 2), []).append(queue)
     return {first: others for first, *others in groups.values()}
 
 
