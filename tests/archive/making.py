@@ -21,6 +21,7 @@ from tests.support.oracle import Bucket, Seen
 REF = StreamRef("mail", "completions")
 STATE = "6b3f1c1e-0000-4000-8000-000000000001"
 DAY_MS = 86_400_000
+TOP: tuple[int, int] = ((1 << 64) - 1, (1 << 64) - 1)
 START_MS = 1_733_000_000_000
 SNOWFLAKE_START = START_MS - 1_704_067_200_000
 

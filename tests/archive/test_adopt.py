@@ -25,14 +25,16 @@ from tests.archive.making import (
     REF,
     START_MS,
     STATE,
+    TOP,
     add,
     archived,
+    as_seen,
     entry,
     plain,
+    seen,
     settled,
     shipper,
 )
-from tests.archive.test_ship import TOP, as_seen, seen
 
 # --- adopt
 

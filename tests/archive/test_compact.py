@@ -23,18 +23,20 @@ from tests.archive.making import (
     DAY_MS,
     REF,
     START_MS,
+    TOP,
     Beside,
     Cutting,
     Killed,
     add,
     archived,
+    as_seen,
     entry,
     job_of,
     plain,
+    seen,
     settled,
     shipper,
 )
-from tests.archive.test_ship import TOP, as_seen, seen
 
 # --- compact and expire
 

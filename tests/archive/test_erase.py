@@ -28,13 +28,14 @@ from tests.archive.making import (
     Killed,
     add,
     archived,
+    as_seen,
     entry,
     job_of,
     plain,
+    seen,
     settled,
     shipper,
 )
-from tests.archive.test_ship import as_seen, seen
 
 # --- erase
 

@@ -13,10 +13,21 @@ from emq_archive.local import SqlStore
 from emq_archive.model import FIRST_ID, Policy, Redact, StreamRef, next_id, parse_id
 from emq_archive.ports import Remote
 from emq_archive.remote import open_remote
-from tests.archive.making import DAY_MS, REF, START_MS, Cutting, Killed, add, as_seen, entry, seen, settled, shipper
+from tests.archive.making import (
+    DAY_MS,
+    REF,
+    START_MS,
+    TOP,
+    Cutting,
+    Killed,
+    add,
+    as_seen,
+    entry,
+    seen,
+    settled,
+    shipper,
+)
 from tests.support.oracle import Seen
-
-TOP: tuple[int, int] = ((1 << 64) - 1, (1 << 64) - 1)
 
 
 def test_a_page_becomes_a_segment_and_is_proven(local: SqlStore, remote: Remote) -> None:

@@ -14,9 +14,7 @@ from emq_archive.log.commit import Change, commit_key
 from emq_archive.model import parse_id
 from emq_archive.ports import Remote
 from emq_archive.remote import open_remote
-from tests.archive.making import REF, START_MS, Cutting, Killed, add, as_seen, plain, seen, settled, shipper
-
-TOP: tuple[int, int] = ((1 << 64) - 1, (1 << 64) - 1)
+from tests.archive.making import REF, START_MS, TOP, Cutting, Killed, add, as_seen, plain, seen, settled, shipper
 
 
 @pytest.mark.alike

@@ -19,6 +19,7 @@ from tests.archive.making import (
     REF,
     START_MS,
     STATE,
+    TOP,
     Cutting,
     Killed,
     add,
@@ -27,7 +28,6 @@ from tests.archive.making import (
     settled,
     shipper,
 )
-from tests.archive.test_ship import TOP
 
 # --- verify
 
