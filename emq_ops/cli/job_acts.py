@@ -176,6 +176,7 @@ def cancel(
         places = located(context, server, jobs, queue)
         waiting = sum(state != "active" for _, state in places.values())
         if waiting and not dry_run:
+            say("what waits is removed for good by a cancellation; `emq-ops job remove` keeps it, for undo")
             require(context, f"Remove {counted(waiting, 'waiting job')}, for good?", yes)
         rows = [
             {
