@@ -79,7 +79,7 @@ def ls(
 def silence(
     ctx: typer.Context,
     rules: Annotated[str, typer.Argument(help="A rule's name, or a glob.", metavar="RULE")],
-    queues: Annotated[str, typer.Argument(help="A queue or a glob.", metavar="[QUEUE]")] = "*",
+    queues: Annotated[str, typer.Argument(help="A queue or a glob.", metavar="QUEUE")] = "*",
     length: Annotated[str | None, typer.Option("--for", help="How long (2h).", metavar="DURATION")] = None,
     why: Annotated[str, typer.Option(help="For whoever asks.")] = "",
 ) -> None:
