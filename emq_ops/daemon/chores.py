@@ -79,4 +79,5 @@ class Chores:
 
 
 def _name(do: Callable[[], None]) -> str:
-    return str(getattr(do, "__name__", ""))
+    name = str(getattr(do, "__name__", ""))
+    return name if name.isidentifier() else f"{name} {id(do)}"  # lambdas are all called the same

@@ -87,8 +87,7 @@ class Daemon:
             server, ledger, make_stores(self.revision), self.applied.open_windows, emit, unwritten=PendingRuns(ledger)
         )
         sizes = Sizes(self.settings.threads, self.settings.archive_threads, self.settings.backoff)
-        runner = PassRunner(self.services)
-        self.dispatcher = Dispatcher(runner, self.leads, self.book, self.idle, emit, sizes)
+        self.dispatcher = Dispatcher(PassRunner(self.services), self.leads, self.book, self.idle, emit, sizes)
         self.probe = self.dispatcher.probe
         self.timers = Timers(self.dispatcher.cue, self._missed)
         self.behind = Behind(self.dispatcher, self.timers, ledger, emit)
@@ -124,8 +123,8 @@ class Daemon:
         try:
             self.ready.up()
             sd_notify("READY=1")
-            tasks, queues = len(self._set.tasks), len(self._queues)
-            self.emit(DaemonStarted("*", revision=self.revision.number, tasks=tasks, queues=queues))
+            number, tasks = self.revision.number, len(self._set.tasks)
+            self.emit(DaemonStarted("*", revision=number, tasks=tasks, queues=len(self._queues)))
             self._loop(stop)
         finally:
             self._end()
@@ -150,7 +149,7 @@ class Daemon:
             Chore(5.0, self._beat),
             Chore(behind.EVERY_SECONDS, self.behind.look),
             Chore(wedged.EVERY_SECONDS, self.monitor.judge),
-            Chore(pumps.EVERY_SECONDS, lambda: self.pumps.look(self._led(), fired_by(self._set.tasks.values()))),
+            Chore(pumps.EVERY_SECONDS, self._look_at_pumps),
             Chore(1.0, lambda: self.drifting.look(self.settings.drift, self.revision, self._led())),
             Chore(EVERY_MS / 1000, self._flush),
             Chore(30.0, self._rescan),
@@ -159,8 +158,7 @@ class Daemon:
             Chore(EVERY_SECONDS, self._summarise, clock.steady() + EVERY_SECONDS),
         ]
         chores += self.beside
-        if self._around.follow_file is not None:
-            chores.append(Chore(0.5, self._around.follow_file))
+        chores += [Chore(0.5, follow)] if (follow := self._around.follow_file) is not None else []
         while not stop.wait(TURN_SECONDS / 2):
             if self.hangup.is_set():
                 self.hangup.clear()
@@ -231,6 +229,10 @@ class Daemon:
 
     def _led(self) -> list[str]:
         return [queue for queue in self._queues if self.leads.fence_of(queue) is not None]
+
+    def _look_at_pumps(self) -> None:
+        without = {queue for queue, look in self.monitor.looks.found.items() if look.repeat_ms is None}
+        self.pumps.look(self._led(), fired_by(self._set.tasks.values()), without)
 
     def _serve(self) -> None:
         serve(self.ledger, self._led(), self.dispatcher, self._set.longest_lease_ms)

@@ -16,6 +16,8 @@ from emq_ops.protocol.errors import ServerError, WireError
 from emq_ops.protocol.server import Server
 
 EVERY_SECONDS = 15.0
+ALL_EVERY = 20
+"""Each so many-th look is at all queues."""
 
 
 def fired_by(tasks: Iterable[PassTask]) -> set[str]:
@@ -29,10 +31,17 @@ class Pumps:
     def __init__(self, server: Server, ledger: Ledger, emit: Emit) -> None:
         self._server, self._ledger, self._emit = server, ledger, emit
         self._told: set[str] = set()
+        self._looks = 0
 
-    def look(self, queues: Iterable[str], promoted: Collection[str] = ()) -> None:
-        """One look at each; `promoted`: those where a pass of ours fires. Another pump is noted; repeatables by the
-        calendar where none of ours fires are an alert, once: nobody else does. Raises what the ledger raises."""
+    def look(
+        self, queues: Iterable[str], promoted: Collection[str] = (), without: Collection[str] = frozenset()
+    ) -> None:
+        """One look at each; `promoted`: those where a pass of ours fires; `without`: those that had no repeatable a
+        moment ago, which are looked at now and then. Another pump is noted; repeatables by the calendar where none of
+        ours fires are an alert, once: nobody else does. Raises what the ledger raises."""
+        if self._looks % ALL_EVERY:
+            queues = [queue for queue in queues if queue not in without]
+        self._looks += 1
         for queue, seen in look_at_pumps(self._server, queues).items():
             if seen.marks:
                 with contextlib.suppress(ServerError, WireError):  # one queue that can't be written holds up no other
