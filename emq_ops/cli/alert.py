@@ -1,4 +1,4 @@
-"""``emq-ops alert``: which rules hold, silences, a test of the messengers."""
+"""``emq-ops alert``: which rules hold, silences."""
 
 from __future__ import annotations
 
@@ -7,25 +7,18 @@ from typing import Annotated, Any
 import typer
 
 from emq_ops.cli.context import CommandContext
-from emq_ops.cli.exits import EXIT_ERROR
-from emq_ops.cli.options import new_app
 from emq_ops.cli.output import say
 from emq_ops.cli.values import duration_ms, now_ms
 from emq_ops.config.alert_conditions import USUAL
-from emq_ops.config.hosts import messenger_for
-from emq_ops.config.messenger import send
 from emq_ops.ledger import alert_states
 from emq_ops.ledger.alert_states import AlertState, Silence
 from emq_ops.passes.lease.holder import who
-from emq_ops.policy.secrets import hide
 from emq_ops.policy.words import did_you_mean
 from emq_ops.protocol.errors import BadInputError, EmqError
 from emq_ops.protocol.globs import is_glob
 
-app = new_app("Rules that hold, silences, and a test of where alerts go.")
 COLUMNS = ("rule", "queue", "state", "since_ms", "told_ms", "silent_until_ms", "silenced_by", "why")
 SILENCES = ("id", "rules", "queues", "since_ms", "until_ms", "holder", "why")
-TESTED = ("alert", "taken", "error")
 
 
 def _row(state: AlertState, silences: list[Silence]) -> dict[str, Any]:
@@ -53,7 +46,6 @@ def _now(context: CommandContext) -> int:
     return int(seconds) * 1000 + int(micros) // 1000
 
 
-@app.command()
 def ls(
     ctx: typer.Context,
     silences: Annotated[bool, typer.Option("--silences", help="The silences that stand, instead.")] = False,
@@ -75,7 +67,6 @@ def ls(
         context.emit_rows([_row(state, standing) for state in alert_states.states(ledger)], COLUMNS)
 
 
-@app.command()
 def silence(
     ctx: typer.Context,
     rules: Annotated[str, typer.Argument(help="A rule's name, or a glob.", metavar="RULE")],
@@ -110,7 +101,6 @@ def silence(
     say(f"to take it back: emq-ops alert unsilence {number}")
 
 
-@app.command()
 def unsilence(
     ctx: typer.Context,
     number: Annotated[int, typer.Argument(help="As `alert ls --silences` has it.", metavar="ID")],
@@ -128,33 +118,3 @@ def unsilence(
         if not alert_states.end_silence(ledger, number):
             raise BadInputError(f"no silence {number}", where="alert unsilence", fix="emq-ops alert ls --silences")
     context.emit_one({"id": number, "status": "ended"})
-
-
-@app.command()
-def test(ctx: typer.Context) -> None:
-    """Send a message to each messenger of the config, and say which took it.
-
-    Examples:
-
-      emq-ops alert test
-
-      emq-ops alert test --output json
-    """
-    context, rows = CommandContext.of(ctx), []
-    for section in context.require_config().config.alerts:
-        error: str | None = None
-        taken = False
-        try:
-            messenger = messenger_for(section.url, context.env)
-            taken = messenger is not None and send(messenger, "emq-ops: test", f"a test of alerts, by {who()}")
-            error = None if taken else "it was not taken"
-        except EmqError as fault:
-            error = str(fault)
-        except Exception as fault:  # noqa: BLE001 - whatever a messenger raises; its words may hold the whole URL
-            error = type(fault).__name__
-        rows.append({"alert": hide(section.url), "taken": taken, "error": error})
-    context.emit_rows(rows, TESTED)
-    if not rows:
-        say("emq-ops: the config has no `alerts`: nobody would be told")
-    if not rows or any(not row["taken"] for row in rows):
-        raise typer.Exit(EXIT_ERROR)

@@ -19,7 +19,7 @@ from emq_archive.model import DEAD, Record, StreamId, StreamRef, parse_id
 from emq_archive.read.archive import Archive
 from emq_ops.cli.context import CommandContext
 from emq_ops.cli.exits import EXIT_ERROR
-from emq_ops.cli.many import Turns, several
+from emq_ops.cli.many import QueueTurns, several
 from emq_ops.cli.options import QueueArg, SomeOfQueues, StreamArg
 from emq_ops.cli.output import say
 from emq_ops.cli.progress import bar
@@ -191,7 +191,7 @@ def verify(
     many = several([queue, stream], targets)
     if many and expect_head is not None:
         raise BadInputError("--expect-head is of one log", fix="name the queue and the stream")
-    with context.local() as local, context.remote() as remote, Turns(context, _VERIFIED, many=many) as turns:
+    with context.local() as local, context.remote() as remote, QueueTurns(context, _VERIFIED, many=many) as turns:
         for ref in (ref_of(*target) for target in targets):
             with turns.turn(), bar(f"verify {ref}") as progress:
                 found = emq_archive.upkeep.verify.verify(local, remote, ref, expect_head=expect_head, progress=progress)

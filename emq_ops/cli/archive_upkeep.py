@@ -20,7 +20,7 @@ from emq_archive.write.watermark import Watermark
 from emq_ops.cli.archive_read import point, ref_of
 from emq_ops.cli.asking import ask
 from emq_ops.cli.context import CommandContext
-from emq_ops.cli.many import Turns, several
+from emq_ops.cli.many import QueueTurns, several
 from emq_ops.cli.options import DryRun, QueueArg, SomeOfQueues, StreamArg, Yes
 from emq_ops.cli.output import say
 from emq_ops.cli.progress import bar
@@ -47,10 +47,10 @@ _COMPACTED = ("queue", "stream", "merged", "segments", "expired", "records", "de
 @contextlib.contextmanager
 def turns_of(
     context: CommandContext, queues: str, streams: str, columns: Sequence[str]
-) -> Iterator[tuple[Turns, list[StreamRef]]]:
+) -> Iterator[tuple[QueueTurns, list[StreamRef]]]:
     """The archived streams that two words of a command line take, and what their turns tell."""
     targets = archived_targets(context, [queues], streams)
-    with Turns(context, columns, many=several([queues, streams], targets)) as turns:
+    with QueueTurns(context, columns, many=several([queues, streams], targets)) as turns:
         yield turns, [ref_of(*target) for target in targets]
 
 

@@ -7,7 +7,17 @@ from emq_ops.cli.lazy import Table
 COMMANDS: Table = {
     # See `lazy.Table`.
     "acl": ("acl", "Print the least rights of a role, as a line of a server's aclfile."),
-    "alert": ("alert", "Rules that hold, silences, and a test of where alerts go."),
+    "alert": ("", "Rules that hold, silences, and a test of where alerts go."),
+    "alert ls": (
+        "alert:ls",
+        "List the rules that hold, queue by queue: pending until they have held for long enough, then firing.",
+    ),
+    "alert silence": (
+        "alert:silence",
+        "Tell nothing of a rule for a while; it is judged all the same, and told at the end if it holds yet.",
+    ),
+    "alert test": ("alert_test:send_test", "Send a message to each messenger of the config, and say which took it."),
+    "alert unsilence": ("alert:unsilence", "End a silence."),
     "apply": ("apply", "Show the plan, ask, and do it: settings on the server, then one revision."),
     "archive": ("archive", "Keep what streams and dead sets let go: fold, look, read, prove, query, bring back."),
     "audit": ("", "What died, when and why; what restarts did; what another threshold would have done."),

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from emq_ops.cli.context import CommandContext
-from emq_ops.cli.many import Turns, several
+from emq_ops.cli.many import QueueTurns, several
 from emq_ops.cli.options import new_app
 from emq_ops.cli.queues import pick
 from emq_ops.cli.values import duration_ms
@@ -49,7 +49,7 @@ def hold(
         raise BadInputError("for how long?", where="hold", fix="--for 2h")
     with context.server("hold") as server, context.ledger() as ledger:
         names = pick(context, queues, server)
-        with Turns(context, COLUMNS, many=several(queues, names)) as turns:
+        with QueueTurns(context, COLUMNS, many=several(queues, names)) as turns:
             for queue in names:
                 with turns.turn():
                     check_owner(server, queue, ledger)

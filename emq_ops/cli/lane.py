@@ -10,7 +10,7 @@ import typer
 
 from emq_ops.cli.context import CommandContext
 from emq_ops.cli.lane_show import LaneArg, picked
-from emq_ops.cli.many import Turns, several
+from emq_ops.cli.many import QueueTurns, several
 from emq_ops.cli.options import DryRun, SomeOfQueues, Why
 from emq_ops.cli.output import say
 from emq_ops.cli.pausing import pause_all, set_beside
@@ -73,7 +73,7 @@ def _set_number(
         ledger = None if dry_run else stack.enter_context(context.ledger())
         pairs = picked(context, server, queue, [lane], new=True)
         turns = stack.enter_context(
-            Turns(context, ("queue", "lane", name, "was", "run"), many=several([queue, lane], pairs))
+            QueueTurns(context, ("queue", "lane", name, "was", "run"), many=several([queue, lane], pairs))
         )
         for found_queue, found in pairs:
             order = order_of(found_queue, replace(policy, lane=found), ActOptions())

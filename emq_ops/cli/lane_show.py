@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from emq_ops.cli.context import CommandContext
-from emq_ops.cli.many import Turns, several
+from emq_ops.cli.many import QueueTurns, several
 from emq_ops.cli.options import QueuesArg, SomeOfQueues
 from emq_ops.cli.output import counted, say
 from emq_ops.cli.queues import pick
@@ -62,7 +62,7 @@ def show(ctx: typer.Context, queue: SomeOfQueues, lane: LaneArg) -> None:
     context, hints = CommandContext.of(ctx), []
     with context.server("lane") as server:
         pairs = picked(context, server, queue, [lane])
-        with Turns(context, ("queue", *COLUMNS, "oldest_minted_ms"), many=several([queue, lane], pairs)) as turns:
+        with QueueTurns(context, ("queue", *COLUMNS, "oldest_minted_ms"), many=several([queue, lane], pairs)) as turns:
             for name, found in pairs:
                 q = Queue(server, name)
                 row: dict[str, Any] = {

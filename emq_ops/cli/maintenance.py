@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from emq_ops.cli.context import CommandContext
-from emq_ops.cli.many import Turns
+from emq_ops.cli.many import QueueTurns
 from emq_ops.cli.options import SomeQueues, new_app
 from emq_ops.cli.output import say, tell_old
 from emq_ops.cli.queues import chosen
@@ -86,7 +86,7 @@ def start(
         now = _now(server)
         for selector in wanted:
             _check_owners(server, ledger, _checked(context, server, selector))
-        with Turns(context, COLUMNS, many=len(wanted) > 1) as turns:
+        with QueueTurns(context, COLUMNS, many=len(wanted) > 1) as turns:
             for selector in wanted:
                 window = holds.open_window(ledger, Window(selector, now, now + ms, holder=who(), why=why))
                 with turns.turn():

@@ -23,7 +23,7 @@ def several(selectors: Sequence[str], names: Sequence[Any]) -> bool:
     return len(names) != 1 or any(map(is_glob, selectors))
 
 
-class Turns:
+class QueueTurns:
     """The turns of a command, one a queue or stream. One alone is an object on stdout, and its faults are the
     command's; of `many` there are rows, also where it ends in the middle, faults are told, and the exit code is that of
     the first. With ``--quiet`` just what failed is shown."""
@@ -67,7 +67,7 @@ class Turns:
             for row in self._turn:
                 self._context.emit_one(row)
 
-    def __enter__(self) -> Turns:
+    def __enter__(self) -> QueueTurns:
         return self
 
     def __exit__(

@@ -13,7 +13,7 @@ from emq_ops.cli.asking import require
 from emq_ops.cli.config import value_rows
 from emq_ops.cli.context import CommandContext
 from emq_ops.cli.exits import EXIT_ERROR
-from emq_ops.cli.many import Turns, several
+from emq_ops.cli.many import QueueTurns, several
 from emq_ops.cli.output import say
 from emq_ops.cli.progress import bar
 from emq_ops.cli.report_tables import columns_of, format_report
@@ -77,7 +77,7 @@ def run_by_hand(context: CommandContext, what: Pass, selectors: Sequence[str], h
         else:
             services.ledger = stack.enter_context(context.ledger())
         kind = KINDS.get(what.name, what.name)
-        turns = stack.enter_context(Turns(context, columns_of(kind), many=several((*selectors, streams), refs)))
+        turns = stack.enter_context(QueueTurns(context, columns_of(kind), many=several((*selectors, streams), refs)))
         for order in orders:
             with turns.turn():
                 if look.verbose:
@@ -95,7 +95,7 @@ def _say_policy(context: CommandContext, what: Pass, order: Order) -> None:
         say(f"{order.queue}: its bounds are those of the command line")
 
 
-def _run_one(services: Services, what: Pass, order: Order, hand: ByHand, turns: Turns) -> None:
+def _run_one(services: Services, what: Pass, order: Order, hand: ByHand, turns: QueueTurns) -> None:
     kind = KINDS.get(what.name, what.name)
     if hand.dry_run:
         show(turns, kind, predict_pass(services, what, order).report.as_row())
@@ -113,13 +113,13 @@ KINDS = {"archive": "fold"}
 _UNDONE = ("more", "refused", "unstorable", "lag_records")
 
 
-def _show_part(turns: Turns, kind: str, report: Any) -> None:
+def _show_part(turns: QueueTurns, kind: str, report: Any) -> None:
     """What was done before a fault, where anything was."""
     if any(report.counts().values()):
         show(turns, kind, report.as_row())
 
 
-def show(turns: Turns, kind: str, report: Mapping[str, Any]) -> None:
+def show(turns: QueueTurns, kind: str, report: Mapping[str, Any]) -> None:
     """Shows the report of a sweep, trim or fold (`kind`) on stdout, and its notes on stderr."""
     turns.add(report, None if turns.many else format_report(kind, report))
     where = "/".join(str(report[name]) for name in ("queue", "stream") if report.get(name))

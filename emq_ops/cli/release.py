@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from emq_ops.cli.context import CommandContext
-from emq_ops.cli.many import Turns, several
+from emq_ops.cli.many import QueueTurns, several
 from emq_ops.cli.options import QueuesArg, new_app
 from emq_ops.cli.output import say
 from emq_ops.cli.queues import pick
@@ -52,7 +52,7 @@ def release(
     with context.server("release") as server, context.ledger() as ledger:
         held = {found.queue for found in holds.all_holds(ledger)}
         names = pick(context, queues, server, held)
-        with Turns(context, ("queue", "released"), many=several(queues, names)) as turns:
+        with QueueTurns(context, ("queue", "released"), many=several(queues, names)) as turns:
             for queue in names:
                 with turns.turn():
                     check_owner(server, queue, ledger)

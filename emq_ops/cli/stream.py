@@ -106,7 +106,7 @@ def show(ctx: typer.Context, queue: QueueArg, stream: StreamName) -> None:
     context.emit_one(row)
 
 
-def _group_row(group: consumer_groups.Group) -> dict[str, Any]:
+def _group_row(group: consumer_groups.StreamGroup) -> dict[str, Any]:
     return {
         "group": group.name,
         "consumers": group.consumers,
@@ -117,7 +117,7 @@ def _group_row(group: consumer_groups.Group) -> dict[str, Any]:
     }
 
 
-def _group_text(group: consumer_groups.Group) -> str:
+def _group_text(group: consumer_groups.StreamGroup) -> str:
     idle = f", idle for {span(group.oldest_ms)}" if group.oldest_ms is not None else ""
     lag = "unknown" if group.lag is None else group.lag
     return f"{group.name}: {group.pending} pending{idle}, {lag} not delivered"

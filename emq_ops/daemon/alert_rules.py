@@ -84,7 +84,7 @@ def values_of(look: QueueLook, *, held: bool, failures: int, drift: int) -> dict
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
+class AlertMessage:
     """Something to tell: `state` is ``firing`` or ``resolved``; `again`: it was told before."""
 
     rule: AlertRule
@@ -108,12 +108,12 @@ class Message:
 
 
 @dataclass(slots=True)
-class Verdict:
+class Judgement:
     """What is to be kept, forgotten and told. `faults`: rules that can't be told, and why."""
 
     put: list[AlertState] = field(default_factory=list)
     drop: list[AlertState] = field(default_factory=list)
-    messages: list[Message] = field(default_factory=list)
+    messages: list[AlertMessage] = field(default_factory=list)
     faults: dict[str, str] = field(default_factory=dict)
 
 
@@ -122,11 +122,11 @@ Muted = Callable[[str, str], bool]
 
 def judge(
     rules: Iterable[AlertRule], values: Mapping[str, Values], states: Iterable[AlertState], muted: Muted, now_ms: int
-) -> Verdict:
+) -> Judgement:
     """What changed. `values`: of each queue that is judged here, `SERVER` among them where this host judges that;
     `states`: as they are kept, of any queue; `muted`: whether a rule may not be told of a queue now: it fires all the
     same, and is told when it may be."""
-    out = Verdict()
+    out = Judgement()
     kept = {(state.rule, state.queue): state for state in states}
     for rule in rules:
         holding = _holding(rule, values, out.faults)
@@ -157,7 +157,7 @@ def judge(
         ):
             if queues:
                 facts = _facts(rule, values[queues[0]]) if state_name == "firing" and len(queues) == 1 else ""
-                out.messages.append(Message(rule, state_name, tuple(queues), before, facts))
+                out.messages.append(AlertMessage(rule, state_name, tuple(queues), before, facts))
     names = {rule.name for rule in rules}
     out.drop += [state for (name, _), state in kept.items() if name not in names]
     return out

@@ -10,7 +10,7 @@ from typing import Any
 from emq_ops.config.alert_conditions import condition
 from emq_ops.config.models import AlertRuleSection
 from emq_ops.config.policies import checked
-from emq_ops.daemon.alert_rules import SERVER, AlertRule, Message, judge, usual, values_of
+from emq_ops.daemon.alert_rules import SERVER, AlertMessage, AlertRule, judge, usual, values_of
 from emq_ops.deploy.document import Document
 from emq_ops.ledger import alert_states
 from emq_ops.ledger.alert_states import AlertState
@@ -48,7 +48,7 @@ def rules_of(document: Document, env: Mapping[str, str]) -> list[AlertRule]:
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class RuleFacts:
     """What rules are judged by. `looks`, `failures` (in a row, of the task of the queue that has most), `drift`: of the
     queues that this daemon leads; `held`: queues; `quiet`: whether a maintenance window is open for a
     queue; `queues`: all of the revision; `server`: None where another daemon judges the rules of the server; `now_ms`:
@@ -71,7 +71,7 @@ class AlertRules:
         self._ledger, self._emit = ledger, emit
         self._told_faults: set[str] = set()
 
-    def look(self, rules: Sequence[AlertRule], known: Known) -> None:
+    def look(self, rules: Sequence[AlertRule], known: RuleFacts) -> None:
         """One round by these rules. Raises what the ledger raises; nothing is told then, and the next round does it."""
         if not known.looks and known.server is None:
             return
@@ -97,7 +97,7 @@ class AlertRules:
                 self._emit(Alerted("*", kind="rule_fault", text=f"the alert rule {name} can't be told: {text}"))
 
     def _keep(
-        self, put: Iterable[AlertState], drop: Iterable[AlertState], messages: Iterable[Message], now_ms: int
+        self, put: Iterable[AlertState], drop: Iterable[AlertState], messages: Iterable[AlertMessage], now_ms: int
     ) -> None:
         """The states and what is told of them are one transaction: whoever takes over tells nothing twice."""
         put, drop = list(put), list(drop)
@@ -112,7 +112,7 @@ class AlertRules:
             self._emit(Alerted(one.queue, None, kind=one.kind, text=one.text, details=one.facts))
 
 
-def _alert(message: Message, now_ms: int) -> Alert:
+def _alert(message: AlertMessage, now_ms: int) -> Alert:
     queue = message.queues[0] if len(message.queues) == 1 else SERVER
     facts = {
         "state": message.state,

@@ -10,7 +10,7 @@ from typing import Any
 from emq_ops.daemon import clock
 from emq_ops.daemon.daemon import Daemon
 from emq_ops.daemon.restrictions import ActiveRestriction
-from emq_ops.daemon.rules import Known, most_failures
+from emq_ops.daemon.rules import RuleFacts, most_failures
 from emq_ops.overview.look import QueueLook
 
 SILENT_SECONDS = 40.0
@@ -87,7 +87,7 @@ def health(daemon: Daemon) -> dict[str, Any]:
     return {"ok": not (leads.away or fault or refused), **facts, "refused_revision": refused, "state_fault": fault}
 
 
-def known(daemon: Daemon) -> Known:
+def known(daemon: Daemon) -> RuleFacts:
     """What alert rules are judged by here. Rules of the server are judged by whoever leads the first queue that
     anybody leads. From the daemon's main thread."""
     told = telemetry(daemon)
@@ -99,7 +99,7 @@ def known(daemon: Daemon) -> Known:
         "without_leader": told.without_leader,
         "overdue": sum(task.overdue_s > 0 for task in told.tasks),
     }
-    return Known(
+    return RuleFacts(
         looks={queue: look for queue, look in told.looks.items() if queue in told.led},
         failures=most_failures((task.queue, task.failures) for task in told.tasks),
         drift=told.drifted,

@@ -11,7 +11,7 @@ from emq_ops.protocol.ids import is_valid, parse, split_stream_id
 from emq_ops.protocol.keyspace import glob_literal
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.transitions import groups
-from emq_ops.protocol.transitions.groups import Group
+from emq_ops.protocol.transitions.groups import StreamGroup
 
 _ARCHIVED = b":archived"
 
@@ -28,7 +28,7 @@ class StreamStanding:
     last_generated: str | None = None
     added: int | None = None
     archived: str | None = None
-    groups: tuple[Group, ...] = ()
+    groups: tuple[StreamGroup, ...] = ()
     error: str | None = None
 
     @property

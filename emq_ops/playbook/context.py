@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from emq_ops.ledger.holds import Window
 from emq_ops.ledger.ledger import Ledger
@@ -16,13 +16,11 @@ from emq_ops.passes.acts.deadset import DeadJob
 from emq_ops.passes.acts.sources import FindArchived
 from emq_ops.passes.frame.context import Services
 from emq_ops.passes.frame.stores import NO_STORES, Stores
+from emq_ops.playbook.decisions import Result
 from emq_ops.policy.models import DeadPolicy, StalledPolicy, StreamPolicy
 from emq_ops.protocol.errors import EmqError, OutcomeUnknownError, UnreachableError
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import Server
-
-if TYPE_CHECKING:
-    from emq_ops.playbook.registry import Result
 
 
 class Stopped(BaseException):

@@ -11,11 +11,11 @@ from typing import Any
 
 from emq_ops.playbook import shapes
 from emq_ops.playbook.context import Ops, Stopped, TaskContext
+from emq_ops.playbook.decisions import SAME, Decision, Result
 from emq_ops.playbook.errors import PlaybookError, TaskFailure, wrong
 from emq_ops.playbook.foretold import Foretold
 from emq_ops.playbook.model import Play, Task, Vars
 from emq_ops.playbook.outcome import TaskOutcome, after_tries, done, failed, partly, planned, skipped, together
-from emq_ops.playbook.registry import SAME, Decision, Result
 from emq_ops.playbook.removals import Removals
 from emq_ops.playbook.scope import Renderer, Scope
 from emq_ops.playbook.store.recorder import Recorder

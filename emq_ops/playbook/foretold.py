@@ -6,8 +6,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from emq_ops.playbook.decisions import Decision
 from emq_ops.playbook.outcome import TaskOutcome
-from emq_ops.playbook.registry import Decision, Module
+from emq_ops.playbook.registry import Module
 
 PENDING, ACTIVE, SCHEDULED, DEAD, RECORDS, WINDOWS = "pending", "active", "scheduled", "dead", "records", "windows"
 ALL_SETS = frozenset((PENDING, ACTIVE, SCHEDULED, DEAD))

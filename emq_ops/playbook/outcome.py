@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from emq_ops.database.records import AsRow
-from emq_ops.playbook.registry import CHANGE, UNKNOWN, Decision, Result
+from emq_ops.playbook.decisions import CHANGE, UNKNOWN, Decision, Result
 
 OK, CHANGED, SKIPPED, FAILED, STOPPED = "ok", "changed", "skipped", "failed", "stopped"
 MAX_ITEMS = 10_000

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
+from emq_ops.playbook.decisions import Decision, Result
 from emq_ops.playbook.errors import TaskFailure
 from emq_ops.playbook.model import Task
-from emq_ops.playbook.registry import Decision, Result
 
 
 class Removals:

@@ -8,7 +8,7 @@ from emq_ops.worker.handlers import Handler, load_handler
 from emq_ops.worker.job import Job, LeaseLostError
 from emq_ops.worker.settings import ConsumerSettings
 from emq_ops.worker.stream_consumer import StreamConsumer, StreamHandler
-from emq_ops.worker.stream_settings import Entry, StreamSettings
+from emq_ops.worker.stream_settings import StreamEntry, StreamSettings
 from emq_ops.worker.verdicts import Dead, Delay, Ok, Retry
 
 __all__ = [
@@ -23,7 +23,6 @@ __all__ = [
     "ConsumerSettings",
     "Dead",
     "Delay",
-    "Entry",
     "Handler",
     "Job",
     "JobCancelled",
@@ -31,6 +30,7 @@ __all__ = [
     "Ok",
     "Retry",
     "StreamConsumer",
+    "StreamEntry",
     "StreamHandler",
     "StreamSettings",
     "load_handler",

@@ -17,7 +17,7 @@ from emq_ops.worker.cancel import Cancelled
 from emq_ops.worker.consumer import Consumer
 from emq_ops.worker.events import Listener, Settled, Trouble, WorkerEvent
 from emq_ops.worker.handlers import AsyncLoop, HandlerPool, ThreadEndedError
-from emq_ops.worker.hands import Batch, Bench, Hands
+from emq_ops.worker.hands import Bench, Hands, HeldBatch
 from emq_ops.worker.held_jobs import HeldJob
 from emq_ops.worker.job import Job
 from emq_ops.worker.settings import ConsumerSettings
@@ -87,7 +87,7 @@ class BatchHands:
         self._running = 0
         self._lock = threading.Lock()
         self._async = AsyncLoop()
-        self._pool: HandlerPool[Batch] = HandlerPool(size, self._work, f"emq-batch-{bench.queue.name}")
+        self._pool: HandlerPool[HeldBatch] = HandlerPool(size, self._work, f"emq-batch-{bench.queue.name}")
         self._until = math.inf
 
     @property
@@ -113,7 +113,7 @@ class BatchHands:
     def begin_all(self) -> None:
         if not self._gathered:
             return
-        batch, self._gathered = Batch(self._gathered), []
+        batch, self._gathered = HeldBatch(self._gathered), []
         with self._lock:
             self._running += 1
         self._pool.submit(batch)
@@ -128,7 +128,7 @@ class BatchHands:
         self._pool.close()
         self._async.stop()
 
-    def _work(self, batch: Batch) -> None:
+    def _work(self, batch: HeldBatch) -> None:
         left: list[HeldJob] = []
         try:
             left = self._settle(batch, self._call(batch))
@@ -141,7 +141,7 @@ class BatchHands:
                 self._running -= 1
             self._bench.done()
 
-    def _call(self, batch: Batch) -> dict[str, HandlerResult]:
+    def _call(self, batch: HeldBatch) -> dict[str, HandlerResult]:
         """The verdict of each job."""
         names = [held.claim.job for held in batch.held]
         if batch.ended:
@@ -154,7 +154,7 @@ class BatchHands:
         except BaseException as fault:  # noqa: BLE001  # whatever a handler raises is its jobs' error, never our crash
             return dict.fromkeys(names, failure_of(fault))
 
-    def _settle(self, batch: Batch, verdicts: dict[str, HandlerResult]) -> list[HeldJob]:
+    def _settle(self, batch: HeldBatch, verdicts: dict[str, HandlerResult]) -> list[HeldJob]:
         """Settles in the order of the claims; returns what could not be before the end."""
         told: list[Settled] = []
 

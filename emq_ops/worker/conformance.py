@@ -15,7 +15,7 @@ from emq_ops.worker.events import Settled, WorkerEvent
 from emq_ops.worker.job import Job
 from emq_ops.worker.settings import ConsumerSettings
 from emq_ops.worker.stream_consumer import StreamConsumer
-from emq_ops.worker.stream_settings import Entry, StreamSettings
+from emq_ops.worker.stream_settings import StreamEntry, StreamSettings
 from emq_ops.worker.verdicts import Retry
 
 Args = dict[str, Any]
@@ -94,7 +94,7 @@ def stream_consume(q: Queue, args: Args) -> list[Any]:
     handled: list[list[Any]] = []
     verdicts, last = args["verdicts"], [time.monotonic()]
 
-    def handle(entry: Entry) -> Retry | None:
+    def handle(entry: StreamEntry) -> Retry | None:
         last[0] = time.monotonic()
         handled.append([entry.id.encode("ascii"), entry.fields, entry.attempts])
         if len(handled) >= args["deliveries"]:

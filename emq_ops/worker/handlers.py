@@ -134,14 +134,14 @@ def call(handler: Handler, job: Job, held: HeldJob, loop: AsyncLoop) -> HandlerR
     return verdict
 
 
-class Work(Protocol):
+class Runnable(Protocol):
     """What a thread of the pool works at: a job in hand, or a batch of them."""
 
     thread: threading.Thread | None
     ended: bool
 
 
-W = TypeVar("W", bound=Work)
+W = TypeVar("W", bound=Runnable)
 
 
 class HandlerPool(Generic[W]):

@@ -118,7 +118,7 @@ class SingleHands:
 
 
 @dataclass(slots=True, eq=False)
-class Batch:
+class HeldBatch:
     """Jobs that one call of a handler works. `thread`, `ended`: as of a HeldJob."""
 
     held: list[HeldJob]

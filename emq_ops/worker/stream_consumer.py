@@ -25,10 +25,10 @@ from emq_ops.worker.handlers import AsyncLoop
 from emq_ops.worker.retrying_task import RetryingTask, patience
 from emq_ops.worker.stream_events import EntryOutcome, EntrySettled, StreamReport
 from emq_ops.worker.stream_hand import StreamHand
-from emq_ops.worker.stream_settings import Entry, StreamSettings
+from emq_ops.worker.stream_settings import StreamEntry, StreamSettings
 from emq_ops.worker.verdicts import Dead, Failed, Retry, failure_of, verdict_of
 
-StreamHandler = Callable[[Entry], Any]
+StreamHandler = Callable[[StreamEntry], Any]
 """Takes an entry; it is acknowledged unless the handler raises, or returns Retry or Dead. May be async."""
 
 
@@ -183,7 +183,7 @@ class StreamConsumer:
     def _call(self, entry: StreamRecord, attempts: int) -> Failed | None:
         """None: it was handled."""
         one, member = entry.stream_id, self._member
-        given = Entry(
+        given = StreamEntry(
             self._queue.name, member.stream, entry.event, one, entry.fields, attempts, lambda: self._hand.lost(one)
         )
         try:

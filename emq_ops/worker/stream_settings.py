@@ -47,7 +47,7 @@ class StreamSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class StreamEntry:
     """What a handler is given. `id`: the ``EVT`` id (``""`` where its stream id is nobody's); `pairs`: names and values
     in order; `attempts`: how often it was delivered, 1 at the first; `lost()`: whether another consumer has it now."""
 

@@ -10,10 +10,10 @@ import pytest
 from emq_ops.ledger import holds, runs
 from emq_ops.playbook.asks import Asks, Confirmation
 from emq_ops.playbook.context import QueuePolicy
+from emq_ops.playbook.decisions import CHANGE, Decision, Result
 from emq_ops.playbook.events import PlayEvent, Progress, TaskEnded
 from emq_ops.playbook.outcome import CHANGED, FAILED, OK, RecapLine, TaskOutcome, done, failed, together
 from emq_ops.playbook.play import PlayOptions, prepare
-from emq_ops.playbook.registry import CHANGE, Decision, Result
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.transitions import jobs
 from tests.playbook.bench import Bench, job, lane, letter

@@ -52,7 +52,7 @@ LINES: dict[str, Line] = {
     "acl": Line("file", FILE, "reader"),
     "alert ls": Line("read", BOTH),
     "alert silence": Line("act", BOTH, "archive_behind --for 1s --why now"),
-    "alert test": Line("file", FILE | {"sqlalchemy"}),
+    "alert test": Line("file", FILE),
     "alert unsilence": Line("act", STATE, "1"),
     "apply": Line("act", BOTH, "--yes"),
     "archive accept-loss": Line("archive", PARQUET, "{q} completions queue={q}/x.parquet --yes"),

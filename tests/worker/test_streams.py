@@ -12,7 +12,7 @@ from emq_ops.protocol.errors import BadInputError
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.transitions import groups, streams
 from emq_ops.protocol.transitions.groups import Member
-from emq_ops.worker import Dead, Entry, StreamConsumer, StreamSettings
+from emq_ops.worker import Dead, StreamConsumer, StreamEntry, StreamSettings
 from emq_ops.worker.stream_events import EntrySettled
 from tests.support.consuming import Told, eventually
 
@@ -42,7 +42,7 @@ def pending(q: Queue, group: str = "g") -> int:
     return groups.listing(q, STREAM)[0].pending if groups.listing(q, STREAM) else 0
 
 
-def fails(_: Entry) -> None:
+def fails(_: StreamEntry) -> None:
     raise ValueError("no")
 
 
@@ -63,7 +63,7 @@ def test_what_a_restart_left_is_read_once_and_the_trimmed_is_acknowledged(q: Que
 def test_poison_goes_to_the_dead_letter_stream_once(q: Queue) -> None:
     bad, good, fatal = fill(q, 3)
 
-    def handle(entry: Entry) -> Any:
+    def handle(entry: StreamEntry) -> Any:
         if entry.id == bad:
             raise ValueError("poison")
         return Dead("at once") if entry.id == fatal else None
@@ -99,7 +99,7 @@ def test_a_slow_handler_keeps_its_entries_and_a_dead_ones_are_taken_over(q: Queu
     groups.create(q, STREAM, "g", "0")
     go, began = threading.Event(), threading.Event()
 
-    def handle(entry: Entry) -> None:
+    def handle(entry: StreamEntry) -> None:
         began.set()
         assert go.wait(20)
 

@@ -47,7 +47,7 @@ class Compacted(Row):
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class MergeLimits:
     """Of one call: only segments smaller than `below` are merged, and about `most` bytes are read."""
 
     below: int
@@ -60,7 +60,7 @@ def compact(
     now_ms: int,
     grace_ms: int | None = None,
     dry_run: bool = False,
-    limits: Limits | None = None,
+    limits: MergeLimits | None = None,
     progress: Progress | None = None,
 ) -> Compacted:
     """Merges the small segments of each day into segments of at most ``policy.segment_bytes``, then deletes objects
@@ -173,7 +173,7 @@ def _let_go(shipper: LogShipper, old: Sequence[Segment], head: StreamId | None) 
     return LetGo(min(ends), max(ends), b"".join(sorted(found))) if found else None
 
 
-def _small(shipper: LogShipper, limits: Limits | None) -> list[list[Segment]]:
+def _small(shipper: LogShipper, limits: MergeLimits | None) -> list[list[Segment]]:
     """What is to be merged, each into one."""
     below = limits.below if limits is not None else None
     live = [segment for segment in shipper.catalog.segments() if below is None or segment.bytes < below]

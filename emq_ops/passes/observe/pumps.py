@@ -27,7 +27,7 @@ UNCLAIMED = "nobody was seen to claim flat jobs (EchoMQ's Consumer claims lanes 
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class RepeatMark:
     """A repeatable: its next instant as it stands and as we set or saw it last (None: never), and its period; ms."""
 
     name: str
@@ -51,10 +51,10 @@ class Pumping:
     now_ms: int
     periods: int = 0
     by_calendar: int = 0
-    marks: tuple[Mark, ...] = field(default=())
+    marks: tuple[RepeatMark, ...] = field(default=())
 
     @property
-    def advanced(self) -> list[Mark]:
+    def advanced(self) -> list[RepeatMark]:
         """Those that another pump fired."""
         return [mark for mark in self.marks if mark.advanced]
 
@@ -75,7 +75,9 @@ def _pumping(reply: list[Any]) -> Pumping:
     for name, score, mark, every in zip(flat[::4], flat[1::4], flat[2::4], flat[3::4], strict=True):
         if every.isdigit() and len(every) <= 15:
             marked = score_ms(mark) if mark else None
-            found.append(Mark(name.decode("utf-8", "surrogateescape"), score, score_ms(score), marked, int(every)))
+            found.append(
+                RepeatMark(name.decode("utf-8", "surrogateescape"), score, score_ms(score), marked, int(every))
+            )
     return Pumping(int(now), int(periods), int(dated), tuple(found))
 
 

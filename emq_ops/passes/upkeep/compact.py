@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from emq_archive.local.store import SqlStore
 from emq_archive.model import LAST_ID, Policy, StreamId, StreamRef, Writer, next_id
 from emq_archive.source import StreamSource
-from emq_archive.upkeep.compact import Limits, compact
+from emq_archive.upkeep.compact import MergeLimits, compact
 from emq_archive.upkeep.prune import prune
 from emq_archive.write.ship import LogShipper
 from emq_ops.ledger.ownership import states_of
@@ -57,7 +57,7 @@ class Compaction(Work):
                 if not shipper.catalog.known().lsn:
                     continue
                 try:
-                    limits = Limits(policy.below_bytes, left)
+                    limits = MergeLimits(policy.below_bytes, left)
                     done = compact(shipper, now_ms=context.now_ms, limits=limits)
                     report.pruned += prune(shipper, now_ms=context.now_ms, below=_head(context, ref))
                 except DeadlineError:
@@ -77,7 +77,7 @@ class Compaction(Work):
         local = context.services.stores.local()
         for ref in local.streams(context.queue):
             shipper = LogShipper(local, context.services.stores.remote(), ref, _policy(policy), Writer(""))
-            limits = Limits(policy.below_bytes, policy.most_bytes)
+            limits = MergeLimits(policy.below_bytes, policy.most_bytes)
             done = compact(shipper, now_ms=context.now_ms, limits=limits, dry_run=True)
             report.merged += done.merged
             report.segments += done.segments

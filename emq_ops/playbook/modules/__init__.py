@@ -35,7 +35,7 @@ MODULES: dict[str, Module] = {
         streams.Reassign(),
         streams.StreamAppend(),
         streams.StreamTrim(),
-        placing.Delay(),
+        placing.DelayJobs(),
         operate.Maintenance(),
         operate.Health(),
         operate.WaitFor(),

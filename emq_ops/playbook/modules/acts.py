@@ -11,11 +11,12 @@ from emq_ops.passes.acts.options import ActOptions
 from emq_ops.passes.acts.report import WHY_LEFT, ActReport, preview
 from emq_ops.passes.acts.targets import Targets, note_flow_parents
 from emq_ops.playbook.context import TaskContext
+from emq_ops.playbook.decisions import CHANGE, SAME, Decision, Result
 from emq_ops.playbook.errors import TaskFailure
 from emq_ops.playbook.foretold import DEAD, PENDING
 from emq_ops.playbook.modules.dead import AT_RATE, FILTERS, LIMIT, NAMED, NAMES, selected
 from emq_ops.playbook.options import TRUE, Option
-from emq_ops.playbook.registry import CHANGE, SAME, Decision, Module, Result
+from emq_ops.playbook.registry import Module
 
 _ALL = Option("all", TRUE, "every dead job; the filters exclude it")
 

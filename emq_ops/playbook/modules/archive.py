@@ -10,10 +10,11 @@ from emq_ops.passes.archive.declared import ARCHIVE
 from emq_ops.passes.frame.order import Order
 from emq_ops.passes.trim.declared import TRIM
 from emq_ops.playbook.context import TaskContext
+from emq_ops.playbook.decisions import CHANGE, SAME, Decision, Result
 from emq_ops.playbook.foretold import DEAD, RECORDS
 from emq_ops.playbook.modules.passing import NAMED, carry_out, foretell, order_of, with_options
 from emq_ops.playbook.options import BOOLEAN, COUNT, DURATION, JOBS, TEXT, TEXTS, Option
-from emq_ops.playbook.registry import CHANGE, SAME, Decision, Module, Result
+from emq_ops.playbook.registry import Module
 from emq_ops.policy.models import DeadPolicy, StreamPolicy
 
 

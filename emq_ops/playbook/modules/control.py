@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from emq_ops.playbook.context import TaskContext
+from emq_ops.playbook.decisions import CHANGE, SAME, UNKNOWN, Decision, Result
 from emq_ops.playbook.errors import TaskFailure
 from emq_ops.playbook.foretold import ALL_SETS, PENDING, SCHEDULED
 from emq_ops.playbook.modules.facts import look
 from emq_ops.playbook.options import BOOLEAN, COUNT, GROUP, REQUIRED, Option
-from emq_ops.playbook.registry import CHANGE, SAME, UNKNOWN, Decision, Module, Result
+from emq_ops.playbook.registry import Module
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.transitions import control, reads
 

@@ -15,9 +15,10 @@ from emq_ops.passes.acts.selection import CAUSES, DeadSelection, select
 from emq_ops.passes.acts.sources import newest_snapshot
 from emq_ops.passes.acts.undo import rehydrate_jobs
 from emq_ops.playbook.context import TaskContext
+from emq_ops.playbook.decisions import CHANGE, SAME, Decision, Result
 from emq_ops.playbook.foretold import DEAD, PENDING
 from emq_ops.playbook.options import BOOLEAN, COUNT, DURATION, JOBS, POSITIVE, REQUIRED, TEXT, TEXTS, Option
-from emq_ops.playbook.registry import CHANGE, SAME, Decision, Module, Result
+from emq_ops.playbook.registry import Module
 
 NAMED = 1000
 GROUPS = 100

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from emq_ops.playbook.context import TaskContext
+from emq_ops.playbook.decisions import CHANGE, SAME, UNKNOWN, Decision, Result
 from emq_ops.playbook.errors import TaskFailure
 from emq_ops.playbook.foretold import ACTIVE, PENDING, SCHEDULED
 from emq_ops.playbook.options import DURATION, JOBS, REQUIRED, SPAN, TEXT, Option
-from emq_ops.playbook.registry import CHANGE, SAME, UNKNOWN, Decision, Module, Result
+from emq_ops.playbook.registry import Module
 from emq_ops.protocol.errors import EmqError, StaleTokenError
 from emq_ops.protocol.scores import score_ms
 from emq_ops.protocol.transitions.cancel import CancelAnswer, request

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from emq_ops.playbook.context import TaskContext
+from emq_ops.playbook.decisions import Decision
 from emq_ops.playbook.errors import TaskFailure
 from emq_ops.playbook.options import ANY, CONDITIONS, REQUIRED, TEXT, Option
-from emq_ops.playbook.registry import Decision, Module
+from emq_ops.playbook.registry import Module
 from emq_ops.syntax.expressions import text_of
 
 

@@ -13,10 +13,11 @@ from emq_ops.ledger.holds import Window
 from emq_ops.passes.lease.holder import who
 from emq_ops.passes.lease.owner import check_owner
 from emq_ops.playbook.context import TaskContext
+from emq_ops.playbook.decisions import CHANGE, UNKNOWN, Decision, Result
 from emq_ops.playbook.foretold import ALL_SETS, RECORDS, WINDOWS
 from emq_ops.playbook.modules.facts import look, look_many
 from emq_ops.playbook.options import BOOLEAN, COUNT, DURATION, JOBS, SPAN, TEXT, Option
-from emq_ops.playbook.registry import CHANGE, UNKNOWN, Decision, Module, Result
+from emq_ops.playbook.registry import Module
 from emq_ops.protocol.errors import EmqError, UnreachableError
 from emq_ops.protocol.transitions.reads import JobState, job_state
 

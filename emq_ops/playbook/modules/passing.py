@@ -11,10 +11,11 @@ from emq_ops.passes.frame.frame import predict_pass
 from emq_ops.passes.frame.once import run_once
 from emq_ops.passes.frame.order import Order, Prediction
 from emq_ops.playbook.context import TaskContext
+from emq_ops.playbook.decisions import CHANGE, SAME, Decision, Result
 from emq_ops.playbook.errors import TaskFailure
 from emq_ops.playbook.foretold import ALL_SETS, PENDING, SCHEDULED
 from emq_ops.playbook.options import Option
-from emq_ops.playbook.registry import CHANGE, SAME, Decision, Module, Result
+from emq_ops.playbook.registry import Module
 from emq_ops.policy.kinds import FieldType
 from emq_ops.policy.options import keys
 from emq_ops.policy.schedule import Schedule

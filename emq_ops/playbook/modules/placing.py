@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from emq_ops.playbook.context import TaskContext
+from emq_ops.playbook.decisions import CHANGE, SAME, Decision, Result
 from emq_ops.playbook.foretold import ACTIVE, SCHEDULED
 from emq_ops.playbook.options import JOBS, REQUIRED, SPAN, Option
-from emq_ops.playbook.registry import CHANGE, SAME, Decision, Module, Result
+from emq_ops.playbook.registry import Module
 from emq_ops.protocol.errors import StaleTokenError, StateError
 from emq_ops.protocol.transitions.settle import delay_in
 
@@ -15,7 +16,7 @@ NAMED = 1000
 SLICE = 500
 
 
-class Delay(Module):
+class DelayJobs(Module):
     """Jobs in hand go back to the schedule."""
 
     name = "delay_jobs"

@@ -8,11 +8,12 @@ from typing import Any, ClassVar
 from emq_ops.ledger import interruptions
 from emq_ops.passes.sweep.declared import SWEEP
 from emq_ops.playbook.context import TaskContext
+from emq_ops.playbook.decisions import CHANGE, SAME, Decision, Result
 from emq_ops.playbook.foretold import ACTIVE, DEAD, PENDING, WINDOWS
 from emq_ops.playbook.modules.facts import look
 from emq_ops.playbook.modules.passing import NAMED, carry_out, foretell, order_of, with_options
 from emq_ops.playbook.options import COUNT, GROUP, POSITIVE, SPAN, TEXT, Option
-from emq_ops.playbook.registry import CHANGE, SAME, Decision, Module, Result
+from emq_ops.playbook.registry import Module
 from emq_ops.policy.models import MAX_SLICE, StalledPolicy
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.transitions import recover

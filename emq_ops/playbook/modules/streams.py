@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from emq_ops.playbook.context import TaskContext
+from emq_ops.playbook.decisions import CHANGE, SAME, Decision, Result
 from emq_ops.playbook.errors import TaskFailure
 from emq_ops.playbook.foretold import PENDING, RECORDS
 from emq_ops.playbook.options import ANY, COUNT, DURATION, GROUP, JOBS, REQUIRED, TEXT, Option
-from emq_ops.playbook.registry import CHANGE, SAME, Decision, Module, Result
+from emq_ops.playbook.registry import Module
 from emq_ops.protocol.errors import BadInputError
 from emq_ops.protocol.keyspace import stream_name
 from emq_ops.protocol.transitions import lanes, streams

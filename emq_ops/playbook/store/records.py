@@ -17,8 +17,8 @@ from sqlalchemy import Connection, bindparam, select, update
 from emq_ops.ledger import runs, schema
 from emq_ops.ledger.ledger import Ledger, clock_ms, host_ms
 from emq_ops.passes.lease.holder import Holder, machine_id, who
+from emq_ops.playbook.decisions import Decision
 from emq_ops.playbook.outcome import TaskOutcome
-from emq_ops.playbook.registry import Decision
 from emq_ops.playbook.store.schema import play_runs, play_steps
 from emq_ops.protocol.errors import BadInputError
 from emq_ops.protocol.ids import mint, require

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from emq_ops.protocol.conformance import cases
-from emq_ops.protocol.conformance.facts import Facts
+from emq_ops.protocol.conformance.facts import VectorFacts
 from emq_ops.protocol.conformance.replay import Replayed, Vector
 
 
@@ -22,7 +22,7 @@ class Difference:
     ops: tuple[str, ...]
     what: str
     why: str
-    shows: Callable[[Facts, Vector, Replayed], bool]
+    shows: Callable[[VectorFacts, Vector, Replayed], bool]
 
 
 _DELAYS = ("delay_in", "delay_at")
@@ -188,7 +188,7 @@ DIFFERENCES = (
 
 def deliberate(vector: Vector, replayed: Replayed) -> Difference | None:
     """The listed difference that a disagreement is a case of; None where it is none."""
-    facts = Facts(vector.queue, vector.given, vector.args)
+    facts = VectorFacts(vector.queue, vector.given, vector.args)
     for one in DIFFERENCES:
         if (vector.op in one.ops or one.ops == ("*",)) and one.shows(facts, vector, replayed):
             return one

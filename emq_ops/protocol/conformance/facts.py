@@ -11,7 +11,7 @@ BOOKS = ("dependencies", "processed", "failed", "unsuccessful")
 PLAUSIBLE_MS = range(1_577_836_800_000, 4_102_444_800_001)
 
 
-class Facts:
+class VectorFacts:
     """What stood on the server before a call. `queue`: the vector's; texts are as recorded."""
 
     def __init__(self, queue: str, given: dict[str, Any], args: dict[str, Any]) -> None:
@@ -72,7 +72,7 @@ def _tree(node: dict[str, Any]) -> list[str]:
     return [str(node["id"]), *(job for child in node.get("children", ()) for job in _tree(child))]
 
 
-def outbox_parents(facts: Facts) -> list[tuple[str, dict[str, Any]] | None]:
+def outbox_parents(facts: VectorFacts) -> list[tuple[str, dict[str, Any]] | None]:
     """Of each entry of the outbox the parent and its row; None for one that can't be read."""
     found: list[tuple[str, dict[str, Any]] | None] = []
     for entry in facts.given.get(facts.keys.base + "flow:outbox", {}).get("list", []):
@@ -81,6 +81,6 @@ def outbox_parents(facts: Facts) -> list[tuple[str, dict[str, Any]] | None]:
         if len(parts) < (7 if place else 4) or not parts[place] or len(parts[place + 1]) != 14:
             found.append(None)
             continue
-        there = Facts(parts[place], facts.given, facts.args)
+        there = VectorFacts(parts[place], facts.given, facts.args)
         found.append((parts[place + 1], there.row(parts[place + 1])))
     return found

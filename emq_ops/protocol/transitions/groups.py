@@ -37,7 +37,7 @@ class Delivered:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class StreamGroup:
     """A consumer group. `lag`: entries not delivered yet, None where the server can't tell; `oldest_ms`: how long the
     pending entry that is idle the longest has been, among the first PAGE."""
 
@@ -124,7 +124,7 @@ def bury(q: Queue, member: Member, stream_id: str, dead: str, fields: Fields) ->
     return told or None
 
 
-def listing(q: Queue, stream: str) -> list[Group]:
+def listing(q: Queue, stream: str) -> list[StreamGroup]:
     """The groups of a stream, by name; none where there is no stream. Raises ServerError for a key of another type."""
     key = q.keys.stream(stream)
     try:
@@ -137,9 +137,9 @@ def listing(q: Queue, stream: str) -> list[Group]:
     return [_group(group, held) for group, held in zip(found, pending, strict=True)]
 
 
-def _group(group: dict[bytes, Any], held: Sequence[Any]) -> Group:
+def _group(group: dict[bytes, Any], held: Sequence[Any]) -> StreamGroup:
     lag = group.get(b"lag")
-    return Group(
+    return StreamGroup(
         group[b"name"].decode("utf-8", "backslashreplace"),
         int(group[b"consumers"]),
         int(group[b"pending"]),
