@@ -16,7 +16,7 @@ from emq_ops.cli.output import emit_rows, say
 from emq_ops.cli.progress import bar
 from emq_ops.cli.table import look, plain
 from emq_ops.config.effective import Layers
-from emq_ops.deploy import render
+from emq_ops.deploy import render, render_markdown
 from emq_ops.deploy.apply import Applied
 from emq_ops.deploy.deployment import Deployment
 from emq_ops.deploy.live import Unread
@@ -61,7 +61,7 @@ def show_plan(plan: Plan, context: CommandContext, *, markdown: bool = False) ->
     """The plan on stdout, in the form that was asked for."""
     output = context.output
     if markdown:
-        sys.stdout.write(render.markdown(plan))
+        sys.stdout.write(render_markdown.markdown(plan))
     elif output == "json":
         sys.stdout.write(json.dumps(plain(render.as_json(plan)), indent=2) + "\n")
     elif output in ("jsonl", "csv"):

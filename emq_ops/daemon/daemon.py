@@ -94,8 +94,7 @@ class Daemon:
         self.drifting = Drifting(server, ledger, env, emit)
         self.monitor = QueueMonitor(self.services, self._led, self.tasks)
         self.pumps = Pumps(server.hurried(GLANCE_SECONDS), ledger, emit)
-        self.beside: list[Chore] = []
-        """What else is done on the main thread."""
+        self.beside: list[Chore] = []  # what else is done on the main thread
 
     @property
     def revision(self) -> Revision:

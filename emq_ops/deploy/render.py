@@ -1,4 +1,4 @@
-"""A plan drawn: text for a terminal, JSON for programs, Markdown for a pull request. Pure; hostile texts escaped."""
+"""A plan drawn: text for a terminal, JSON for programs. Pure; hostile texts escaped."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def _text_lines(plan: Plan, unfolded: bool, told: Callable[[Step], Step] | None)
         yield f"{SIGNS[step.op]} {one_line(step.address)}" + (
             "" if step.op in ("create", "update", "delete") else f" ({step.op})"
         )
-        for field in drawn.fields(step) if told is None else _shown_fields(told(step)):
+        for field in drawn.fields(step) if told is None else shown_fields(told(step)):
             yield f"    {field}"
         if words := effect_words(step):
             yield f"    => {words}"
@@ -136,12 +136,12 @@ class _Drawn:
         self._known: dict[tuple[int, str], tuple[str, ...]] = {}
 
     def fields(self, step: Step) -> tuple[str, ...]:
-        """As `_shown_fields`. The steps must outlive this."""
+        """As `shown_fields`. The steps must outlive this."""
         if step.kind == "setting":  # which have fields of their own
-            return tuple(_shown_fields(step))
+            return tuple(shown_fields(step))
         key = (id(step.fields), step.op)
         if key not in self._known:
-            self._known[key] = tuple(_shown_fields(step))
+            self._known[key] = tuple(shown_fields(step))
         return self._known[key]
 
 
@@ -167,7 +167,8 @@ def _like(first: str, others: list[str], steps: list[Step]) -> str:
     return f"{signs.pop() if len(signs) == 1 else '~'} {count} like {one_line(first)} ({some})"
 
 
-def _shown_fields(step: Step) -> Iterator[str]:
+def shown_fields(step: Step) -> Iterator[str]:
+    """What a step changes, a line a field."""
     if step.kind == "setting" and len(step.fields) == 1:
         field = step.fields[0]
         if step.write is None and step.op == "create":
@@ -258,48 +259,3 @@ def step_json(step: Step) -> dict[str, Any]:
         "loss": step.loss,
         "notes": step.notes,
     }
-
-
-def markdown(plan: Plan) -> str:
-    """For a pull request: a heading, a table, details folded away."""
-    lines = [f"### emq-ops plan: {summary(plan)}", ""]
-    if words := interrupted_words(plan):
-        lines += [f"> **Interrupted:** {_md(words)}", ""]
-    if plan.steps or plan.drift:
-        lines += ["| | resource | change | effect |", "|---|---|---|---|"]
-    for step in plan.steps:
-        changes = "<br>".join(_md(line) for line in _shown_fields(step)) or "removed"
-        effect = [_md(words)] if (words := effect_words(step)) else []
-        effect += [f"*{_md(note)}*" for note in step.notes]
-        effect += [f"**could lose data:** {_md(reason)}" for reason in step.loss]
-        lines.append(f"| `{SIGNS[step.op]}` | {_md(step.address)} | {changes} | {'<br>'.join(effect)} |")
-    for d in plan.drift:
-        lines.append(f"| `!` | {_md(d.address)} | applied {_md(value(d.applied))}, live {_md(value(d.live))} | drift |")
-    lines += [""] if plan.steps or plan.drift else []
-    lines += [f"- warning: {_md(text)}" for text in plan.warnings]
-    lines += [f"- **refused:** {_md(str(refusal))}" for refusal in plan.refusals]
-    if plan.losses:
-        lines.append("- **Data could be lost: it takes `--allow-loss` to apply this.**")
-    ids = [(step.address, step.effect["ids"]) for step in plan.steps if step.effect.get("ids")]
-    for address, victims in ids:
-        lines += ["", f"<details><summary>{len(victims)} dead jobs of {_md(address)} would go</summary>", ""]
-        listed = [_quiet(one_line(victim)).replace("`", "'") for victim in victims]
-        lines += ["```", *listed, "```", "", "</details>"]
-    return "\n".join(lines) + "\n"
-
-
-_CALLS = re.compile(r"@|#(?=\d)|(?<=:)//|\bwww\b|\bGH(?=-)", re.IGNORECASE)
-_COMMIT = re.compile(r"\b[0-9a-f]{7,40}\b")
-
-
-def _quiet(text: str) -> str:
-    """`text` in which a forge sees no user, issue, commit or address: a mark of no width breaks them."""
-    text = _COMMIT.sub(lambda found: re.sub(r"(.{6})(?=.)", "\\1\u200b", found[0]), text)
-    return _CALLS.sub(lambda found: found[0] + "\u200b", text)
-
-
-def _md(text: str) -> str:
-    escaped = (
-        _quiet(one_line(text)).replace("\\", "\\\\").replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    )
-    return re.sub(r"([|`*_\[\]])", r"\\\1", escaped)

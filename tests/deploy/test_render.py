@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from emq_ops.deploy import render
+from emq_ops.deploy import render, render_markdown
 from emq_ops.deploy.model import DeadFacts, Field, Interrupted, LiveQueue, LiveServer, Plan, Step, StreamBacklog
 from emq_ops.deploy.plan_options import PlanOptions
 from emq_ops.deploy.planner import plan
@@ -78,7 +78,7 @@ def drawn(made: Plan) -> dict[str, str]:
         "plan.txt": render.text(made),
         "plan.ansi": render.text(made, colour=True),
         "plan.json": json.dumps(render.as_json(made), indent=2) + "\n",
-        "plan.md": render.markdown(made),
+        "plan.md": render_markdown.markdown(made),
     }
 
 
@@ -115,7 +115,7 @@ def test_markdown_calls_nobody() -> None:
     )
     step = Step(1, "update", f"mail/{hostile}", "mail", "settings", [Field("rate", hostile, 2)], notes=[hostile])
     step.effect = {"dead": 1, "remove": 1, "ids": ["```", "@octocat"], "as_of": 0}
-    text = render.markdown(Plan([step], [], [hostile], [hostile]))
+    text = render_markdown.markdown(Plan([step], [], [hostile], [hostile]))
     found = re.findall(r"@\w|#\d|GH-|://\w|www\.|[0-9a-f]{7,40}\b|!\[x\]", text)
     assert not found, found
     assert text.count("```") == 2
