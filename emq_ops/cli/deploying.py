@@ -16,6 +16,7 @@ from emq_ops.cli.output import emit_rows, say
 from emq_ops.cli.progress import bar
 from emq_ops.cli.table import look, plain
 from emq_ops.config.effective import Layers
+from emq_ops.config.loader import Loaded
 from emq_ops.deploy import render, render_markdown
 from emq_ops.deploy.apply import Applied
 from emq_ops.deploy.deployment import Deployment
@@ -57,8 +58,9 @@ def _unread(context: CommandContext, server: Server, stack: contextlib.ExitStack
     return lambda queue, stream: streams()(queue, stream)
 
 
-def show_plan(plan: Plan, context: CommandContext, *, markdown: bool = False) -> None:
-    """The plan on stdout, in the form that was asked for."""
+def show_plan(plan: Plan, context: CommandContext, *, markdown: bool = False, loaded: Loaded | None = None) -> None:
+    """The plan on stdout, in the form that was asked for. `loaded`: the file that it is of, where it was not read with
+    the command's environment."""
     output = context.output
     if markdown:
         sys.stdout.write(render_markdown.markdown(plan))
@@ -68,7 +70,8 @@ def show_plan(plan: Plan, context: CommandContext, *, markdown: bool = False) ->
         emit_rows(_rows(plan), output, COLUMNS)
     else:
         # The plan of an apply is of the file: its durations and sizes are told as they stand there.
-        told = functools.partial(_as_in_file, context.layers) if plan.kind == "apply" else None
+        layers = context.layers if loaded is None else Layers(loaded)
+        told = functools.partial(_as_in_file, layers) if plan.kind == "apply" else None
         sys.stdout.write(render.text(plan, colour=takes_colour(), unfolded=look.verbose, told=told))
     sys.stdout.flush()
 

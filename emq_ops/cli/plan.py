@@ -73,8 +73,9 @@ def plan(
 
 def _offline(context: CommandContext, markdown: bool, rules: list[Path]) -> None:
     """The plan of the file alone, and in one line what is not in it."""
-    found = plan_offline(context.look_at_config(), context.options.state, rules)
-    show_plan(found.plan, context, markdown=markdown)
+    loaded = context.look_at_config()
+    found = plan_offline(loaded, context.options.state, rules)
+    show_plan(found.plan, context, markdown=markdown, loaded=loaded)
     missing = "no reference was resolved, and no server or store was asked; what differs there (drift) is not in it"
     say(f"emq-ops: --offline: {found.compared}; {missing}")
     if found.plan.refusals:

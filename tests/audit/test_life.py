@@ -123,7 +123,7 @@ def test_a_ledger_with_gaps_is_told_as_far_as_it_goes(
 
 
 def test_a_job_that_nobody_knows(server: Server, ledger: Ledger) -> None:
-    with pytest.raises(BadInputError, match="nobody knows"):
+    with pytest.raises(BadInputError, match="no job JOB"):
         life_of(ids.mint(), server=server, queues=["orders"], ledger=ledger)
     for odd in ("JOB1", "GRP0STBBIRAKHo", ""):
         with pytest.raises((BadInputError, KindError)):

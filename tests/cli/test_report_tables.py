@@ -101,7 +101,7 @@ def test_numbers_are_aligned_and_zeros_that_mean_something_stay() -> None:
 
 def test_of_many_ids_a_table_names_the_first() -> None:
     jobs = [ids.mint() for _ in range(SHOWN + 3)]
-    assert format_ids(jobs) == " ".join(jobs[:SHOWN]) + " and 3 more (--output json)"
+    assert format_ids(jobs) == " ".join(jobs[:SHOWN]) + " and 3 more (-v names them)"
     assert format_ids(jobs[:SHOWN]) == " ".join(jobs[:SHOWN])
 
 
