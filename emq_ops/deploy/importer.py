@@ -23,6 +23,8 @@ from emq_ops.protocol.server import Server
 from emq_ops.protocol.transitions import repeat
 
 Json = dict[str, Any]
+FLUSH, READS = 100, 5
+"""Queues a flush, and reads of each (`_reads`)."""
 
 
 def read_queues(
@@ -55,32 +57,33 @@ def read_queues(
             names += [name for name in found if name not in names]
     left_out: list[str] = []
     entries: dict[str, Json] = {}
-    for number, name in enumerate(names, 1):
-        entries[name] = _entry(server, name, sorted(keys[name]), left_out)
-        progress(number, len(names))
+    for first in range(0, len(names), FLUSH):
+        some = names[first : first + FLUSH]
+        replies = server.read_many([command for name in some for command in _reads(name)])
+        for name, read in zip(some, zip(*[iter(replies)] * READS, strict=True), strict=True):
+            entry: Json = {"streams": {stream: {} for stream in sorted(keys[name])}} if keys[name] else {}
+            if settings := _settings(server, name, read, left_out):
+                entry["settings"] = settings
+            entries[name] = entry
+        progress(first + len(some), len(names))
     return entries, left_out
 
 
-def _entry(server: Server, name: str, streams: Sequence[str], left_out: list[str]) -> Json:
-    entry: Json = {}
-    if streams:
-        entry["streams"] = {stream: {} for stream in streams}
-    settings = _settings(server, name, left_out)
-    if settings:
-        entry["settings"] = settings
-    return entry
-
-
-def _settings(server: Server, name: str, left_out: list[str]) -> Json:
+def _reads(name: str) -> list[tuple[str, ...]]:
+    """What is read of each queue."""
     keys = keys_of(name)
-    meta, limits, weights, paused = server.read_many(
-        [
-            ("HMGET", keys.meta, "paused", "concurrency", "max"),
-            ("HGETALL", keys.glimit),
-            ("HGETALL", keys.gweight),
-            ("SMEMBERS", keys.paused),
-        ]
-    )
+    return [
+        ("HMGET", keys.meta, "paused", "concurrency", "max"),
+        ("HGETALL", keys.glimit),
+        ("HGETALL", keys.gweight),
+        ("SMEMBERS", keys.paused),
+        ("EXISTS", keys.repeat, keys.calendar),
+    ]
+
+
+def _settings(server: Server, name: str, read: Sequence[Any], left_out: list[str]) -> Json:
+    """`read`: the replies to `_reads`."""
+    meta, limits, weights, paused, repeats = read
     out: Json = {}
     if meta[0] is not None:
         out["paused"] = True
@@ -103,7 +106,7 @@ def _settings(server: Server, name: str, left_out: list[str]) -> Json:
     if lanes:
         out["lanes"] = dict(sorted(lanes.items()))
     repeatables = {}
-    for one in repeat.repeatables(Queue(server, name)):
+    for one in repeat.repeatables(Queue(server, name)) if repeats else ():
         try:
             one.name.encode("utf-8")  # surrogates stand for bytes that are no text
             template = one.template.decode("utf-8")
