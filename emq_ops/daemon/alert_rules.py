@@ -62,8 +62,8 @@ def usual(but: Iterable[str] = ()) -> list[AlertRule]:
     ]
 
 
-def values_of(look: QueueLook, *, held: bool, failures: int, drift: int) -> dict[str, Any]:
-    """What rules read of one queue."""
+def values_of(look: QueueLook, *, held: bool, failures: int, drift: int | None) -> dict[str, Any]:
+    """What rules read of one queue; None for what is not known yet."""
 
     def age(at_ms: int | None) -> int:
         return 0 if at_ms is None else max(0, look.now_ms - at_ms)
@@ -124,15 +124,17 @@ def judge(
     rules: Iterable[AlertRule], values: Mapping[str, Values], states: Iterable[AlertState], muted: Muted, now_ms: int
 ) -> Judgement:
     """What changed. `values`: of each queue that is judged here, `SERVER` among them where this host judges that;
-    `states`: as they are kept, of any queue; `muted`: whether a rule may not be told of a queue now: it fires all the
-    same, and is told when it may be."""
+    `states`: as they are kept, of any queue; where a rule reads what is not known (None) it stays as it is; `muted`:
+    whether a rule may not be told of a queue now: it fires all the same, and is told when it may be."""
     out = Judgement()
     kept = {(state.rule, state.queue): state for state in states}
     for rule in rules:
         holding = _holding(rule, values, out.faults)
         fresh, again, over = [], [], []
-        for queue in values:
+        for queue, told in values.items():
             state = kept.pop((rule.name, queue), None)
+            if any(told.get(name, 0) is None for name in rule.reads):
+                continue
             if queue not in holding:
                 if state is not None:
                     out.drop.append(state)
@@ -168,6 +170,8 @@ def _holding(rule: AlertRule, values: Mapping[str, Values], faults: dict[str, st
     reads, known, found = rule.reads, {}, set()
     for queue, told in values.items():
         if (queue == SERVER) != rule.of_server or (queue != SERVER and not matches(rule.queues, queue)):
+            continue
+        if any(told.get(name, 0) is None for name in reads):
             continue
         key = tuple(repr(told[name]) for name in reads if name in told)
         if key not in known:

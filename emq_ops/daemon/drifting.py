@@ -32,12 +32,14 @@ class Drifting:
         self._told: dict[str, list[str]] = {}
         self._next_at = 0.0
         self.found: dict[str, int] = {}
+        self.looked = False
+        """Whether `found` tells anything yet."""
 
     def look(self, every_ms: int | None, revision: Revision, led: Collection[str]) -> None:
         """One look where it is time for one; `every_ms`: None where nobody asks for any. Raises what server and ledger
         raise; what is new is told at the next look then."""
         if every_ms is None:
-            self._told, self.found, self._next_at = {}, {}, 0.0
+            self._told, self.found, self._next_at, self.looked = {}, {}, 0.0, True
             return
         if clock.steady() < self._next_at or not led:
             return
@@ -52,7 +54,7 @@ class Drifting:
             del self._told[queue]
             if queue in led:
                 self._emit(DriftEnded(queue))
-        self.found = {queue: len(drifts) for queue, drifts in by_queue.items()}
+        self.found, self.looked = {queue: len(drifts) for queue, drifts in by_queue.items()}, True
         self._next_at = clock.steady() + every_ms / 1000
 
     def _tell(self, queue: str, drifts: list[Drift]) -> None:

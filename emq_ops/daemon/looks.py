@@ -105,5 +105,5 @@ class QueueLooks:
                 if limit := int(facts.get("maxmemory") or 0):
                     found.append(int(facts.get("used_memory") or 0) / limit)
         except EmqError:
-            return None
+            return self.memory  # what was known stands until something else is
         return max(found, default=None)

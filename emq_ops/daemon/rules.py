@@ -50,17 +50,18 @@ def rules_of(document: Document, env: Mapping[str, str]) -> list[AlertRule]:
 @dataclass(frozen=True, slots=True)
 class RuleFacts:
     """What rules are judged by. `looks`, `failures` (in a row, of the task of the queue that has most), `drift`: of the
-    queues that this daemon leads; `held`: queues; `quiet`: whether a maintenance window is open for a
-    queue; `queues`: all of the revision; `server`: None where another daemon judges the rules of the server; `now_ms`:
-    the server's clock."""
+    queues that this daemon leads (None: not known yet); `held`: queues; `quiet`: whether a maintenance window is open
+    for a queue; `queues`: all of the revision; `server`: the names of ``server``, and `of_server` whether this daemon
+    judges the rules that are about them alone; `now_ms`: the server's clock."""
 
     looks: Mapping[str, QueueLook]
     failures: Mapping[str, int]
-    drift: Mapping[str, int]
+    drift: Mapping[str, int] | None
     held: frozenset[str]
     quiet: Callable[[str], bool]
     queues: frozenset[str]
-    server: Mapping[str, Any] | None
+    server: Mapping[str, Any]
+    of_server: bool
     now_ms: int
 
 
@@ -73,14 +74,15 @@ class AlertRules:
 
     def look(self, rules: Sequence[AlertRule], known: RuleFacts) -> None:
         """One round by these rules. Raises what the ledger raises; nothing is told then, and the next round does it."""
-        if not known.looks and known.server is None:
+        if not known.looks and not known.of_server:
             return
         values: dict[str, dict[str, Any]] = {}
         for queue, look in known.looks.items():
-            failures, drift = known.failures.get(queue, 0), known.drift.get(queue, 0)
+            failures = known.failures.get(queue, 0)
+            drift = None if known.drift is None else known.drift.get(queue, 0)
             values[queue] = values_of(look, held=queue in known.held, failures=failures, drift=drift)
-            values[queue]["server"] = known.server or {}
-        if known.server is not None:
+            values[queue]["server"] = known.server
+        if known.of_server:
             values[SERVER] = {"server": known.server}
         silences = alert_states.silences(self._ledger, known.now_ms)
 

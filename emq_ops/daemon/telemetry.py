@@ -102,11 +102,12 @@ def known(daemon: Daemon) -> RuleFacts:
     return RuleFacts(
         looks={queue: look for queue, look in told.looks.items() if queue in told.led},
         failures=most_failures((task.queue, task.failures) for task in told.tasks),
-        drift=told.drifted,
+        drift=told.drifted if daemon.drifting.looked else None,
         held=held,
         quiet=lambda queue: any(one.covers(queue) for one in windows),
         queues=frozenset(told.queues),
-        server=server if first in told.led else None,
+        server=server,
+        of_server=first in told.led and told.looked_s is not None,
         now_ms=daemon.monitor.looks.now_ms(),
     )
 

@@ -49,6 +49,7 @@ def known(looks: dict[str, QueueLook], now_ms: int, **changes: Any) -> RuleFacts
         "quiet": lambda _queue: False,
         "queues": frozenset(looks),
         "server": {"memory": 0.0, "without_leader": 0, "overdue": 0},
+        "of_server": True,
         "now_ms": now_ms,
     }
     return RuleFacts(**{**values, **changes})
@@ -127,10 +128,10 @@ def test_what_is_silent_is_told_at_the_end_if_it_holds_yet(ledger: Ledger, look:
 def test_a_rule_of_the_server_is_told_once_by_one_daemon(ledger: Ledger, look: QueueLook) -> None:
     rounds = Rounds(ledger, rule("server.memory > 90%"))
     full = {"memory": 0.95, "without_leader": 0, "overdue": 0}
-    assert rounds.look(known(dead(look, 1), 0, server=None)) == []
+    assert rounds.look(known(dead(look, 1), 0, of_server=False)) == []
     assert rounds.look(known(dead(look, 1), 0, server=full)) == ["r (server.memory > 90%)"]
     assert rounds.told[0].queue == SERVER
-    assert rounds.look(known(dead(look, 1), 1, server=None)) == []
+    assert rounds.look(known(dead(look, 1), 1, of_server=False)) == []
     assert rounds.look(known(dead(look, 1), 2)) == ["r is over"]
 
 
@@ -140,6 +141,15 @@ def test_a_rule_that_cannot_be_told_says_so_once_and_stops_no_other(ledger: Ledg
     assert told[0] == "r on orders (waiting > 0; waiting 1)"
     assert told[1].startswith("the alert rule odd can't be told: ")
     assert rounds.look(known(dead(look, 0), 1)) == []
+
+
+def test_what_is_not_known_yet_after_a_restart_ends_nothing(ledger: Ledger, look: QueueLook) -> None:
+    rounds = Rounds(ledger, rule("drift > 0"))
+    assert rounds.look(known({"orders": look}, 0, drift={"orders": 2})) == ["r on orders (drift > 0; drift 2)"]
+    rounds.take_over()
+    assert rounds.look(known({"orders": look}, 1, drift=None)) == []
+    assert rounds.look(known({"orders": look}, 2, drift={"orders": 2})) == []
+    assert rounds.look(known({"orders": look}, 3, drift={})) == ["r is over on orders"]
 
 
 def test_ours_hold_by_themselves_and_are_switched_off_by_name(ledger: Ledger, look: QueueLook) -> None:
