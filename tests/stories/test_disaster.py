@@ -101,6 +101,7 @@ def test_a_second_host_takes_nothing_over_by_a_restore(at: Callable[[str], Site]
     daemon = owner.up()
     events(server, q, 20)
     wait_for(lambda: archived(owner) == 20)
+    wait_for(lambda: owner.json("archive", "status", "orders", "completions")["unshipped"] == 0)
     told = second.run("archive", "restore", "orders").err
     (second.folder / "window.yaml").write_text("- queues: orders\n  tasks: [{name: window, maintenance: {for: 5m}}]\n")
     assert "only to be read from here" in told

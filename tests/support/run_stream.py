@@ -7,7 +7,7 @@ from typing import Any
 
 from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.server import connect
-from emq_ops.worker import Entry, StreamConsumer, StreamSettings
+from emq_ops.worker import StreamConsumer, StreamEntry, StreamSettings
 from tests.support.zygote import Child, Zygote
 
 SEEN = "seen"
@@ -21,7 +21,7 @@ def start_stream(zygote: Zygote, url: str, queue: str, stream: str, *, slow_ms: 
 def child(spec: dict[str, Any]) -> None:
     with connect(spec["url"]) as server, connect(spec["url"]) as notes:
 
-        def handle(entry: Entry) -> None:
+        def handle(entry: StreamEntry) -> None:
             time.sleep(spec["slow_ms"] / 1000)
             notes.write("SADD", SEEN, entry.id)
 
