@@ -2,7 +2,8 @@
 -- Settings of a queue as they stand at one moment, each with the other half of it that the wire keeps elsewhere.
 -- KEYS: lease, applied        ARGV: base, then for each setting its kind and its name: meta <field>, paused <group>,
 --                    limit <group>, weight <group>, repeatable <name>
--- Replies: {now, fields of the lease, what the last apply noted (state, revision, digest), then one list for each setting}:
+-- Replies: {now, fields of the lease, what the last apply noted (state, revision, digest), whether it has repeatables (0: none),
+--          then one list for each setting}:
 --   meta, weight: {value (nil: none)}        paused: {1 or 0, what is wrong with the lane's place on the ring or ""}
 --   limit: {value (nil: none), the same}
 --   repeatable: {every_ms, template, next instant (nil: none), what the YAML says beyond: lane, template, cron, zone}
@@ -63,6 +64,7 @@ end
 
 local note = redis.call('TYPE', KEYS[2])['ok'] == 'hash' and redis.call('HMGET', KEYS[2], 'state', 'revision', 'digest') or {}
 local lease = redis.call('TYPE', KEYS[1])['ok'] == 'hash' and redis.call('HGETALL', KEYS[1]) or {}
-local out = { digits(now_ms()), lease, note }
+local repeats = redis.pcall('EXISTS', base .. 'repeat', 'emq-ops:' .. string.sub(base, 5) .. 'cron')
+local out = { digits(now_ms()), lease, note, type(repeats) == 'table' and 1 or repeats }
 for i = 2, #ARGV, 2 do out[#out + 1] = read[ARGV[i]](ARGV[i + 1]) end
 return out

@@ -108,12 +108,13 @@ class _Want:
 
 def _read_pumps(server: Server, ledger: Ledger | None, desired: Document, live: LiveServer) -> None:
     """Who fires the repeatables, and whether anybody claims what lands in flat pending."""
-    known: dict[str, int] = {}
-    for queue, seen in look_at_pumps(server, live.queues).items():
-        if ledger is not None and not known:
-            known = pumped_lately(ledger, None, seen.now_ms) or {"": 0}
+    now = max((facts.now_ms for facts in live.queues.values()), default=0)
+    known = pumped_lately(ledger, None, now) if ledger is not None and now else {}
+    for queue in known.keys() & live.queues.keys():
+        live.queues[queue].pumped = True
+    for queue, seen in look_at_pumps(server, [q for q, facts in live.queues.items() if facts.repeats]).items():
         facts = live.queues[queue]
-        facts.pumping, facts.pumped = seen, bool(seen.advanced) or queue in known
+        facts.pumping, facts.pumped = seen, facts.pumped or bool(seen.advanced)
     flat = [queue for queue, fields in desired.queues.items() if effects.lands_flat(fields)]
     for queue, look in look_at_flat(server, flat).items():
         live.queues[queue].flat = look

@@ -39,8 +39,9 @@ def read_settings(server: Server, wanted: Mapping[str, Sequence[str]]) -> dict[s
     for (queue, paths), reply in zip(parts, replies, strict=True):
         if isinstance(reply, EmqError):
             raise reply
-        now_ms, flat, note, *values = reply
+        now_ms, flat, note, repeats, *values = reply
         live = found[queue]
+        live.now_ms, live.repeats = int(now_ms), bool(repeats)
         live.lease = lease_info_of(flat, 0) if flat else None
         live.note = _note(*note) if all(note) and note else None
         for path, value in zip(paths, values, strict=True):

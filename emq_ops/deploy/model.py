@@ -206,6 +206,9 @@ class LiveQueue:
     dead: DeadFacts | None = None
     streams: dict[str, StreamBacklog] = field(default_factory=dict)
     rivals: dict[str, str] = field(default_factory=dict)
+    now_ms: int = 0
+    """The server's clock when it was read, unix ms; `repeats`: whether it has repeatables."""
+    repeats: bool = False
     pumping: Pumping | None = None
     """Its repeatables, and who moved them; `pumped`: another pump was seen lately."""
     pumped: bool = False
