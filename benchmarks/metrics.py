@@ -2,7 +2,7 @@
 
 Wanted at 5,000 queues and a scrape every 30 s: at most 5 % of a core, which is 1.5 s a look and a scrape.
 
-    python benchmarks/metrics.py [--queues 5000] [--rounds 3]
+    python -m benchmarks.metrics [--queues 5000] [--rounds 3]
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from emq_ops.protocol.queue import Queue
 from emq_ops.protocol.scripts import load
 from emq_ops.protocol.server import connect
 from emq_ops.protocol.transitions import enqueue
+from tests.support.sizes import sized
 from tests.support.valkey import Valkey
 
 
@@ -37,7 +38,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--queues", type=int, default=5000)
     parser.add_argument("--rounds", type=int, default=3)
-    given = parser.parse_args()
+    given = sized(parser, queues=20, rounds=1)
     names = [f"queue-{n:05}" for n in range(given.queues)]
     with Valkey() as valkey, connect(valkey.url) as server:
         for name in names:
