@@ -24,7 +24,7 @@ $(VENV)/.ready: pyproject.toml setup.py constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade -c constraints.txt pip setuptools
 	$(QUIET) $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[all,test]'
 	touch $@
-	@echo "setup: done; 'make test' takes five to six minutes on two cores"
+	@echo "setup: done; 'make test' takes about five minutes on two cores"
 
 test: setup
 	$(RUN) -m "not soak and not browser and not completion"
