@@ -16,11 +16,12 @@ expect_leave(base, nil)
 expect_rights(KEYS[1], 'HINCRBY', 'UNLINK', 'ZREM')
 local counts = countable(base, string.sub(KEYS[2], #base + 1))
 local clock = stream and record_clock(stream, now, tonumber(ARGV[3]))
-local lanes_checked = {}
+local lanes_checked, taken = {}, {}
 
 -- All that `complete` looks at before its first write; nil where there is no row.
 local function planned(at)
   local id = ARGV[at]
+  if taken[id] then return nil end -- named before in this call, which takes its row
   local row = base .. 'job:' .. id
   local values = row_fields(row, 'attempts', 'group', 'parent', 'parent_queue', 'parent_policy', 'dedup', 'dedup_release')
   if not values[1] and redis.call('EXISTS', row) == 0 then return nil end
@@ -38,6 +39,7 @@ local function planned(at)
     fields[count + 1], fields[count + 2] = 'settled_at', digits(now)
     record = next_record(clock, fields)
   end
+  taken[id] = true
   return {
     id = id, row = row, group = group, parent = parent, record = record, dedup = values[6], moments = values[7],
     result = ARGV[at + 2] == 'result' and ARGV[at + 3] or id,

@@ -69,6 +69,19 @@ def test_one_that_is_refused_is_refused_alone(server: Server, monkeypatch: pytes
     assert server.read("EXISTS", q.keys.gactive) == 0
 
 
+def test_one_that_is_named_twice_is_completed_once(server: Server) -> None:
+    q, lane = Queue(server, "orders"), ids.mint("GRP")
+    for _ in range(2):
+        enqueue.enqueue(q, ids.mint(), b"x", group=lane)
+    one, other = claims.claim_lane_batch(q, 60_000, 2)
+    call = settle.to_complete(q, one.job, one.token, record=CompletionRecord("completed", 1, 5))
+    assert settle.settle_many(q, [call, call]) == [True, False]
+    assert server.read("HGET", q.keys.gactive, lane) == b"1"  # the other's
+    assert server.read("HGET", q.keys.completed, "count") == b"1"
+    assert server.read("ZRANGE", q.keys.active, 0, -1) == [other.job.encode()]
+    assert len(list(streams.read(q, "completions"))) == 1
+
+
 def test_ids_of_records_go_on_over_every_digit(server: Server) -> None:
     """What is counted up digit by digit is what is divided anew."""
     q = Queue(server, "orders")

@@ -106,6 +106,9 @@ def _land(context: Context, there: Keys, wanted: Mapping[str, JobSnapshot]) -> d
         faults = [reply for reply in replies if isinstance(reply, EmqError)]
         if hard := [fault for fault in faults if not isinstance(fault, OutcomeUnknownError)]:
             raise hard[0]
+    else:
+        if faults and len(codes) < len(wanted):
+            raise faults[0]  # what was not told of stands in the ledger, and is no move that was done
     return codes
 
 

@@ -71,6 +71,9 @@ class Restoration:
             hard = [fault for fault in faults if not isinstance(fault, OutcomeUnknownError)]
             if hard:
                 raise hard[0]
+        else:
+            if faults and len(codes) < len(wanted):
+                raise faults[0]
 
     def _settle(self, *, left: bool = False) -> dict[str, str]:
         """Puts what was brought back into the ledger, and lets the server forget it; returns job -> code. `left`: also
