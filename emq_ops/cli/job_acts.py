@@ -17,6 +17,7 @@ from emq_ops.cli.output import counted, say
 from emq_ops.cli.queues import pick
 from emq_ops.cli.removing import DRAIN_RATE, act_on_waiting, selected
 from emq_ops.cli.values import duration_ms, file_of, instant_ms
+from emq_ops.cli.waiting_options import JobIds, MintedAfter, MintedBefore, OfQueues, Resumed, States, Where
 from emq_ops.ledger import acts
 from emq_ops.passes.acts.declared import EDIT
 from emq_ops.passes.acts.edit import edit_payload, order_to_edit
@@ -90,22 +91,14 @@ def requeue(
 
 def remove(
     ctx: typer.Context,
-    jobs: Annotated[list[str] | None, typer.Argument(help="Jobs, by their ids.", metavar="JOB")] = None,
-    queue: Annotated[list[str] | None, typer.Option(help="Of these; a glob; repeatable.", metavar="QUEUE")] = None,
-    where: Annotated[str, typer.Option(help="A condition, as in `when`.", metavar="CONDITION")] = "",
-    state: Annotated[
-        str, typer.Option(help="waiting, scheduled, or both with a comma.", metavar="STATE")
-    ] = f"{WAITING},{SCHEDULED}",
-    after: Annotated[
-        str | None, typer.Option("--minted-after", help="10:00 (UTC), or 2026-03-01T10:00:00Z.", metavar="INSTANT")
-    ] = None,
-    before: Annotated[
-        str | None, typer.Option("--minted-before", help="Likewise; that instant is not in it.", metavar="INSTANT")
-    ] = None,
+    jobs: JobIds = None,
+    queue: OfQueues = None,
+    where: Where = "",
+    state: States = f"{WAITING},{SCHEDULED}",
+    after: MintedAfter = None,
+    before: MintedBefore = None,
     lane: Annotated[list[str] | None, typer.Option(help="In this lane; repeatable.", metavar="LANE")] = None,
-    resumed: Annotated[
-        str | None, typer.Option("--resume", help="Go on with a run that ended early.", metavar="RUN")
-    ] = None,
+    resumed: Resumed = None,
     yes: Yes = False,
     dry_run: DryRun = False,
     rate: Annotated[

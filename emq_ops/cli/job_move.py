@@ -15,6 +15,7 @@ from emq_ops.cli.output import say
 from emq_ops.cli.queues import is_new, pick, require_queue
 from emq_ops.cli.removing import DRAIN_RATE, act_on_waiting, selected
 from emq_ops.cli.values import instant_ms
+from emq_ops.cli.waiting_options import JobIds, MintedAfter, MintedBefore, OfQueues, Resumed, States, Where
 from emq_ops.ledger import acts
 from emq_ops.passes.acts.options import ActOptions
 from emq_ops.passes.acts.waiting import SCHEDULED, WAITING, WaitingSelection
@@ -27,25 +28,17 @@ Rate = Annotated[int, typer.Option("--rate", help="At most so many jobs a second
 
 def move(
     ctx: typer.Context,
-    jobs: Annotated[list[str] | None, typer.Argument(help="Jobs, by their ids.", metavar="JOB")] = None,
-    queue: Annotated[list[str] | None, typer.Option(help="Of these; a glob; repeatable.", metavar="QUEUE")] = None,
+    jobs: JobIds = None,
+    queue: OfQueues = None,
     to: Annotated[str | None, typer.Option(help="Into this queue.", metavar="QUEUE")] = None,
     to_lane: Annotated[str, typer.Option(help="Into this lane there, GRP...", metavar="LANE")] = "",
-    where: Annotated[str, typer.Option(help="A condition, as in `when`.", metavar="CONDITION")] = "",
-    state: Annotated[
-        str, typer.Option(help="waiting, scheduled, or both with a comma.", metavar="STATE")
-    ] = f"{WAITING},{SCHEDULED}",
-    after: Annotated[
-        str | None, typer.Option("--minted-after", help="10:00 (UTC), or 2026-03-01T10:00:00Z.", metavar="INSTANT")
-    ] = None,
-    before: Annotated[
-        str | None, typer.Option("--minted-before", help="Likewise; that instant is not in it.", metavar="INSTANT")
-    ] = None,
+    where: Where = "",
+    state: States = f"{WAITING},{SCHEDULED}",
+    after: MintedAfter = None,
+    before: MintedBefore = None,
     lane: Annotated[list[str] | None, typer.Option(help="Out of this lane; repeatable.", metavar="LANE")] = None,
     new: Annotated[bool, typer.Option("--new", help="--to may be a new queue.")] = False,
-    resumed: Annotated[
-        str | None, typer.Option("--resume", help="Go on with a run that ended early.", metavar="RUN")
-    ] = None,
+    resumed: Resumed = None,
     yes: Yes = False,
     dry_run: DryRun = False,
     rate: Rate = DRAIN_RATE,
